@@ -1,0 +1,6 @@
+"""``python -m dnsserver`` is ``topodns``."""
+
+from dnsserver.cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

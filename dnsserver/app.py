@@ -1,0 +1,283 @@
+"""Composition: which part is given which, in what order things start, and how they end."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from dnsserver.metrics import Counts, Metrics
+from dnsserver.net import admin, tcp, udp
+from dnsserver.resolution import Authority
+from dnsserver.responder import Responder
+from dnsserver.settings import ListenAddress, Settings
+from locator.addresses import address_text
+from locator.cluster import static
+from locator.model import ERROR, Finding
+from locator.snapshot import Snapshot
+from locator.store import Store
+
+log = logging.getLogger("topodns")
+
+PORT, HTTP_PORT = 1053, 9153
+SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
+DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
+FORWARDER_SECONDS = 60.0  # between looks at who forwards without naming clients
+MAX_FINDINGS_LOGGED = 50  # of one reading; ``check`` lists them all
+
+V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
+
+
+class CannotListen(Exception):
+    """An address that cannot be listened on: which, and why."""
+
+
+def store_of(settings: Settings) -> Store:
+    """Return an empty store with what the settings say of networks and forwarders."""
+    return Store(
+        subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
+        forwarders=settings.trusted_forwarder,
+        forwarder_services=settings.forwarder_service,
+        pods="pods" in settings.client_source,
+        nodes="nodes" in settings.client_source,
+    )
+
+
+def authority_of(settings: Settings, addresses: tuple[bytes, ...] = ()) -> Authority:
+    """Return what is answered from; *addresses* are those listened on."""
+    own = tuple(address for address in addresses if address not in (V4_WILDCARD, V6_WILDCARD))
+    return Authority(
+        zones=settings.zone,
+        ttl=settings.ttl,
+        addresses=settings.ns_address or tuple(dict.fromkeys(own)),
+        unknown_gets_all=settings.unknown_client == "all",
+    )
+
+
+def default_listen(port: int, *, in_pod: bool) -> ListenAddress:
+    """Return where to listen when nothing is said: loopback, or in a pod everywhere."""
+    if not in_pod:
+        return ListenAddress(bytes((127, 0, 0, 1)), port)
+    return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
+
+
+def serve(settings: Settings) -> None:
+    """Answer until SIGTERM or SIGINT. Raises CannotListen, and BadSnapshot before the first view."""
+    try:
+        trio.run(_Server(settings).run)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return what ended a tree of tasks: the first failure in it."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+class _Server:
+    """Everything of one running server, put together."""
+
+    def __init__(self, settings: Settings) -> None:
+        in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
+        self._settings = settings
+        self._listen = settings.listen or (default_listen(PORT, in_pod=in_pod),)
+        self._http_is_default = settings.http is None
+        self._http = default_listen(HTTP_PORT, in_pod=in_pod) if settings.http is None else settings.http
+        self._counts = Counts()
+        self._metrics = Metrics(self._counts)
+        self._snapshots = static.Snapshots(settings.snapshot)
+        self._store = store_of(settings)
+        addresses = tuple(each.address for each in self._listen)
+        self._responder = Responder(
+            authority_of(settings, addresses), self._counts, client_option=settings.client_option
+        )
+        self._connections = tcp.Connections(self._counts, limit=settings.max_connections)
+        self._reported: set[str] = set()
+
+    async def run(self) -> None:
+        """Bind, read, answer, and end in the opposite order."""
+        pairs = [self._bind_pair(listen) for listen in self._listen]
+        async with trio.open_nursery() as clients:  # connections outlive the listeners
+            async with trio.open_nursery() as nursery:
+                with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+                    for datagrams, streams in pairs:
+                        await nursery.start(udp.serve, datagrams, self._responder, self._counts)
+                        _announce("udp", datagrams)
+                        await nursery.start(partial(self._serve_tcp, streams, clients))
+                        _announce("tcp", streams)
+                    await self._start_http(nursery)
+                    reload = trio.Event()
+                    nursery.start_soon(self._follow_snapshots, lambda: reload)
+                    nursery.start_soon(self._report_forwarders)
+                    async for number in signals:
+                        if number != signal.SIGHUP:
+                            break
+                        reload.set()
+                        reload = trio.Event()
+                    log.info("ending: no new connections, open ones finish what they have begun")
+                    nursery.cancel_scope.cancel()
+            self._connections.drain()
+            clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    async def _serve_tcp(
+        self, sock: socket.socket, clients: trio.Nursery, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        await tcp.serve(
+            sock,
+            self._responder,
+            self._counts,
+            self._connections,
+            clients,
+            idle=float(self._settings.tcp_idle_timeout),
+            task_status=task_status,
+        )
+
+    def _bind_pair(self, listen: ListenAddress) -> tuple[socket.socket, socket.socket]:
+        """Return a bound UDP and a bound TCP socket that share a port."""
+        alone = any(each.port == listen.port and len(each.address) == 4 for each in self._listen)
+        for attempt in range(SHARED_PORT_TRIES):
+            datagrams = _bound(listen, socket.SOCK_DGRAM, udp.prepare, six_only=alone)
+            port = datagrams.getsockname()[1]
+            try:
+                return datagrams, _bound(listen._replace(port=port), socket.SOCK_STREAM, tcp.prepare, six_only=alone)
+            except CannotListen:
+                datagrams.close()
+                if listen.port != 0 or attempt == SHARED_PORT_TRIES - 1:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _start_http(self, nursery: trio.Nursery) -> None:
+        if not isinstance(self._http, ListenAddress):
+            return
+        try:
+            sock = _bound(self._http, socket.SOCK_STREAM, tcp.prepare)
+        except CannotListen as error:
+            if not self._http_is_default:
+                raise
+            log.warning("%s; metrics and health are not served", error)
+            return
+        app = admin.application(
+            self._metrics.registry(),
+            live={"loop": lambda: None},
+            ready={"snapshot": lambda: None if self._metrics.snapshot is not None else "not read yet"},
+        )
+        name = sock.getsockname()
+        await nursery.start(admin.serve, sock, app)
+        _say("http", name)
+
+    async def _follow_snapshots(self, reload_asked: Callable[[], trio.Event]) -> None:
+        """Read the snapshot, and again whenever it changes or someone asks; a broken one changes nothing."""
+        signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
+        self._publish(await self._load())
+        print("ready", file=sys.stderr, flush=True)
+        while True:
+            signature = await self._changed(signature, reload_asked())
+            try:
+                self._publish(await self._load())
+            except static.BadSnapshot as error:  # the wall around one reading
+                self._counts.reloads["failure"] += 1
+                log.error("%s; the view from before stays", error)
+            else:
+                self._counts.reloads["success"] += 1
+                log.info("snapshot read again")
+
+    async def _changed(self, signature: object, asked: trio.Event) -> object:
+        """Wait until the files change or *asked* is set; return the files' signature."""
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                await asked.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ask)
+            signature = await self._snapshots.changed(signature)
+            nursery.cancel_scope.cancel()
+        return signature
+
+    async def _load(self) -> Snapshot:
+        dump = await static.load(self._snapshots)
+        snapshot = await trio.to_thread.run_sync(self._take_in, dump)
+        _log_findings([*dump.findings, *snapshot.findings])
+        return snapshot
+
+    def _take_in(self, dump: static.Dump) -> Snapshot:
+        """In a thread, with collection off: a collection would stop the answering, too."""
+        gc.disable()
+        try:
+            static.apply(dump.objects, self._store)
+            return self._store.publish(int(time.time()))
+        finally:
+            gc.enable()
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self._responder.publish(snapshot)
+        self._metrics.snapshot = snapshot
+        gc.freeze()  # a view lives long: collections that walk it would be felt
+
+    async def _report_forwarders(self) -> None:
+        """Log each trusted forwarder that names no clients, once, with what mends it."""
+        while True:
+            await trio.sleep(FORWARDER_SECONDS)
+            for forwarder in set(self._counts.unnamed) - self._reported:
+                self._reported.add(forwarder)
+                log.warning(
+                    "forwarder %s names no client, so its clients are unknown: put "
+                    "'rewrite edns0 subnet set 32 128 revert' into its Corefile's stub block",
+                    forwarder,
+                )
+
+
+def _log_findings(findings: list[Finding]) -> None:
+    for finding in findings[:MAX_FINDINGS_LOGGED]:
+        log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
+    if len(findings) > MAX_FINDINGS_LOGGED:
+        log.warning("%d more findings; 'topodns check' lists all", len(findings) - MAX_FINDINGS_LOGGED)
+
+
+def _bound(
+    listen: ListenAddress, kind: socket.SocketKind, prepare: Callable[[socket.socket], None], *, six_only: bool = False
+) -> socket.socket:
+    family = socket.AF_INET if len(listen.address) == 4 else socket.AF_INET6
+    try:
+        sock = socket.socket(family, kind)
+        try:
+            prepare(sock)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, six_only)
+            sock.bind((address_text(listen.address), listen.port))
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        name = "udp" if kind == socket.SOCK_DGRAM else "tcp"
+        reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
+        raise CannotListen(f"--listen {listen}: {name}: {reason}, expected an address and port that are free") from None
+    return sock
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _announce(proto: str, sock: socket.socket) -> None:
+    _say(proto, sock.getsockname())
+
+
+def _say(proto: str, name: tuple[str, int]) -> None:
+    """Print where we listen, alone on a line: programs wait for it."""
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)

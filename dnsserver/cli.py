@@ -1,0 +1,227 @@
+"""The command line: commands, exit codes, messages, logging."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version as installed
+from typing import Any, NoReturn
+
+import msgspec
+import yaml
+
+from dnsserver import __version__, app, records
+from dnsserver.explain import as_text, explain
+from dnsserver.names import labels_of
+from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
+from locator.addresses import parse_network
+from locator.cluster import static
+from locator.model import ERROR, Finding
+from locator.snapshot import Snapshot
+
+DONE, FAILED, WRONG = 0, 1, 2
+LIBRARIES = ("dnslib", "trio", "msgspec", "cachetools", "PyYAML", "hypercorn", "starlette", "prometheus-client")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status: 0 done, 1 failed, 2 wrong input."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
+    except (Wrong, static.BadSnapshot) as error:
+        return _complain(str(error), WRONG)
+    except app.CannotListen as error:
+        return _complain(str(error), FAILED)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # whoever read our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"topodns: {message}", file=sys.stderr)
+    return status
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, whose errors are ours: one line, with the nearest known word."""
+
+    def error(self, message: str) -> NoReturn:
+        raise Wrong(f"{message[:1].lower()}{message[1:]}, see '{self.prog} --help'")
+
+
+def _run(arguments: list[str]) -> int:
+    parser, commands = _parsers()
+    parsed, unknown = parser.parse_known_args(arguments)
+    if parsed.command is None:
+        parser.print_help()
+        return WRONG
+    for word in unknown:
+        known = [flag for action in commands[parsed.command]._actions for flag in action.option_strings]
+        if word.startswith("-") and word != "-":
+            flag = word.partition("=")[0]
+            raise Wrong(f"{flag}: unknown flag{nearest(flag, known)}")
+        raise Wrong(f"{word!r} found, nothing more expected after {parsed.command}")
+    command: Callable[[argparse.Namespace], int] = parsed.run
+    return command(parsed)
+
+
+def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
+    parser = _Parser(
+        prog="topodns",
+        description="Answers each client with the endpoints of a headless Service that are nearest to it.",
+        epilog="Every flag can also stand in a file (--config) and in the environment (TOPODNS_ and the flag in "
+        "capitals, with _ for -). Flag beats environment beats file.",
+        allow_abbrev=False,
+    )
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands: dict[str, argparse.ArgumentParser] = {}
+
+    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = subparsers.add_parser(
+            name, help=text, description=text[:1].upper() + text[1:] + ".", allow_abbrev=False
+        )
+        made.set_defaults(run=run)
+        commands[name] = made
+        return made
+
+    command("serve", _serve, "answer DNS queries")
+    explaining = command("explain", _explain, "print what a client would be answered, and why")
+    explaining.add_argument("name", metavar="NAME", help="the name that is asked for")
+    explaining.add_argument("type", metavar="TYPE", nargs="?", default="A", help="the record type (default: A)")
+    explaining.add_argument("--client", metavar="ADDR", required=True, help="the client's address, or a prefix")
+    checking = command("check", _check, "report what is wrong in a snapshot")
+    command("version", _version, "print the versions of topodns, Python and the libraries")
+    for made in (explaining, checking):
+        made.add_argument(
+            "-o", dest="output", choices=("text", "json"), default="text", help="how to print (default: text)"
+        )
+    for name, made in commands.items():
+        _add_settings(made, name)
+    return parser, commands
+
+
+def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
+    groups = {theme: parser.add_argument_group(theme) for theme in THEMES if any(
+        flag.theme == theme and command in flag.commands for flag in FLAGS.values())}  # fmt: skip
+    defaults = Settings()
+    for name, flag in FLAGS.items():
+        if command in flag.commands:
+            shown = flag.shown or getattr(defaults, name)
+            again = "; repeatable" if flag.repeatable else ""
+            groups[flag.theme].add_argument(
+                option(name), metavar=flag.metavar, action="append", dest=f"setting_{name}",
+                help=f"{flag.help} (default: {shown}{again})".replace("%", "%%"),
+            )  # fmt: skip
+    if groups:
+        parser.add_argument("--config", metavar="FILE", help="settings as YAML: the flags without their dashes")
+
+
+def _settings(parsed: argparse.Namespace) -> Settings:
+    given = {name: texts for name in FLAGS if (texts := getattr(parsed, f"setting_{name}", None)) is not None}
+    path = parsed.config or os.environ.get("TOPODNS_CONFIG")
+    settings, warnings = read_settings(
+        flags=given, environment=os.environ, file=(path, _config(path)) if path is not None else None
+    )
+    _set_up_logging(settings)
+    for warning in warnings:
+        logging.getLogger("topodns").warning("%s", warning)
+    if not settings.snapshot:
+        raise Wrong("--snapshot: nothing found, a file, a folder or - expected")
+    return settings
+
+
+def _config(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            return yaml.safe_load(file)
+    except OSError as error:
+        raise Wrong(f"{path}: {error.strerror}, a file of settings expected") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
+        raise Wrong(f"{path}: {line}{error.problem}, YAML expected") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Wrong(f"{path}: {error}, YAML expected") from None
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    app.serve(_settings(parsed))
+    return DONE
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    settings = _settings(parsed)
+    try:
+        name, qtype = labels_of(parsed.name), records.type_number(parsed.type)
+    except ValueError as error:
+        raise Wrong(f"{error}, a domain name and a record type expected") from None
+    try:
+        client = parse_network(parsed.client, strict=False)
+    except ValueError as error:
+        raise Wrong(f"--client: {error}, an address or a prefix expected") from None
+    snapshot, _ = _read(settings)
+    authority = app.authority_of(settings, tuple(each.address for each in settings.listen))
+    explained = explain(name, qtype, client, snapshot, authority)
+    if parsed.output == "json":
+        print(json.dumps(explained, indent=2))
+    else:
+        print(as_text(explained, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+    return DONE
+
+
+def _check(parsed: argparse.Namespace) -> int:
+    findings = sorted(_read(_settings(parsed))[1], key=lambda each: each.severity != ERROR)
+    if parsed.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
+    else:
+        for finding in findings:
+            print(f"{finding.severity:<8} {finding}")
+        errors = sum(each.severity == ERROR for each in findings)
+        print(f"{errors} errors, {len(findings) - errors} warnings")
+    return FAILED if any(each.severity == ERROR for each in findings) else DONE
+
+
+def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+    """Return the snapshot as it is now, and all that is wrong in it."""
+    dump = static.read(static.Snapshots(settings.snapshot).inputs())
+    store = app.store_of(settings)
+    static.apply(dump.objects, store)
+    snapshot = store.publish(int(time.time()))
+    return snapshot, [*dump.findings, *snapshot.findings]
+
+
+def _version(parsed: argparse.Namespace) -> int:
+    print(f"topodns {__version__}")
+    print(f"python {platform.python_version()}")
+    for library in LIBRARIES:
+        print(f"{library} {installed(library)}")
+    return DONE
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        row = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            row["exception"] = self.formatException(record.exc_info)
+        return json.dumps(row)
+
+
+def _set_up_logging(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z")
+    handler.setFormatter(_JsonLines() if settings.log_format == "json" else text)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.getLogger("hypercorn").setLevel(logging.WARNING)  # says on which address it runs; we have said so

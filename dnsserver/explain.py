@@ -1,0 +1,162 @@
+"""A Decision in words: the very one that ``serve`` answers from, as text for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dnsserver.names import meaning_of
+from dnsserver.records import type_name
+from dnsserver.resolution import Authority, Decision, resolve
+from locator.addresses import Place, network_text
+from locator.model import Network
+from locator.selection import Step
+from locator.snapshot import Snapshot
+
+RCODES = {0: "NOERROR", 3: "NXDOMAIN", 5: "REFUSED"}
+SHOWN_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname")
+
+BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
+COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
+
+
+def explain(
+    name: Sequence[bytes], qtype: int, client: Network, snapshot: Snapshot, authority: Authority
+) -> dict[str, Any]:
+    """Return what a final client is answered, and why, as JSON's types.
+
+    *client* is an address (a block as long as it) or a shorter block.
+    """
+    place = snapshot.addresses.locate_network(client)
+    decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, place.location, authority)
+    host = client.length == 8 * len(client.address)
+    text = network_text(client).partition("/")[0] if host else network_text(client)
+    return {
+        "question": {"name": b".".join(name).decode() + ".", "type": type_name(qtype)},
+        "client": _client(text, place),
+        "service": _service(decision),
+        "constraint": _constraint(decision),
+        "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
+        "outcome": decision.outcome,
+        "rcode": RCODES[decision.rcode],
+        "extended_error": _error(decision),
+        "answers": [
+            {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
+            for record in decision.answers
+        ],
+    }
+
+
+def _client(text: str, place: Place) -> dict[str, Any]:
+    location = place.location
+    return {
+        "address": text,
+        "located_by": place.located_by,
+        "holder": place.holder or None,
+        "node": location.node,
+        "labels": dict(location.labels),
+    }
+
+
+def _service(decision: Decision) -> dict[str, str] | None:
+    if decision.service is None:
+        return None
+    service = decision.service.service
+    return {"namespace": service.namespace, "name": service.name}
+
+
+def _constraint(decision: Decision) -> dict[str, Any] | None:
+    constraint = decision.service.constraint if decision.service is not None else None
+    if constraint is None:
+        return None
+    return {
+        "source": constraint.source,
+        "keys": list(constraint.keys),
+        "valid": constraint.valid,
+        "error": constraint.error,
+        "effective": constraint.effective,
+        "min_endpoints": constraint.min_endpoints,
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {"key": step.key, "value": step.value, "matched": step.matched}
+
+
+def _error(decision: Decision) -> dict[str, Any] | None:
+    if decision.extended_error is None:
+        return None
+    code, text = decision.extended_error
+    return {"code": code, "text": text}
+
+
+def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
+    """Return the explanation for people: aligned, with ANSI colours if *colour*."""
+
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if colour else text
+
+    rows: list[tuple[str, str]] = []
+    question, outcome = explained["question"], explained["outcome"]
+    rows.append(("question", f"{question['name']} {question['type']}"))
+    rows += _client_rows(explained["client"])
+    service = explained["service"]
+    rows.append(("service", f"{service['namespace']}/{service['name']}" if service else "none"))
+    rows += [("constraint", text) for text in _constraint_text(explained["constraint"])]
+    rows += [("step", text) for text in _steps_text(explained["steps"])]
+    rows.append(("outcome", paint(outcome, COLOURS[outcome]) + OUTCOMES[outcome]))
+    error = explained["extended_error"]
+    rcode = explained["rcode"] if explained["answers"] or explained["rcode"] != "NOERROR" else "NOERROR, no records"
+    rows.append(("answer", rcode + (f" (extended error {error['code']}: {error['text']})" if error else "")))
+    lines = [f"{paint(f'{title:<10}', BOLD)}  {text}" for title, text in _titled_once(rows)]
+    return "\n".join(lines + [f"{'':10}  {line}" for line in _aligned_answers(explained["answers"])]) + "\n"
+
+
+OUTCOMES = {
+    "nearest": ": the endpoints nearest to the client",
+    "all": ": every ready endpoint, since any will do",
+    "unconstrained": ": nothing narrows this answer",
+    "unmet": ": no endpoint is as near as the Service demands",
+}
+
+
+def _titled_once(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(title if not n or rows[n - 1][0] != title else "", text) for n, (title, text) in enumerate(rows)]
+
+
+def _client_rows(client: dict[str, Any]) -> list[tuple[str, str]]:
+    holder = f" ({client['holder']})" if client["holder"] else ""
+    rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
+    if client["node"]:
+        rows.append(("client", f"on node {client['node']}"))
+    labels = client["labels"]
+    shown = [key for key in SHOWN_LABELS if key in labels] + sorted(set(labels) - set(SHOWN_LABELS))
+    return rows + [("labels", f"{key}={labels[key]}") for key in shown]
+
+
+def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
+    if constraint is None:
+        return ["none: the Service asks for nothing"]
+    lines = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
+    if constraint["min_endpoints"] > 1:
+        lines.append(f"at least {constraint['min_endpoints']} endpoints")
+    if constraint["error"]:
+        lines.append(f"INVALID and so without effect: {constraint['error']}")
+    elif not constraint["effective"]:
+        lines.append("without effect: the Service is not headless")
+    return lines
+
+
+def _steps_text(steps: Sequence[dict[str, Any]]) -> list[str]:
+    if not steps:
+        return []
+    names = [step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}" for step in steps]
+    width = max(map(len, names))
+    return [f"{name:<{width}}  {step['matched']} endpoints" for name, step in zip(names, steps, strict=True)]
+
+
+def _aligned_answers(answers: Sequence[dict[str, Any]]) -> list[str]:
+    if not answers:
+        return []
+    width = max(len(answer["name"]) for answer in answers)
+    return [f"{each['name']:<{width}}  {each['ttl']:>4}  {each['type']:<4}  {each['data']}" for each in answers]

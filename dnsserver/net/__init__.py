@@ -1,0 +1,1 @@
+"""The edge of ``dnsserver``: sockets in, sockets out."""

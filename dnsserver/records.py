@@ -1,0 +1,325 @@
+"""Records and replies as bytes: rendering, EDNS, truncation. The only import of dnslib.
+
+A rendered answer is position-independent: names are compressed against the question alone,
+which always stands at the same place. So records can be rotated, left out and joined without
+being rendered again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import dnslib
+from dnslib.label import DNSBuffer
+from msgspec import Struct
+
+from dnsserver import wire
+from dnsserver.names import labels_of
+from dnsserver.wire import Edns
+
+MAX_UDP_REPLY = 1232  # DNS Flag Day 2020: fits an IPv6 MTU
+MIN_UDP_REPLY = 512  # RFC 1035, section 4.2.1
+MAX_TCP_REPLY = 65535
+MAX_ERROR_TEXT = 200  # octets; RFC 8914 wants it short, and it must fit beside the longest question
+
+
+class Address(Struct, frozen=True):
+    """A or AAAA data: 4 or 16 bytes."""
+
+    packed: bytes
+
+    def __str__(self) -> str:
+        return str(ipaddress.ip_address(self.packed))
+
+
+class Srv(Struct, frozen=True):
+    """SRV data (RFC 2782)."""
+
+    weight: int
+    port: int
+    target: str
+    priority: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.priority} {self.weight} {self.port} {self.target}."
+
+
+class Soa(Struct, frozen=True):
+    """SOA data (RFC 1035, section 3.3.13), times in seconds."""
+
+    mname: str
+    rname: str
+    serial: int
+    minimum: int
+    refresh: int = 7200
+    retry: int = 1800
+    expire: int = 86400
+
+    def __str__(self) -> str:
+        times = f"{self.refresh} {self.retry} {self.expire} {self.minimum}"
+        return f"{self.mname}. {self.rname}. {self.serial} {times}"
+
+
+class Host(Struct, frozen=True):
+    """NS data: the name of a host."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}."
+
+
+class HostInfo(Struct, frozen=True):
+    """HINFO data, as the answer to ANY (RFC 8482, section 4.2)."""
+
+    cpu: str
+    os: str
+
+    def __str__(self) -> str:
+        return f'"{self.cpu}" "{self.os}"'
+
+
+Data = Address | Srv | Soa | Host | HostInfo
+
+
+class Record(Struct, frozen=True):
+    """One resource record of class IN; the name is without its final dot, the TTL in seconds."""
+
+    name: str
+    rtype: int
+    ttl: int
+    data: Data
+
+
+# Data -> dnslib's form of it; a new type of record is a class above and a row here.
+_DATA: dict[type[Data], Callable[[Any], Any]] = {
+    Address: lambda data: dnslib.A(tuple(data.packed)) if len(data.packed) == 4 else dnslib.AAAA(tuple(data.packed)),
+    Srv: lambda data: dnslib.SRV(data.priority, data.weight, data.port, _label(data.target)),
+    Soa: lambda data: dnslib.SOA(
+        _label(data.mname),
+        _label(data.rname),
+        (data.serial, data.refresh, data.retry, data.expire, data.minimum),
+    ),
+    Host: lambda data: dnslib.NS(_label(data.name)),
+    HostInfo: lambda data: dnslib.RD(_text(data.cpu) + _text(data.os)),
+}
+
+
+class Rendered:
+    """An answer as bytes, to be put behind a header and a question.
+
+    ``blob`` holds the answer records twice over and ``offsets`` where each begins, so that
+    every rotation is one slice of ``length``. ``tail`` is authority and glue, ``glue`` how
+    many octets of it are glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0
+    where there is none. ``heads`` are flags and counts by the index of ``head_index``.
+    ``tally`` is what the answer counts as. ``turn`` is the record that the next reply begins
+    with: the one thing here that changes.
+    """
+
+    __slots__ = (
+        "blob",
+        "counts",
+        "dependent",
+        "error",
+        "flags",
+        "glue",
+        "heads",
+        "length",
+        "offsets",
+        "records",
+        "serial_at",
+        "size",
+        "tail",
+        "tally",
+        "turn",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        flags: int,
+        answers: Sequence[bytes],
+        authority: Sequence[bytes] = (),
+        glue: Sequence[bytes] = (),
+        serial_at: int = 0,
+        dependent: bool = False,
+        error: tuple[int, str] | None = None,
+        tally: int = 0,
+        turn: int = 0,
+    ) -> None:
+        self.flags = flags
+        self.records = len(answers)
+        self.blob = b"".join(answers) * 2
+        self.length = len(self.blob) // 2
+        self.offsets = list(accumulate(map(len, (*answers, *answers)), initial=0))
+        self.tail = b"".join((*authority, *glue))
+        self.glue = sum(map(len, glue))
+        self.counts = (len(answers), len(authority), len(glue))
+        self.heads = tuple(_head(flags | bits, *self.counts, opt=opt) for opt in (0, 1) for bits in HEAD_BITS)
+        self.serial_at = serial_at
+        self.size = self.length + len(self.tail)
+        self.dependent = dependent
+        self.error = error
+        self.tally = tally
+        self.turn = turn % (len(answers) or 1)
+
+
+HEAD_BITS = (0, wire.RD, wire.CD, wire.RD | wire.CD)
+
+
+def head_index(flags: int, *, opt: bool) -> int:
+    """Return which of ``Rendered.heads`` answers a query with these flags, with or without an OPT."""
+    return (1 if flags & wire.RD else 0) + (2 if flags & wire.CD else 0) + (4 if opt else 0)
+
+
+def _head(flags: int, answers: int, authority: int, additional: int, *, opt: int) -> bytes:
+    return struct.pack("!HHHHH", flags, 1, answers, authority, additional + opt)
+
+
+class _QuestionNames(dict[tuple[bytes, ...], int]):
+    """dnslib's memory of where names stand, which learns of no name but the question's."""
+
+    def __setitem__(self, labels: tuple[bytes, ...], offset: int) -> None:
+        """A name elsewhere would move with its record: it must not be pointed at."""
+
+
+def _question_names(labels: Sequence[bytes]) -> _QuestionNames:
+    offsets = accumulate((len(label) + 1 for label in labels), initial=wire.HEADER)
+    return _QuestionNames(
+        (tuple(labels[start:]), offset) for start, offset in enumerate(offsets) if start < len(labels)
+    )
+
+
+def pack_records(records: Iterable[Record], question: Sequence[bytes]) -> list[bytes]:
+    """Render records one by one, compressed against the labels of the question alone."""
+    names = _question_names(question)
+    packed = []
+    for record in records:
+        buffer = DNSBuffer()
+        buffer.names = names
+        dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=_DATA[type(record.data)](record.data)).pack(
+            buffer
+        )
+        packed.append(bytes(buffer.data))
+    return packed
+
+
+def serial_offset(packed_soa: bytes) -> int:
+    """Return where the serial stands in a rendered SOA record: five 32-bit numbers end it."""
+    return len(packed_soa) - 20
+
+
+def _label(name: str) -> dnslib.DNSLabel:
+    return dnslib.DNSLabel(labels_of(name))
+
+
+def _text(text: str) -> bytes:
+    return bytes((len(text),)) + text.encode()
+
+
+def type_number(text: str) -> int:
+    """Return the number of a record type by its name, or of ``TYPE65280`` (RFC 3597). Raises ValueError."""
+    number = dnslib.QTYPE.reverse.get(text.upper())
+    if number is None and text.upper().startswith("TYPE") and text[4:].isdigit() and int(text[4:]) < 65536:
+        number = int(text[4:])
+    if number is None:
+        raise ValueError(f"{text!r} is no record type")
+    return int(number)
+
+
+def type_name(number: int) -> str:
+    """Return the name of a record type, ``TYPE65280`` for one without."""
+    name = dnslib.QTYPE.forward.get(number)
+    return name if name else f"TYPE{number}"
+
+
+def udp_limit(edns: Edns | None) -> int:
+    """Return how many octets a UDP reply may have."""
+    return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, MAX_UDP_REPLY))
+
+
+def opt_head(edns: Edns, *, dependent: bool) -> bytes:
+    """Return the OPT record of a reply without the client subnet's address, which is to follow.
+
+    *dependent* says that the answer depended on where the client is; then the subnet's scope
+    is its source prefix (RFC 7871, section 7.2.1).
+    """
+    length = 0 if edns.subnet is None else len(edns.subnet.address)
+    return _opt(edns, wire.NOERROR, _subnet_head(edns, length, dependent=dependent), length)
+
+
+def opt_record(
+    edns: Edns,
+    *,
+    dependent: bool,
+    rcode: int = wire.NOERROR,
+    error: tuple[int, str] | None = None,
+    address: bytes | None = None,
+) -> bytes:
+    """Return the whole OPT record of a reply, with an extended error where there is one (RFC 8914).
+
+    *address* stands in place of the client subnet's own, if given.
+    """
+    if address is None:
+        address = b"" if edns.subnet is None else edns.subnet.address
+    options = _subnet_head(edns, len(address), dependent=dependent) + address
+    if error is not None:
+        text = error[1].encode()[:MAX_ERROR_TEXT].decode(errors="ignore").encode()
+        options += struct.pack("!HHH", wire.EXTENDED_ERROR, 2 + len(text), error[0]) + text
+    return _opt(edns, rcode, options)
+
+
+def _opt(edns: Edns, rcode: int, options: bytes, more: int = 0) -> bytes:
+    flags = wire.DO if edns.do else 0
+    return struct.pack("!BHHBBHH", 0, wire.OPT, MAX_UDP_REPLY, rcode >> 4, 0, flags, len(options) + more) + options
+
+
+def _subnet_head(edns: Edns, length: int, *, dependent: bool) -> bytes:
+    subnet = edns.subnet
+    if subnet is None:
+        return b""
+    scope = subnet.source if dependent else 0
+    return struct.pack("!HHHBB", wire.CLIENT_SUBNET, 4 + length, subnet.family, subnet.source, scope)
+
+
+def truncated(rendered: Rendered, head: int, room: int, serial: bytes) -> tuple[bytes, bytes]:
+    """Return flags with counts, and records, of an answer that has only *room* octets.
+
+    Glue goes first and silently; then as many whole records stay as fit, the present turn
+    first, with TC (RFC 2181, section 9).
+    """
+    answers, authority, _ = rendered.counts
+    flags = rendered.flags | HEAD_BITS[head % 4]
+    opt = head // 4
+    start, turn = rendered.offsets[rendered.turn], rendered.turn
+    rest = _with_serial(rendered, serial)[: len(rendered.tail) - rendered.glue]
+    if rendered.length + len(rest) <= room:
+        body = rendered.blob[start : start + rendered.length] + rest
+        return _head(flags, answers, authority, 0, opt=opt), body
+    fit = 0
+    while fit < answers and rendered.offsets[turn + fit + 1] - start <= room:
+        fit += 1
+    return _head(flags | wire.TC, fit, 0, 0, opt=opt), rendered.blob[start : rendered.offsets[turn + fit]]
+
+
+def _with_serial(rendered: Rendered, serial: bytes) -> bytes:
+    at, tail = rendered.serial_at, rendered.tail
+    return tail[:at] + serial + tail[at + 4 :] if at else tail
+
+
+def error_reply(
+    query: bytes, rcode: int, *, end: int | None, edns: Edns | None, error: tuple[int, str] | None = None
+) -> bytes:
+    """Return a reply without records: the question where it could be read, an OPT where one was.
+
+    *query* holds at least a header.
+    """
+    flags = int.from_bytes(query[2:4])
+    kept = flags & (wire.OPCODE | wire.RD | wire.CD)
+    opt = opt_record(edns, dependent=False, rcode=rcode, error=error) if edns is not None else b""
+    counts = struct.pack("!HHHHH", wire.QR | kept | (rcode & 15), 0 if end is None else 1, 0, 0, 1 if opt else 0)
+    return query[:2] + counts + (b"" if end is None else query[wire.HEADER : end]) + opt

@@ -1,0 +1,329 @@
+"""Bytes in, bytes out: a query is recognised, or read, resolved and rendered, and then remembered.
+
+Two memories make the fast path. By *what is asked*: the question's bytes, case folded, lead to
+a Service or to an answer that hangs on the whole snapshot. By *what matters of the place*: the
+client's values of the few label keys that the Service names lead to a rendered answer. Whole
+packets are never remembered, since behind a forwarder hardly two are alike.
+
+``Responder.compute`` is the oracle: the same reply without any memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from cachetools import LRUCache
+from msgspec import Struct
+
+from dnsserver import names, records, wire
+from dnsserver.metrics import Channel, Counts, Tally, counted_type
+from dnsserver.names import meaning_of
+from dnsserver.records import HEAD_BITS, Rendered, head_index, opt_head, opt_record, udp_limit
+from dnsserver.resolution import Authority, Decision, resolve, soa_record
+from dnsserver.wire import Edns, Query, Unreadable, read_untrusted
+from locator.addresses import STRANGER, AddressBook, Place, address_text, plain_address
+from locator.model import Location
+from locator.snapshot import CompiledService, Snapshot
+
+MAX_SPANNING = 8192  # answers that hang on the whole snapshot; most are names that do not exist
+MAX_SHAPES = 1024  # ways to write what follows a question; real clients and forwarders know a handful
+MAX_PLACES = 1024  # answers to one question by the client's label values
+MAX_QUESTIONS = 16  # remembered questions for each Service and address: types times zones, with room
+
+# Types that get a place beside the Service; 65,000 others are one NODATA each and share a small memory.
+REMEMBERED_TYPES = frozenset((wire.A, wire.AAAA, wire.SRV, wire.TXT, wire.MX, wire.CNAME, wire.ANY, 64, 65))
+
+SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
+NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
+
+# Flags and counts of a plain query -> index of the reply's head; whatever else is set is read with care.
+_HEADS: Mapping[bytes, int] = {
+    struct.pack("!HHHHH", bits | ad, 1, 0, 0, opt): head_index(bits, opt=bool(opt))
+    for bits in HEAD_BITS
+    for ad in (0, 0x0020)
+    for opt in (0, 1)
+}
+
+
+class Shape(Struct, frozen=True):
+    """What follows a question, but for the client subnet's address: what the reply needs of it.
+
+    ``opts`` is the reply's OPT record without that address, for an answer that did not depend
+    on the client and one that did. ``host`` is how many octets of address make the message
+    complete, 0 where no client subnet names a host.
+    """
+
+    edns: Edns | None
+    limit: int
+    opts: tuple[bytes, bytes]
+    host: int = 0
+
+
+def shape_of(edns: Edns | None, *, host: int = 0) -> Shape:
+    """Return the shape of a query with this OPT record."""
+    if edns is None:
+        return Shape(None, records.MIN_UDP_REPLY, (b"", b""))
+    return Shape(edns, udp_limit(edns), (opt_head(edns, dependent=False), opt_head(edns, dependent=True)), host)
+
+
+_NO_EDNS = shape_of(None)
+
+
+class Responder:
+    """Answers queries from the snapshot published last; SERVFAIL before the first.
+
+    *client_option* is the EDNS option in which trusted forwarders may name a client. What is
+    remembered hangs on the snapshots published: a snapshot belongs to one responder.
+    """
+
+    def __init__(self, authority: Authority, counts: Counts, *, client_option: int | None = None) -> None:
+        self._authority = authority
+        self._counts = counts
+        self._client_option = client_option
+        self._snapshot: Snapshot | None = None
+        self._book = AddressBook(nodes={})
+        self._places: Mapping[bytes, Place] = {}
+        self._services: Mapping[str, CompiledService] = {}
+        self._serial = b""
+        self._owners: dict[bytes, str] = {}
+        self._spanning: LRUCache[bytes, Rendered] = LRUCache(MAX_SPANNING)
+        self._shapes: dict[bytes, Shape] = {}
+        self._turn = 0
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Answer from *snapshot* from now on."""
+        self._snapshot = snapshot
+        self._book = snapshot.addresses
+        self._places = snapshot.addresses.places
+        self._services = snapshot.services
+        self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
+        self._spanning = LRUCache(MAX_SPANNING)
+
+    def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
+        """Return the reply to *query* from *source* (a packed address), or None to stay silent.
+
+        Never raises, whatever *query* holds: a query that cannot be read gets FORMERR when its
+        header is whole, and silence otherwise (RFC 1035, section 4.1.1).
+        """
+        head = _HEADS.get(query[2:12])
+        # A label that holds a zero octet makes this end too early: such a question is never remembered.
+        end = query.find(b"\0", wire.HEADER) + 5
+        if head is None or self._snapshot is None:
+            return self._read(query, source, channel)
+        address = b""
+        if head < 4:
+            if len(query) != end:
+                return self._read(query, source, channel)
+            shape = _NO_EDNS
+        else:
+            known = self._shapes.get(query[end : end + SUBNET_AT])
+            if known is None:
+                return self._read(query, source, channel)
+            shape = known
+            if shape.host:
+                address = query[end + SUBNET_AT :]
+            if len(address) != shape.host:
+                return self._read(query, source, channel)
+        place = self._places.get(source) or self._book.source(source)
+        if place.forwarder:
+            if not address:
+                return self._read(query, source, channel)
+            place = self._places.get(address) or self._book.locate(plain_address(address))
+        found = self._recall(query[wire.HEADER : end].lower(), place.location)
+        if found is None:
+            return self._read(query, source, channel)
+        self._counts.located[place.located_by] += 1
+        return self._reply(found, query, end, head, shape, address, channel)
+
+    def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
+        """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
+        return self._read(query, source, channel, remember=False)
+
+    def place_of(self, edns: Edns | None, source: bytes) -> Place:
+        """Return where the client is: whom a trusted forwarder names, else the packet's source."""
+        place = self._places.get(source) or self._book.source(source)
+        if not place.forwarder:
+            return place
+        if edns is not None and edns.option is not None:
+            return self._book.locate(plain_address(edns.option))
+        network = edns.subnet.network if edns is not None and edns.subnet is not None else None
+        return self._book.locate_network(network) if network is not None else self._nameless(source)
+
+    def _nameless(self, source: bytes) -> Place:
+        """A trusted forwarder that names no client: unknown, never the forwarder's own place."""
+        self._counts.forwarded_without_client(address_text(source))
+        return STRANGER
+
+    def _recall(self, question: bytes, location: Location) -> Rendered | None:
+        """Return the remembered answer to a question (case folded) for a client at *location*.
+
+        Folding reaches the type, too: 65 to 90 fall together with 97 to 122. No type of either
+        range has records in what is served, so both get the same NODATA.
+        """
+        compiled = self._services.get(self._owners.get(question, ""))
+        if compiled is None:
+            return self._spanning.get(question)
+        found = compiled.memory.get(question)
+        if found.__class__ is dict:
+            found = found.get(location.memory.get(compiled.terms))
+        return found
+
+    def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | None:
+        """Answer a query that was not recognised: judge it in the order of RFC and BEHAVIOUR."""
+        if len(query) < wire.HEADER or query[2] & 0x80:
+            self._counts.silent += 1
+            return None
+        opcode = int.from_bytes(query[2:4]) & wire.OPCODE
+        try:
+            read = read_untrusted(query, client_option=self._client_option)
+        except Unreadable as error:
+            rcode = wire.NOTIMP if opcode else wire.FORMERR
+            return self._refuse(query, rcode, channel, end=error.end, edns=error.edns)
+        if opcode:
+            return self._refuse(query, wire.NOTIMP, channel, end=read.end, edns=read.edns)
+        if read.edns is not None and read.edns.version != 0:
+            return self._refuse(query, wire.BADVERS, channel, end=read.end, edns=read.edns)
+        meaning = meaning_of(read.labels, self._authority.zones) if read.qclass == wire.IN else None
+        if meaning is None or read.qtype in (wire.AXFR, wire.IXFR):
+            return self._refuse(query, wire.REFUSED, channel, end=read.end, edns=read.edns, qtype=read.qtype)
+        if self._snapshot is None:
+            return self._refuse(
+                query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, error=NOT_READY
+            )
+        place = self.place_of(read.edns, source)
+        self._counts.located[place.located_by] += 1
+        question = query[wire.HEADER : read.end].lower()
+        found = self._recall(question, place.location) if remember else None
+        if found is None:
+            self._counts.computed += 1
+            decision = resolve(meaning, read.qtype, self._snapshot, place.location, self._authority)
+            found = (
+                self._remember(question, read, decision, place.location) if remember else self._render(read, decision)
+            )
+        shape = self._shape(query, read) if remember else shape_of(read.edns)
+        head = head_index(int.from_bytes(query[2:4]), opt=read.edns is not None)
+        address = read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b""
+        return self._reply(found, query, read.end, head, shape, address, channel)
+
+    def _refuse(
+        self,
+        query: bytes,
+        rcode: int,
+        channel: Channel,
+        *,
+        end: int | None,
+        edns: Edns | None,
+        qtype: int | None = None,
+        error: tuple[int, str] | None = None,
+    ) -> bytes:
+        self._counts.computed += 1
+        label = "other" if qtype is None else counted_type(qtype)
+        channel.counts[self._counts.tally(Tally(label, rcode))] += 1
+        return records.error_reply(query, rcode, end=end, edns=edns, error=error)
+
+    def _shape(self, query: bytes, read: Query) -> Shape:
+        """Return the shape of what follows the question, and remember it where the address alone varies."""
+        edns, tail = read.edns, query[read.end :]
+        if edns is None:
+            return _NO_EDNS
+        subnet = edns.subnet
+        host = len(subnet.address) if subnet is not None and subnet.source == 8 * len(subnet.address) else 0
+        shape = shape_of(edns, host=host)
+        alone = len(tail) == SUBNET_AT + host and host > 0 and tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
+        if alone or (len(tail) == 11 and subnet is None):
+            if len(self._shapes) >= MAX_SHAPES:
+                self._shapes.clear()
+            self._shapes[tail[:SUBNET_AT]] = shape
+        return shape
+
+    def _render(self, read: Query, decision: Decision) -> Rendered:
+        """Return a decision as bytes."""
+        meaning, authority, selection = decision.meaning, self._authority, decision.selection
+        tier = selection.key if selection is not None and selection.key is not None else ""
+        outcome = selection.outcome if selection is not None else ""
+        assert meaning is not None and self._snapshot is not None
+        soa, serial_at = [], 0
+        if decision.negative_ttl is not None:
+            record = soa_record(authority, meaning.zone, serial=self._snapshot.serial, ttl=decision.negative_ttl)
+            soa = records.pack_records((record,), read.labels)
+            serial_at = records.serial_offset(soa[0])
+        self._turn += 1
+        return Rendered(
+            flags=wire.QR | wire.AA | decision.rcode,
+            answers=records.pack_records(decision.answers, read.labels),
+            authority=soa,
+            glue=records.pack_records(decision.additional, read.labels),
+            serial_at=serial_at,
+            dependent=decision.dependent,
+            error=decision.extended_error,
+            tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, tier)),
+            turn=self._turn,
+        )
+
+    def _remember(self, question: bytes, read: Query, decision: Decision, location: Location) -> Rendered:
+        """Render a decision and keep it where all that it was made from is kept.
+
+        What exists bounds the memory on Services; everything else shares one small memory.
+        """
+        compiled, meaning = decision.service, decision.meaning
+        exists = decision.rcode == wire.NOERROR or (meaning is not None and meaning.shape == names.SERVICE)
+        if compiled is None or not exists or read.qtype not in REMEMBERED_TYPES or read.qclass != wire.IN:
+            self._spanning[question] = found = self._render(read, decision)
+            return found
+        if len(self._owners) >= MAX_QUESTIONS * (len(self._services) + len(self._places) + 64):
+            self._owners.clear()  # names of Services that are long gone have filled it
+        self._owners[question] = compiled.service.key
+        if not decision.dependent:
+            compiled.memory[question] = found = self._render(read, decision)
+            return found
+        values = location.memory.get(compiled.terms)
+        if values is None:
+            values = (location.known, *map(location.labels.get, compiled.terms))
+            location.memory[compiled.terms] = values
+        by_place: dict[object, Rendered] = compiled.memory.setdefault(question, {})
+        if len(by_place) >= MAX_PLACES:
+            by_place.clear()
+        by_place[values] = found = self._shared(question, read, decision)
+        return found
+
+    def _shared(self, question: bytes, read: Query, decision: Decision) -> Rendered:
+        """Places that get the same endpoints for the same reason share one answer, and one rotation."""
+        compiled, selection = decision.service, decision.selection
+        assert compiled is not None and selection is not None
+        key = (question, tuple(map(id, selection.endpoints)), selection.outcome, selection.key, decision.extended_error)
+        found: Rendered | None = compiled.memory.get(key)
+        if found is None:
+            found = self._render(read, decision)
+            if decision.extended_error is None:  # what differs by place alone is shared with nobody
+                compiled.memory[key] = found
+        return found
+
+    def _reply(
+        self, found: Rendered, query: bytes, end: int, head: int, shape: Shape, address: bytes, channel: Channel
+    ) -> bytes:
+        """Put a reply together: id and question as they came, the records in their turn, the OPT."""
+        channel.counts[found.tally] += 1
+        start = found.offsets[found.turn]
+        body, tail, at = found.blob[start : start + found.length], found.tail, found.serial_at
+        if at:
+            tail = tail[:at] + self._serial + tail[at + 4 :]
+        if found.error is not None and shape.edns is not None:
+            opt, address = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address), b""
+        else:
+            opt = shape.opts[found.dependent]
+        limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
+        if end + found.size + len(opt) + len(address) <= limit:
+            counts = found.heads[head]
+        else:
+            if found.error is not None and shape.edns is not None:  # its text goes before any record does
+                error = (found.error[0], "")
+                opt = opt_record(shape.edns, dependent=found.dependent, error=error, address=address or None)
+            room = limit - end - len(opt) - len(address)
+            counts, body = records.truncated(found, head, room, self._serial)
+            tail = b""
+            if counts[0] & 0x02:
+                channel.truncated += 1
+        if found.records > 1:
+            found.turn = found.turn + 1 if found.turn + 1 < found.records else 0
+        return b"".join((query[:2], counts, query[wire.HEADER : end], body, tail, opt, address))

@@ -1,0 +1,323 @@
+"""Every setting: one frozen record, read once from flags, environment and file, and handed down.
+
+Pure: the environment and the file's content are handed in. Flag beats environment beats file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from dnsserver.names import Zone, parse_zone
+from locator.addresses import address_text, parse_address, parse_network
+from locator.constraints import valid_label_key
+from locator.model import Network
+
+ENVIRONMENT = "TOPODNS_"
+# What Kubernetes itself sets in pods beside a Service that is called topodns.
+_SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
+
+CLUSTER = "Where the cluster comes from"
+ANSWERS = "What is answered"
+CLIENTS = "Who is asking"
+SERVER = "The server"
+LOGGING = "Logging"
+THEMES = (CLUSTER, ANSWERS, CLIENTS, SERVER, LOGGING)
+
+READING = ("serve", "explain", "check")
+SERVING = ("serve",)
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class Wrong(Exception):
+    """A setting that cannot be used: where it stands, what was found and what was expected."""
+
+
+class ListenAddress(NamedTuple):
+    """An address (packed) and a port, 0 for any free one."""
+
+    address: bytes
+    port: int
+
+    def __str__(self) -> str:
+        text = address_text(self.address)
+        return f"[{text}]:{self.port}" if len(self.address) == 16 else f"{text}:{self.port}"
+
+
+class Subnet(NamedTuple):
+    """Where a network outside the cluster is."""
+
+    network: Network
+    labels: tuple[tuple[str, str], ...]
+
+
+class Flag(NamedTuple):
+    """How a setting is written: its theme, what stands for its value, how that is read, and for whom.
+
+    ``read`` raises ValueError with what was found; ``expected`` says the rest.
+    """
+
+    theme: str
+    metavar: str
+    read: Callable[[str], Any]
+    expected: str
+    help: str
+    commands: tuple[str, ...] = READING
+    shown: str = ""
+    repeatable: bool = False
+
+
+def _flag(default: Any, *row: Any, **more: Any) -> Any:
+    return field(default=default, metadata={"flag": Flag(*row, **more)})
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("nothing")
+    return text
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+            raise ValueError(repr(text))
+        return int(text)
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(repr(text))
+        return text
+
+    return read
+
+
+def _or_off(read: Callable[[str], Any], off: Any) -> Callable[[str], Any]:
+    return lambda text: off if text in ("off", "false") else read(text)
+
+
+def _listen(text: str) -> ListenAddress:
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ValueError(repr(text))
+    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _whole(0, 65535)(port))
+
+
+def _sources(text: str) -> frozenset[str]:
+    sources = frozenset(part.strip() for part in text.split(","))
+    if not sources <= {"pods", "nodes"}:
+        raise ValueError(repr(text))
+    return sources
+
+
+def _service_key(text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError(repr(text))
+    return text
+
+
+def _subnet(text: str) -> Subnet:
+    network, _, rest = text.partition("=")
+    pairs = [pair.partition("=") for pair in rest.split(",")]
+    if not all(valid_label_key(key) and equals and value for key, equals, value in pairs):
+        raise ValueError(f"{rest!r} as labels of {network}")
+    return Subnet(parse_network(network), tuple((key, value) for key, _, value in pairs))
+
+
+_ZONES = tuple(map(parse_zone, ("cluster.local", "in-addr.arpa", "ip6.arpa")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a server, or a look at what one would answer, is told from outside."""
+
+    snapshot: tuple[str, ...] = _flag(
+        (), CLUSTER, "PATH", _text, "a file, a folder or -",
+        "what 'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml' prints, as YAML or JSON: a file, "
+        "a folder, or - for standard input; read again when it changes or on SIGHUP",
+        repeatable=True, shown="none",
+    )  # fmt: skip
+    """Several are merged: of an object that stands twice, the later one holds."""
+
+    zone: tuple[Zone, ...] = _flag(
+        _ZONES, ANSWERS, "NAME", parse_zone, "a domain name", "a zone to answer for",
+        repeatable=True, shown="cluster.local, in-addr.arpa, ip6.arpa",
+    )  # fmt: skip
+    """Given at all, it replaces the default."""
+
+    ttl: int = _flag(
+        5, ANSWERS, "SECONDS", _whole(0, 3600), "a whole number of seconds from 0 to 3600", "TTL of every record",
+    )  # fmt: skip
+    """5 s is CoreDNS's default: endpoints come and go."""
+
+    ns_address: tuple[bytes, ...] = _flag(
+        (), ANSWERS, "ADDR", parse_address, "an IPv4 or IPv6 address", "address of the name server ns.dns.<zone>",
+        repeatable=True, shown="the listen addresses that are not wildcards",
+    )  # fmt: skip
+    """What the glue of the zone's NS record says."""
+
+    unknown_client: str = _flag(
+        "strict", CLIENTS, "MODE", _one_of("strict", "all"), "strict or all",
+        "what a client that cannot be located gets where a Service insists on nearness: nothing, or all endpoints",
+    )  # fmt: skip
+    """Strict is what kube-proxy did for topologyKeys."""
+
+    client_source: frozenset[str] = _flag(
+        frozenset(("pods", "nodes")), CLIENTS, "SOURCES", _sources, "pods, nodes or both, by commas",
+        "the objects that tell where addresses are", shown="pods,nodes",
+    )  # fmt: skip
+    """5,000 nodes are cheaper to hold than 150,000 pods, and their pod CIDRs often tell as much."""
+
+    subnet: tuple[Subnet, ...] = _flag(
+        (), CLIENTS, "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet, "CIDR=KEY=VALUE[,KEY=VALUE]",
+        "labels of a network outside the cluster", repeatable=True, shown="none",
+    )  # fmt: skip
+    """The longest prefix decides; anything known of the cluster comes before it."""
+
+    trusted_forwarder: tuple[Network, ...] = _flag(
+        (), CLIENTS, "CIDR", parse_network, "an address block without host bits, such as 10.96.0.10/32",
+        "forwarders that are believed when they name a client", repeatable=True, shown="none",
+    )  # fmt: skip
+    """Beside the endpoints of --forwarder-service."""
+
+    forwarder_service: tuple[str, ...] = _flag(
+        ("kube-system/kube-dns",), CLIENTS, "NS/NAME", _or_off(_service_key, None), "NAMESPACE/NAME, or off",
+        "a Service whose endpoints are trusted forwarders", repeatable=True, shown="kube-system/kube-dns",
+    )  # fmt: skip
+    """The cluster's own DNS forwards for every pod, so what it says of clients is believed."""
+
+    client_option: int | None = _flag(
+        None, CLIENTS, "CODE", _or_off(_whole(65001, 65534), None), "a number from 65001 to 65534, or off",
+        "EDNS option in which a trusted forwarder names the client by 4 or 16 octets", shown="off",
+    )  # fmt: skip
+    """Off, since CoreDNS passes on what pods themselves put into such an option."""
+
+    listen: tuple[ListenAddress, ...] = _flag(
+        (), SERVER, "ADDR:PORT", _listen, "ADDRESS:PORT, an IPv6 address in brackets",
+        "where DNS is answered, by UDP and TCP; port 0 takes a free one", SERVING,
+        repeatable=True, shown="127.0.0.1:1053; in a pod [::]:1053",
+    )  # fmt: skip
+    """A port above 1023 needs no capability."""
+
+    http: ListenAddress | str | None = _flag(
+        None, SERVER, "ADDR:PORT", _or_off(_listen, "off"), "ADDRESS:PORT or off",
+        "where metrics and health are served by HTTP", SERVING, shown="127.0.0.1:9153; in a pod [::]:9153",
+    )  # fmt: skip
+    """9153 is the port of CoreDNS's metrics. Only the default may fail to be bound without ending the server."""
+
+    max_connections: int = _flag(
+        4096, SERVER, "NUMBER", _whole(1, 1_000_000), "a whole number from 1",
+        "open TCP connections; at the limit the longest idle one is closed", SERVING,
+    )  # fmt: skip
+    """CoreDNS opens one for each query in flight, so no forwarder has a limit of its own."""
+
+    tcp_idle_timeout: int = _flag(
+        30, SERVER, "SECONDS", _whole(1, 3600), "a whole number of seconds from 1 to 3600",
+        "how long a TCP connection may be idle", SERVING,
+    )  # fmt: skip
+    """RFC 9210 asks for some seconds at least; forwarders keep theirs 10 to 20 s."""
+
+    log_format: str = _flag(
+        "text", LOGGING, "FORMAT", _one_of("text", "json"), "text or json", "how log lines are written",
+    )  # fmt: skip
+    """JSON for machines that collect logs."""
+
+    log_level: str = _flag(
+        "info", LOGGING, "LEVEL", _one_of(*LOG_LEVELS), ", ".join(LOG_LEVELS), "the least that is logged",
+    )  # fmt: skip
+    """Nothing is logged for each query at any level above debug."""
+
+
+FLAGS: Mapping[str, Flag] = {each.name: each.metadata["flag"] for each in fields(Settings)}
+
+
+def read_settings(
+    *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
+) -> tuple[Settings, list[str]]:
+    """Return the settings, and warnings about variables that nobody reads. Raises Wrong.
+
+    *flags* are the texts given on the command line by field name; *file* is a configuration
+    file's name and content as YAML gives it.
+    """
+    texts: dict[str, tuple[str, Sequence[str]]] = {}
+    if file is not None:
+        texts.update(_from_file(*file))
+    found, warnings = _from_environment(environment)
+    texts.update(found)
+    texts.update({name: (option(name), given) for name, given in flags.items()})
+    values = {name: _value(name, where, given) for name, (where, given) in texts.items()}
+    return Settings(**values), warnings
+
+
+def option(name: str) -> str:
+    """Return a field's name as a flag."""
+    return "--" + name.replace("_", "-")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``, did you mean ...`` with the known word most like an unknown one."""
+    near = difflib.get_close_matches(word, list(known), 1, 0.0)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _value(name: str, where: str, given: Sequence[str]) -> Any:
+    flag = FLAGS[name]
+    values = []
+    for text in given:
+        try:
+            values.append(flag.read(text))
+        except ValueError as error:
+            why = str(error)
+            found = why if repr(text) in why or "has host bits" in why else f"{text!r} ({why})"
+            raise Wrong(f"{where}: {found} found, {flag.expected} expected") from None
+    if flag.repeatable:
+        return tuple(value for value in values if value is not None)
+    if len(values) != 1:
+        raise Wrong(f"{where}: {len(values)} values found, one expected")
+    return values[0]
+
+
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, tuple[str, list[str]]], list[str]]:
+    known = {ENVIRONMENT + name.upper(): name for name in FLAGS}
+    found, warnings = {}, []
+    for variable, text in sorted(environment.items()):
+        name = known.get(variable)
+        if name is not None:
+            found[name] = (variable, text.split() if FLAGS[name].repeatable else [text.strip()])
+        elif (
+            variable.startswith(ENVIRONMENT)
+            and variable != f"{ENVIRONMENT}CONFIG"
+            and not _SERVICE_LINKS.fullmatch(variable)
+        ):
+            warnings.append(f"{variable}: unknown environment variable{nearest(variable, known)}")
+    return found, warnings
+
+
+def _from_file(path: str, content: object) -> dict[str, tuple[str, list[str]]]:
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise Wrong(f"{path}: {type(content).__name__} found, settings as KEY: VALUE expected")
+    known = {option(name).removeprefix("--"): name for name in FLAGS}
+    found = {}
+    for key, value in content.items():
+        name = known.get(key)
+        if name is None:
+            raise Wrong(f"{path}: {key}: unknown key{nearest(str(key), known)}")
+        items = value if isinstance(value, list) else [value]
+        if any(isinstance(item, (dict, list)) or item is None for item in items):
+            raise Wrong(f"{path}: {key}: {type(value).__name__} found, {FLAGS[name].expected} expected")
+        found[name] = (f"{path}: {key}", [_scalar(item) for item in items])
+    return found
+
+
+def _scalar(item: object) -> str:
+    return ("on" if item else "off") if isinstance(item, bool) else str(item)

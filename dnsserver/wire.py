@@ -1,0 +1,186 @@
+"""The DNS message as bytes that nobody has checked: id, flags, question, options.
+
+Everything that touches such bytes ends in ``_untrusted`` and raises ``Unreadable`` only.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from locator.addresses import plain_network
+from locator.model import Network
+
+HEADER = 12
+MAX_NAME = 255  # RFC 1035, section 3.1, in octets with the root's zero
+
+A, NS, CNAME, SOA, PTR, HINFO, MX, TXT, AAAA, SRV, OPT = 1, 2, 5, 6, 12, 13, 15, 16, 28, 33, 41
+IXFR, AXFR, ANY = 251, 252, 255
+IN = 1
+
+NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, BADVERS = 0, 1, 2, 3, 4, 5, 16
+
+QR, AA, TC, RD, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0010
+OPCODE = 0x7800
+DO = 0x8000  # in the OPT record's flags
+
+CLIENT_SUBNET = 8  # RFC 7871
+EXTENDED_ERROR = 15  # RFC 8914
+EDE_OTHER, EDE_NOT_READY = 0, 14
+
+_FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
+
+
+class ClientSubnet(Struct, frozen=True):
+    """EDNS client subnet as it was sent (RFC 7871): family, source prefix length in bits, address."""
+
+    family: int
+    source: int
+    address: bytes
+
+    @property
+    def network(self) -> Network | None:
+        """The block that the client is in; None where the option names no client (/0)."""
+        if self.source == 0:
+            return None
+        size = _FAMILIES[self.family]
+        return plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+
+
+class Edns(Struct, frozen=True):
+    """What an OPT record says (RFC 6891): size in octets, version, DO, and the client it names.
+
+    ``option`` is the content of the configured client option, where that is an address.
+    """
+
+    size: int
+    version: int
+    do: bool
+    subnet: ClientSubnet | None = None
+    option: bytes | None = None
+
+
+class Query(Struct, frozen=True):
+    """A readable query. ``end`` is where its question ends, ``labels`` are in lower case."""
+
+    end: int
+    labels: tuple[bytes, ...]
+    qtype: int
+    qclass: int
+    edns: Edns | None
+
+
+class Unreadable(Exception):
+    """A message that cannot be read, with what could be read of it before.
+
+    ``end`` is where a readable question ends, or None; ``edns`` a readable OPT record.
+    """
+
+    def __init__(self, reason: str, *, end: int | None = None, edns: Edns | None = None) -> None:
+        super().__init__(reason)
+        self.end = end
+        self.edns = edns
+
+
+def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
+    """Read a query whose header is whole and says QUERY. Raises ``Unreadable``: FORMERR.
+
+    QDCOUNT must be 1, every record in every section whole, nothing behind them, at most one
+    OPT, in the additional section (RFC 6891, section 6.1.1), and its options well-formed.
+    """
+    if wire[4:6] != b"\0\1":
+        raise Unreadable("QDCOUNT is not 1")
+    labels, end = _question_name_untrusted(wire)
+    qtype, qclass = int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end])
+    position, edns = end, None
+    before_additional = int.from_bytes(wire[6:8]) + int.from_bytes(wire[8:10])
+    for number in range(before_additional + int.from_bytes(wire[10:12])):
+        start, at = position, _skip_name_untrusted(wire, position, end=end, edns=edns)
+        position = at + 10 + int.from_bytes(wire[at + 8 : at + 10])
+        if at + 10 > len(wire) or position > len(wire):
+            raise Unreadable("a record is cut off", end=end, edns=edns)
+        if int.from_bytes(wire[at : at + 2]) != OPT:
+            continue
+        if number < before_additional or wire[start] != 0 or edns is not None:
+            raise Unreadable("an OPT record stands where none may", end=end, edns=edns)
+        edns = _edns_untrusted(wire[at:position], end=end, client_option=client_option)
+    if position != len(wire):
+        raise Unreadable("trailing octets", end=end, edns=edns)
+    return Query(end, labels, qtype, qclass, edns)
+
+
+def _question_name_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
+    """Return the labels of the question's name in lower case, and the end of the question."""
+    labels, position = [], HEADER
+    while True:
+        length = wire[position] if position < len(wire) else 0xFF
+        if length > 63:  # no pointer can be right here: nothing stands before the question
+            raise Unreadable("the question's name cannot be read")
+        position += 1 + length
+        if length == 0:
+            break
+        labels.append(wire[position - length : position].lower())
+    if position - HEADER > MAX_NAME or position + 4 > len(wire):
+        raise Unreadable("the question is too long or cut off")
+    return tuple(labels), position + 4
+
+
+def _skip_name_untrusted(wire: bytes, position: int, *, end: int, edns: Edns | None) -> int:
+    """Return where a record's owner name ends; pointers must point back (RFC 1035, section 4.1.4)."""
+    start = position
+    while position < len(wire):
+        length = wire[position]
+        if length == 0:
+            return position + 1
+        if length >= 0xC0 and position + 1 < len(wire):
+            if HEADER <= (length & 0x3F) << 8 | wire[position + 1] < start:
+                return position + 2
+            break
+        if length > 63 or position - start > MAX_NAME:
+            break
+        position += 1 + length
+    raise Unreadable("a record's name cannot be read", end=end, edns=edns)
+
+
+def _edns_untrusted(record: bytes, *, end: int, client_option: int | None) -> Edns:
+    """Read an OPT record that is whole, from its type on."""
+    edns = Edns(size=int.from_bytes(record[2:4]), version=record[5], do=bool(int.from_bytes(record[6:8]) & DO))
+    if edns.version != 0:
+        return edns  # its options may be of a form that we do not know
+    subnet, named = None, []
+    position = 10
+    while position < len(record):
+        code, length = (
+            int.from_bytes(record[position : position + 2]),
+            int.from_bytes(record[position + 2 : position + 4]),
+        )
+        content = record[position + 4 : position + 4 + length]
+        if position + 4 > len(record) or len(content) != length:
+            raise Unreadable("an EDNS option is cut off", end=end, edns=edns)
+        if code == CLIENT_SUBNET:
+            if subnet is not None:
+                raise Unreadable("two client subnets", end=end, edns=edns)
+            subnet = _subnet_untrusted(content, end=end, edns=edns)
+        elif code == client_option:
+            named.append(content)
+        position += 4 + length
+    # Two of them name nobody: a pod behind the forwarder may have sent one of its own.
+    option = named[0] if len(named) == 1 and len(named[0]) in (4, 16) else None
+    return Edns(edns.size, edns.version, edns.do, subnet, option)
+
+
+def _subnet_untrusted(content: bytes, *, end: int, edns: Edns) -> ClientSubnet:
+    """Read a client subnet option (RFC 7871, sections 6 and 7.1.1)."""
+    subnet = ClientSubnet(int.from_bytes(content[:2]), content[2] if len(content) > 2 else 0, content[4:])
+    family, source, address = subnet.family, subnet.source, subnet.address
+    size = _FAMILIES.get(family, 0)
+    unused = -source % 8
+    if (
+        len(content) < 4
+        or (size == 0 and family != 0)
+        or source > 8 * size
+        or content[3] != 0
+        or len(address) != (source + 7) // 8
+        or (unused and address[-1] & ((1 << unused) - 1))
+    ):
+        raise Unreadable("a malformed client subnet", end=end, edns=edns)
+    return subnet

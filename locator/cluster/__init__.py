@@ -1,0 +1,1 @@
+"""The edge of ``locator``: everything that reads files or talks to Kubernetes."""

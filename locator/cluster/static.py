@@ -1,0 +1,303 @@
+"""A dump as a source: what ``kubectl get ... -o yaml|json`` prints, in files, folders or a pipe.
+
+YAML becomes JSON first, so that one decoder reads both. Composing YAML holds the interpreter
+for seconds, and a server must answer meanwhile: ``load`` reads in a process of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio.to_process
+import msgspec
+import trio
+import yaml
+from msgspec import Struct
+from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
+
+from locator.decoding import NotJSON, decode
+from locator.model import KINDS, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Pod, Service
+from locator.store import Store
+
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
+POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
+BATCH = 500  # objects that cross from the reading process at a time: some milliseconds of work
+
+# Blocks of kubectl's YAML that nobody reads, two thirds of a pod. A block is its key and all
+# lines indented deeper; labels hold no blocks, so no label can be mistaken for one.
+_SKIMMED = re.compile(
+    rb"^( *)(?:managedFields|ownerReferences|containers|initContainers|ephemeralContainers|volumes|tolerations"
+    rb"|affinity|containerStatuses|initContainerStatuses|images|volumesInUse|volumesAttached"
+    rb"|conditions(?=:\r?\n *-)):\r?\n(?:\1(?: .*|- .*)\r?\n|\r?\n)*",
+    re.MULTILINE,
+)
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_PLAIN: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+class BadSnapshot(Exception):
+    """A snapshot that cannot be read as a whole; the text names file, place and reason.
+
+    ``missing`` says that there was nothing to read.
+    """
+
+
+class Dump(Struct):
+    """What stood in a snapshot: objects in the order found, and what was wrong."""
+
+    objects: list[Object]
+    findings: list[Finding]
+
+
+class Snapshots:
+    """The files, folders and pipes of ``--snapshot``, in order.
+
+    A pipe is read once and kept, since it cannot be read again.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(paths)
+        self._kept: dict[str, bytes] = {}
+
+    def inputs(self) -> list[tuple[str, bytes | None]]:
+        """Return each file to read by name, with its content where it is kept. Raises BadSnapshot."""
+        rows: list[tuple[str, bytes | None]] = []
+        for path in self._paths:
+            if path == STDIN:
+                if path not in self._kept:
+                    self._kept[path] = sys.stdin.buffer.read()
+                rows.append(("standard input", self._kept[path]))
+                continue
+            try:
+                mode = os.stat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    within = [each for each in sorted(Path(path).iterdir()) if each.suffix in SUFFIXES]
+                    rows += [(str(each), None) for each in within if each.is_file()]
+                elif stat.S_ISREG(mode):
+                    rows.append((path, None))
+                else:
+                    if path not in self._kept:
+                        self._kept[path] = Path(path).read_bytes()
+                    rows.append((path, self._kept[path]))
+            except OSError as error:
+                raise BadSnapshot(f"{path}: {error.strerror}, expected a file or folder") from None
+        if not rows:
+            raise BadSnapshot(
+                f"{', '.join(self._paths)}: nothing to read, expected files ending in {', '.join(SUFFIXES)}"
+            )
+        return rows
+
+    def signature(self) -> object:
+        """Return a value that differs whenever a file was changed, added or removed."""
+        try:
+            names = [name for name, content in self.inputs() if content is None]
+            return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name in names for s in [os.stat(name)]]
+        except (BadSnapshot, OSError) as error:
+            return str(error)
+
+    async def changed(self, before: object) -> object:
+        """Wait until the files differ from the signature *before* and are quiet; return the new one."""
+        seen = before
+        while True:
+            await trio.sleep(POLL_SECONDS)
+            last, seen = seen, await trio.to_thread.run_sync(self.signature)
+            if seen != before and seen == last:
+                return seen
+
+
+def read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
+    """Read every input, as ``Snapshots.inputs`` gives them. Raises BadSnapshot.
+
+    Of an object that stands twice the later one holds; the finding says so.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # a dump is one growing tree: collecting it again and again takes longer than reading it
+    try:
+        return _read(inputs)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
+    objects: dict[tuple[type, str], Object] = {}
+    findings: list[Finding] = []
+    for name, content in inputs:
+        try:
+            data = Path(name).read_bytes() if content is None else content
+        except OSError as error:
+            raise BadSnapshot(f"{name}: {error.strerror}, expected a file that can be read") from None
+        for found in _objects(name, data):
+            if isinstance(found, Finding):
+                findings.append(msgspec.structs.replace(found, file=name))
+                continue
+            key = (type(found), found.key)
+            if key in objects:
+                place = found.key.rpartition("/")
+                message = "the same object stands twice; the later one holds"
+                findings.append(Finding(WARNING, type(found).__name__, place[0], place[2], "", message, "", name))
+            objects[key] = found
+    return Dump(list(objects.values()), findings)
+
+
+def apply(objects: Iterable[Object], store: Store) -> None:
+    """Make *objects* all that *store* knows."""
+    by_kind: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
+    for each in objects:
+        by_kind[type(each)].append(each)
+    for kind, each_kind in by_kind.items():
+        store.replace(kind, each_kind)
+
+
+class _Batch(Struct):
+    """Objects by kind, as they cross from the reading process."""
+
+    namespaces: list[Namespace] = []
+    nodes: list[Node] = []
+    pods: list[Pod] = []
+    services: list[Service] = []
+    slices: list[EndpointSlice] = []
+
+
+_FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
+
+
+def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
+    dump = read(inputs)
+    batches = []
+    for start in range(0, len(dump.objects), BATCH):
+        batch = _Batch()
+        for each in dump.objects[start : start + BATCH]:
+            getattr(batch, _FIELDS[type(each)]).append(each)
+        batches.append(msgspec.msgpack.encode(batch))
+    return batches, msgspec.msgpack.encode(dump.findings)
+
+
+def _unpack(batches: list[bytes], findings: bytes) -> Dump:
+    objects: list[Object] = []
+    for packed in batches:
+        batch = msgspec.msgpack.decode(packed, type=_Batch)
+        for name in _FIELDS.values():
+            objects += getattr(batch, name)
+    return Dump(objects, msgspec.msgpack.decode(findings, type=list[Finding]))
+
+
+async def load(snapshots: Snapshots) -> Dump:
+    """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot."""
+    inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
+    packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
+    return await trio.to_thread.run_sync(_unpack, *packed)
+
+
+def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
+    for position, document in enumerate(_documents(name, data), 1):
+        try:
+            yield from decode(document)
+        except NotJSON as error:
+            raise BadSnapshot(f"{name}: document {position}: {error}") from None
+
+
+def _documents(name: str, data: bytes) -> Iterator[bytes]:
+    """Yield each document of a file as JSON."""
+    if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            msgspec.json.decode(data, type=msgspec.Raw)
+        except msgspec.DecodeError:
+            yield from _json_stream(name, data)
+        else:
+            yield data
+        return
+    try:
+        documents = list(_yaml_documents(_SKIMMED.sub(b"", data)))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        documents = _whole_yaml(name, data)  # what was left out may be the reason, and moved the lines
+    for document in documents:
+        if document is not None:
+            yield msgspec.json.encode(document)
+
+
+def _json_stream(name: str, data: bytes) -> Iterator[bytes]:
+    """Yield the documents of concatenated JSON; flow-style YAML looks alike and is tried last."""
+    try:
+        text, decoder, position = data.decode(), json.JSONDecoder(), 0
+        while position < len(text):
+            document, position = decoder.raw_decode(text, position)
+            yield msgspec.json.encode(document)
+            position += len(text[position:]) - len(text[position:].lstrip())
+    except UnicodeDecodeError as error:
+        raise BadSnapshot(f"{name}: byte {error.start}: no UTF-8, expected JSON or YAML") from None
+    except json.JSONDecodeError as error:
+        raise BadSnapshot(f"{name}: line {error.lineno}: {error.msg}, expected JSON") from None
+    except RecursionError:
+        raise BadSnapshot(f"{name}: nested too deeply") from None
+
+
+def _whole_yaml(name: str, data: bytes) -> list[Any]:
+    try:
+        return list(_yaml_documents(data))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f"line {mark.line + 1}: " if mark is not None else ""
+        raise BadSnapshot(f"{name}: {line}{error.problem or error.context}, expected YAML") from None
+    except yaml.reader.ReaderError as error:
+        raise BadSnapshot(f"{name}: byte {error.position}: {error.reason}, expected YAML") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadSnapshot(f"{name}: {error}, expected YAML") from None
+    except RecursionError:
+        raise BadSnapshot(f"{name}: nested too deeply") from None
+
+
+_UNQUOTED: Any = object()
+
+
+class _Loader(CParser):
+    """libyaml's composer, which notes of each scalar only whether it stood without quotes."""
+
+    def __init__(self, stream: bytes) -> None:
+        CParser.__init__(self, stream)
+
+    def resolve(self, kind: type[Any], value: str | None, implicit: Any) -> object:
+        return _UNQUOTED if kind is yaml.ScalarNode and implicit[0] else None
+
+    def descend_resolver(self, node: Any, index: Any) -> None:
+        """Part of the composer's protocol; nothing here depends on a path."""
+
+    def ascend_resolver(self) -> None:
+        """Part of the composer's protocol; nothing here depends on a path."""
+
+
+def _yaml_documents(data: bytes) -> Iterator[Any]:
+    loader = _Loader(data)
+    try:
+        while loader.check_node():
+            yield _plain(loader.get_node())
+    finally:
+        loader.dispose()
+
+
+def _plain(node: Any) -> Any:
+    """Return a composed node as JSON's types (YAML 1.2's core schema, with fractions left as text)."""
+    if node.__class__ is yaml.ScalarNode:
+        value: str = node.value
+        if node.tag is _UNQUOTED:
+            if value in _PLAIN:
+                return _PLAIN[value]
+            if _INTEGER.fullmatch(value):
+                return int(value)
+        return value
+    if node.__class__ is yaml.MappingNode:
+        return {str(key.value): _plain(value) for key, value in node.value}
+    return [_plain(each) for each in node.value]

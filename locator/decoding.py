@@ -1,0 +1,413 @@
+"""Kubernetes JSON to the model: the only module that spells the API's field names.
+
+Typed structs skip what nobody reads. What cannot be read of an object becomes a ``Finding``
+that names object, field and what was expected; whatever stands beside it lives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from locator.addresses import parse_address, parse_network
+from locator.constraints import PREFIX
+from locator.model import (
+    ERROR,
+    HOSTNAME,
+    ZONE,
+    Endpoint,
+    EndpointSlice,
+    Finding,
+    Namespace,
+    Network,
+    Node,
+    Object,
+    Pod,
+    Port,
+    Service,
+    canonical_labels,
+)
+
+SERVICE_NAME = "kubernetes.io/service-name"
+
+# Where the network plugins note a node's other addresses: tunnels, health checks, the host's side.
+ADDRESS_ANNOTATIONS = (
+    "projectcalico.org/IPv4Address",
+    "projectcalico.org/IPv6Address",
+    "projectcalico.org/IPv4IPIPTunnelAddr",
+    "projectcalico.org/IPv4VXLANTunnelAddr",
+    "projectcalico.org/IPv6VXLANTunnelAddr",
+    "projectcalico.org/IPv4WireguardInterfaceAddr",
+    "projectcalico.org/IPv6WireguardInterfaceAddr",
+    "flannel.alpha.coreos.com/public-ip",
+    "flannel.alpha.coreos.com/public-ipv6",
+    "network.cilium.io/ipv4-cilium-host",
+    "network.cilium.io/ipv6-cilium-host",
+    "network.cilium.io/ipv4-health-ip",
+    "network.cilium.io/ipv6-health-ip",
+    "network.cilium.io/ipv4-Ingress-ip",
+    "network.cilium.io/ipv6-Ingress-ip",
+    "io.cilium.network.ipv4-cilium-host",
+    "io.cilium.network.ipv6-cilium-host",
+    "io.cilium.network.ipv4-health-ip",
+    "io.cilium.network.ipv6-health-ip",
+)
+CIDR_ANNOTATIONS = {  # by bytes in an address; the first that is there stands in place of spec.podCIDRs
+    4: ("network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"),
+    16: ("network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"),
+}
+
+
+class NotJSON(ValueError):
+    """A document that is no JSON, or no Kubernetes object or list of them."""
+
+
+class _Meta(Struct):
+    name: str | None = None
+    namespace: str | None = None
+    created: str | None = field(name="creationTimestamp", default=None)
+
+
+class _AnnotatedMeta(_Meta):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _LabelledMeta(_Meta):
+    labels: dict[str, str] | None = None
+
+
+class _Namespace(Struct):
+    metadata: _Meta
+
+
+class _NodeSpec(Struct):
+    cidr: str | None = field(name="podCIDR", default=None)
+    cidrs: list[str] | None = field(name="podCIDRs", default=None)
+
+
+class _NodeAddress(Struct):
+    type: str
+    address: str
+
+
+class _NodeStatus(Struct):
+    addresses: list[_NodeAddress] | None = None
+
+
+class _Node(Struct):
+    metadata: _AnnotatedMeta
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+class _IP(Struct):
+    ip: str | None = None
+
+
+class _PodSpec(Struct, rename="camel"):
+    node_name: str | None = None
+    host_network: bool | None = None
+
+
+class _PodStatus(Struct):
+    phase: str | None = None
+    ip: str | None = field(name="podIP", default=None)
+    ips: list[_IP] | None = field(name="podIPs", default=None)
+
+
+class _Pod(Struct):
+    metadata: _Meta
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+
+class _Port(Struct):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class _ServiceSpec(Struct, rename="camel"):
+    type: str | None = None
+    cluster_ip: str | None = field(name="clusterIP", default=None)
+    cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
+    ports: list[_Port] | None = None
+    topology_keys: list[str] | None = None
+    external_traffic_policy: str | None = None
+
+
+class _Service(Struct):
+    metadata: _AnnotatedMeta
+    spec: _ServiceSpec | None = None
+
+
+class _Conditions(Struct):
+    ready: bool | None = None
+
+
+class _Reference(Struct):
+    kind: str | None = None
+    name: str | None = None
+
+
+class _Endpoint(Struct, rename="camel"):
+    addresses: list[str] | None = None
+    conditions: _Conditions | None = None
+    hostname: str | None = None
+    node_name: str | None = None
+    zone: str | None = None
+    deprecated_topology: dict[str, str] | None = None
+    topology: dict[str, str] | None = None
+    target_ref: _Reference | None = None
+
+
+class _EndpointSlice(Struct, rename="camel"):
+    metadata: _LabelledMeta
+    address_type: str | None = None
+    endpoints: list[_Endpoint] | None = None
+    ports: list[_Port] | None = None
+
+
+class _Envelope(Struct):
+    """What every object and every list has in common."""
+
+    kind: str | None = None
+    api_version: str | None = field(name="apiVersion", default=None)
+    items: list[Raw] | None = None
+
+
+T = TypeVar("T")
+
+
+class _Reading(list[Finding]):
+    """What was found wrong while one object was read."""
+
+    def __init__(self, kind: str, meta: _Meta) -> None:
+        super().__init__()
+        self._object = (kind, meta.namespace or "", meta.name or "")
+
+    def wrong(self, field: str, message: str, expected: str) -> None:
+        self.append(Finding(ERROR, *self._object, field, message, expected))
+
+    def try_parse(self, field: str, parse: Callable[[str], T], text: str, expected: str) -> T | None:
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.wrong(field, str(error), expected)
+            return None
+
+    def address(self, field: str, text: str) -> tuple[bytes, ...]:
+        found = self.try_parse(field, parse_address, text, "an IPv4 or IPv6 address")
+        return () if found is None else (found,)
+
+
+def _namespace(raw: _Namespace, found: _Reading) -> Namespace:
+    return Namespace(raw.metadata.name or "")
+
+
+def _node(raw: _Node, found: _Reading) -> Node:
+    name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
+    addresses: list[bytes] = []
+    for position, each in enumerate((raw.status.addresses if raw.status else None) or ()):
+        if each.type in ("InternalIP", "ExternalIP"):
+            addresses += found.address(f"status.addresses[{position}].address", each.address)
+    for key in ADDRESS_ANNOTATIONS:
+        if key in annotations:  # Calico writes its own with a prefix length
+            addresses += found.address(f"metadata.annotations[{key}]", annotations[key].partition("/")[0])
+    return Node(
+        name=name,
+        labels=canonical_labels(raw.metadata.labels or {}, node=name),
+        addresses=tuple(dict.fromkeys(addresses)),
+        pod_cidrs=_pod_cidrs(raw.spec or _NodeSpec(), annotations, found),
+    )
+
+
+def _pod_cidrs(spec: _NodeSpec, annotations: Mapping[str, str], found: _Reading) -> tuple[Network, ...]:
+    expected = "an address block such as 10.244.1.0/24"
+    texts = spec.cidrs or ([spec.cidr] if spec.cidr else [])
+    stated = [
+        network
+        for position, text in enumerate(texts)
+        if (network := found.try_parse(f"spec.podCIDRs[{position}]", _lenient_network, text, expected))
+    ]
+    networks: list[Network] = []
+    for size, keys in CIDR_ANNOTATIONS.items():
+        key = next((key for key in keys if key in annotations), None)
+        noted = key and found.try_parse(f"metadata.annotations[{key}]", _lenient_network, annotations[key], expected)
+        networks += [noted] if noted else [network for network in stated if len(network.address) == size]
+    return tuple(networks)
+
+
+def _lenient_network(text: str) -> Network:
+    return parse_network(text, strict=False)
+
+
+def _pod(raw: _Pod, found: _Reading) -> Pod:
+    spec, status = raw.spec or _PodSpec(), raw.status or _PodStatus()
+    finished = status.phase in ("Succeeded", "Failed")
+    addresses: list[bytes] = []
+    for position, each in enumerate(status.ips or ()):
+        addresses += found.address(f"status.podIPs[{position}].ip", each.ip) if each.ip else ()
+    if status.ip and not status.ips:
+        addresses += found.address("status.podIP", status.ip)
+    return Pod(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        addresses=tuple(addresses),
+        node=spec.node_name or None,
+        host_network=bool(spec.host_network),
+        finished=finished,
+        created=raw.metadata.created or "",
+    )
+
+
+def _ports(ports: list[_Port] | None) -> tuple[Port, ...]:
+    return tuple(
+        Port((port.name or "").lower(), port.port, (port.protocol or "TCP").lower())
+        for port in ports or ()
+        if port.port is not None
+    )
+
+
+def _service(raw: _Service, found: _Reading) -> Service:
+    spec = raw.spec or _ServiceSpec()
+    texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
+    kind = spec.type or "ClusterIP"
+    addresses: list[bytes] = []
+    for position, text in enumerate(texts):
+        if text not in ("None", ""):
+            field_name = f"spec.clusterIPs[{position}]" if spec.cluster_ips else "spec.clusterIP"
+            addresses += found.address(field_name, text)
+    return Service(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        type=kind,
+        headless=kind != "ExternalName" and "None" in texts,
+        cluster_ips=() if kind == "ExternalName" else tuple(addresses),
+        ports=_ports(spec.ports),
+        external_traffic_policy=spec.external_traffic_policy or "",
+        topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
+        annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
+    )
+
+
+def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
+    ports = _ports(raw.ports)
+    endpoints = []
+    named = raw.address_type != "FQDN"  # names are no addresses; nothing in DNS is made of such slices
+    for position, each in enumerate((raw.endpoints or ()) if named else ()):
+        addresses: list[bytes] = []
+        for index, text in enumerate(each.addresses or ()):
+            addresses += found.address(f"endpoints[{position}].addresses[{index}]", text)
+        if not addresses:
+            continue
+        word = dict(each.deprecated_topology or each.topology or {})
+        if each.zone:
+            word[ZONE] = each.zone
+        target = each.target_ref
+        endpoints.append(
+            Endpoint(
+                addresses=tuple(dict.fromkeys(addresses)),
+                ports=ports,
+                hostname=each.hostname.lower() if each.hostname else None,
+                node=each.node_name or word.get(HOSTNAME) or None,
+                word=word,
+                ready=each.conditions is None or each.conditions.ready is not False,
+                pod=target.name if target is not None and target.kind in (None, "Pod") else None,
+            )
+        )
+    return EndpointSlice(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
+        endpoints=tuple(endpoints),
+    )
+
+
+class _Kind(NamedTuple):
+    shape: type[Any]
+    build: Callable[[Any, _Reading], Object]
+
+
+# (API group, kind) -> how it is read; the versions of a group are alike in what matters here.
+READ: Mapping[tuple[str, str], _Kind] = {
+    ("", "Namespace"): _Kind(_Namespace, _namespace),
+    ("", "Node"): _Kind(_Node, _node),
+    ("", "Pod"): _Kind(_Pod, _pod),
+    ("", "Service"): _Kind(_Service, _service),
+    ("discovery.k8s.io", "EndpointSlice"): _Kind(_EndpointSlice, _endpoint_slice),
+}
+
+
+def decode(document: bytes) -> Iterator[Object | Finding]:
+    """Yield the objects of one JSON document, a single object or a list, with what is wrong in them.
+
+    Kinds that nobody reads are passed over. Raises ``NotJSON`` if the document is none.
+    """
+    try:
+        envelope = msgspec.json.decode(document, type=_Envelope)
+    except msgspec.ValidationError as error:
+        raise NotJSON(f"{_plain(error)[0]} in what should be a Kubernetes object or list") from None
+    except msgspec.DecodeError as error:
+        raise NotJSON(f"JSON is malformed ({error})") from None
+    if envelope.kind is None:
+        raise NotJSON("no kind: this is no Kubernetes object or list")
+    if envelope.items is not None and envelope.kind.endswith("List"):
+        listed = envelope.kind.removesuffix("List")
+        for position, item in enumerate(envelope.items):
+            yield from _object(bytes(item), f"items[{position}]", listed, envelope.api_version)
+    else:
+        yield from _object(document, "", envelope.kind, envelope.api_version)
+
+
+def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Iterator[Object | Finding]:
+    """Yield one object; *listed* and *api_version* are what the list around it says."""
+    try:
+        envelope = msgspec.json.decode(raw, type=_Envelope)
+    except msgspec.ValidationError as error:
+        message, path = _plain(error)
+        yield Finding(ERROR, listed or "object", "", where, path, message, "a Kubernetes object")
+        return
+    kind = envelope.kind or listed
+    group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
+    reader = READ.get((group if slash else "", kind))
+    if reader is None:
+        return
+    try:
+        shaped = msgspec.json.decode(raw, type=reader.shape)
+    except msgspec.ValidationError as error:
+        message, path = _plain(error)
+        namespace, name = _name_of(raw)
+        yield Finding(ERROR, kind, namespace, name or where, path, f"unreadable object: {message}")
+        return
+    meta: _Meta = shaped.metadata
+    if not meta.name:
+        yield Finding(ERROR, kind, meta.namespace or "", where, "metadata.name", "object without a name", "a name")
+        return
+    found = _Reading(kind, meta)
+    built = reader.build(shaped, found)
+    yield from found
+    yield built
+
+
+def _plain(error: msgspec.ValidationError) -> tuple[str, str]:
+    """Return what a validation error says, and the path of the field it speaks of."""
+    message, _, path = str(error).partition(" - at ")
+    message = message.replace("`", "")
+    if match := re.fullmatch(r"Expected (.+), got (.+)", message):
+        message = f"{match[2]} found, {match[1]} expected"
+    return message, path.strip("`").removeprefix("$").removeprefix(".")
+
+
+def _name_of(raw: bytes) -> tuple[str, str]:
+    """Return namespace and name of an object that could not be read, as far as they can be."""
+    meta = json.loads(raw).get("metadata")
+    if not isinstance(meta, dict):
+        return "", ""
+    return str(meta.get("namespace") or ""), str(meta.get("name") or "")

@@ -1,0 +1,194 @@
+"""Frozen records of the Kubernetes objects that can change an answer.
+
+A record holds what an answer can depend on and nothing else, so that two records compare
+equal exactly when no client could tell them apart: a heartbeat is invisible here.
+Addresses are packed bytes, 4 or 16 of them, IPv4-mapped IPv6 already turned into IPv4.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+
+# Kubernetes 1.17 renamed these labels; both spellings still occur, sometimes on one node.
+SUCCESSORS = {
+    "failure-domain.beta.kubernetes.io/zone": ZONE,
+    "failure-domain.beta.kubernetes.io/region": REGION,
+}
+
+ERROR = "error"
+WARNING = "warning"
+
+
+class Network(NamedTuple):
+    """An address block: packed address with the host bits zero, and prefix length in bits."""
+
+    address: bytes
+    length: int
+
+
+class Location(Struct, frozen=True, eq=False):
+    """Where an address is: a node and its labels, or only some labels.
+
+    ``known`` is false for a client nobody could place. ``memory`` may hold whatever is
+    derived from this location alone; it is gone with the location.
+    """
+
+    node: str | None
+    labels: dict[str, str]
+    known: bool = True
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def value(self, key: str) -> str | None:
+        """Return the value of a topology key here, under either of its names, or None."""
+        return self.labels.get(SUCCESSORS.get(key, key))
+
+
+UNKNOWN = Location(None, {}, known=False)
+
+
+def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict[str, str]:
+    """Return *labels* under their present names; *node* stands in for a missing hostname label."""
+    present = {key: value for key, value in labels.items() if key not in SUCCESSORS}
+    for old, new in SUCCESSORS.items():
+        if old in labels:
+            present.setdefault(new, labels[old])
+    if node is not None:
+        present.setdefault(HOSTNAME, node)
+    return present
+
+
+class Namespace(Struct, frozen=True, gc=False):
+    """A namespace, of which only the name matters."""
+
+    name: str
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return self.name
+
+
+class Node(Struct, frozen=True):
+    """A node: its labels (canonical), its own addresses, and the blocks its pods live in."""
+
+    name: str
+    labels: dict[str, str]
+    addresses: tuple[bytes, ...] = ()
+    pod_cidrs: tuple[Network, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return self.name
+
+
+class Pod(Struct, frozen=True, gc=False):
+    """A pod as a client: who holds which address, where, since when (RFC 3339 text)."""
+
+    namespace: str
+    name: str
+    addresses: tuple[bytes, ...] = ()
+    node: str | None = None
+    host_network: bool = False
+    finished: bool = False
+    created: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Port(Struct, frozen=True, gc=False):
+    """A port of a Service or of an endpoint; ``name`` is empty for an unnamed one, ``protocol`` in lower case."""
+
+    name: str
+    number: int
+    protocol: str = "tcp"
+
+
+class Service(Struct, frozen=True):
+    """A Service: what it is called, how it is reached, and what it asks for."""
+
+    namespace: str
+    name: str
+    type: str = "ClusterIP"
+    headless: bool = False
+    cluster_ips: tuple[bytes, ...] = ()
+    ports: tuple[Port, ...] = ()
+    external_traffic_policy: str = ""
+    topology_keys: tuple[str, ...] | None = None
+    annotations: dict[str, str] = {}
+    """Only those of our own prefix."""
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Endpoint(Struct, frozen=True):
+    """One endpoint: a pod, or whatever else stands behind a Service.
+
+    ``word`` holds the labels that the slice itself states for the endpoint (its zone, or the
+    topology map of older APIs); they count only where the node is not known.
+    """
+
+    addresses: tuple[bytes, ...]
+    ports: tuple[Port, ...] = ()
+    hostname: str | None = None
+    node: str | None = None
+    word: dict[str, str] = {}
+    ready: bool = True
+    pod: str | None = None
+
+
+class EndpointSlice(Struct, frozen=True):
+    """A slice of a Service's endpoints. ``service`` is None where no label names one."""
+
+    namespace: str
+    name: str
+    service: str | None
+    endpoints: tuple[Endpoint, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def service_key(self) -> str | None:
+        """The key of the Service that the slice belongs to."""
+        return None if self.service is None else f"{self.namespace}/{self.service}"
+
+
+Object = Namespace | Node | Pod | Service | EndpointSlice
+
+KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, Service, EndpointSlice)
+
+
+class Finding(Struct, frozen=True, gc=False):
+    """Something wrong in a cluster or a dump, in the words of ``check``.
+
+    ``file`` is where the object stood, if it came from a file.
+    """
+
+    severity: str
+    kind: str
+    namespace: str
+    name: str
+    field: str
+    message: str
+    expected: str = ""
+    file: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        what = f"{self.message}, expected {self.expected}" if self.expected else self.message
+        return ": ".join(part for part in (self.file, f"{self.kind} {where}".strip(), self.field, what) if part)

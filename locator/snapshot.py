@@ -1,0 +1,61 @@
+"""One cluster at one moment, immutable: whatever is answered comes from one of these.
+
+A Service stands here in its compiled form, with its endpoints' locations inside, so that it
+holds *all* that its answers are made from. What is remembered of it hangs on it, and is gone
+when the Service, its endpoints or their nodes change; unchanged Services live on in the next
+snapshot with all that is remembered of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from locator.addresses import AddressBook
+from locator.constraints import ANY, Constraint
+from locator.model import SUCCESSORS, EndpointSlice, Finding, Location, Service
+from locator.selection import LocatedEndpoint
+
+
+class CompiledService(Struct, frozen=True, eq=False):
+    """A Service with its constraint and its ready endpoints, dual-stack ones joined.
+
+    ``terms`` are the label keys, in their present names, whose values at the client decide
+    which endpoints it gets: empty where the client does not matter. ``slices`` and
+    ``locations`` are what it was made from. ``memory`` may hold what is derived from this
+    value alone.
+    """
+
+    service: Service
+    constraint: Constraint | None
+    endpoints: tuple[LocatedEndpoint, ...]
+    slices: tuple[EndpointSlice, ...]
+    locations: tuple[Location, ...]
+    terms: tuple[str, ...] = ()
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+
+def terms_of(constraint: Constraint | None) -> tuple[str, ...]:
+    """Return the label keys on whose values at the client the answer depends."""
+    if constraint is None or not constraint.effective:
+        return ()
+    return tuple(SUCCESSORS.get(key, key) for key in constraint.keys if key != ANY)
+
+
+class Snapshot(Struct, frozen=True, eq=False):
+    """One cluster at one moment.
+
+    ``services`` by ``namespace/name``; ``serial`` is the time of the last visible change in
+    seconds since 1970; ``objects`` counts what is known by kind. ``memory`` may hold what is
+    derived from this snapshot as a whole.
+    """
+
+    services: Mapping[str, CompiledService]
+    namespaces: frozenset[str]
+    addresses: AddressBook
+    serial: int
+    findings: tuple[Finding, ...] = ()
+    objects: Mapping[str, int] = {}
+    memory: dict[Any, Any] = field(default_factory=dict)
