@@ -102,6 +102,7 @@ class _Server:
         )
         self._connections = tcp.Connections(self._counts, limit=settings.max_connections)
         self._reported: set[str] = set()
+        self._logged: set[Finding] = set()
 
     async def run(self) -> None:
         """Bind, read, answer, and end in the opposite order."""
@@ -145,10 +146,11 @@ class _Server:
         """Return a bound UDP and a bound TCP socket that share a port."""
         alone = any(each.port == listen.port and len(each.address) == 4 for each in self._listen)
         for attempt in range(SHARED_PORT_TRIES):
-            datagrams = _bound(listen, socket.SOCK_DGRAM, udp.prepare, six_only=alone)
+            datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, udp.prepare, six_only=alone)
             port = datagrams.getsockname()[1]
             try:
-                return datagrams, _bound(listen._replace(port=port), socket.SOCK_STREAM, tcp.prepare, six_only=alone)
+                same = listen._replace(port=port)
+                return datagrams, _bound("--listen", same, socket.SOCK_STREAM, tcp.prepare, six_only=alone)
             except CannotListen:
                 datagrams.close()
                 if listen.port != 0 or attempt == SHARED_PORT_TRIES - 1:
@@ -159,7 +161,7 @@ class _Server:
         if not isinstance(self._http, ListenAddress):
             return
         try:
-            sock = _bound(self._http, socket.SOCK_STREAM, tcp.prepare)
+            sock = _bound("--http", self._http, socket.SOCK_STREAM, tcp.prepare)
         except CannotListen as error:
             if not self._http_is_default:
                 raise
@@ -180,7 +182,8 @@ class _Server:
         self._publish(await self._load())
         print("ready", file=sys.stderr, flush=True)
         while True:
-            signature = await self._changed(signature, reload_asked())
+            await self._changed(signature, reload_asked())
+            signature = await trio.to_thread.run_sync(self._snapshots.signature)
             try:
                 self._publish(await self._load())
             except static.BadSnapshot as error:  # the wall around one reading
@@ -190,8 +193,8 @@ class _Server:
                 self._counts.reloads["success"] += 1
                 log.info("snapshot read again")
 
-    async def _changed(self, signature: object, asked: trio.Event) -> object:
-        """Wait until the files change or *asked* is set; return the files' signature."""
+    async def _changed(self, signature: object, asked: trio.Event) -> None:
+        """Wait until the files differ from *signature* or *asked* is set."""
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
@@ -199,15 +202,23 @@ class _Server:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(ask)
-            signature = await self._snapshots.changed(signature)
+            await self._snapshots.changed(signature)
             nursery.cancel_scope.cancel()
-        return signature
 
     async def _load(self) -> Snapshot:
         dump = await static.load(self._snapshots)
         snapshot = await trio.to_thread.run_sync(self._take_in, dump)
-        _log_findings([*dump.findings, *snapshot.findings])
+        self._log_findings([*dump.findings, *snapshot.findings])
         return snapshot
+
+    def _log_findings(self, findings: list[Finding]) -> None:
+        """Log what is wrong and was not wrong at the last reading."""
+        fresh = [finding for finding in findings if finding not in self._logged]
+        self._logged = set(findings)
+        for finding in fresh[:MAX_FINDINGS_LOGGED]:
+            log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
+        if len(fresh) > MAX_FINDINGS_LOGGED:
+            log.warning("%d more findings; 'topodns check' lists all", len(fresh) - MAX_FINDINGS_LOGGED)
 
     def _take_in(self, dump: static.Dump) -> Snapshot:
         """In a thread, with collection off: a collection would stop the answering, too."""
@@ -236,15 +247,13 @@ class _Server:
                 )
 
 
-def _log_findings(findings: list[Finding]) -> None:
-    for finding in findings[:MAX_FINDINGS_LOGGED]:
-        log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
-    if len(findings) > MAX_FINDINGS_LOGGED:
-        log.warning("%d more findings; 'topodns check' lists all", len(findings) - MAX_FINDINGS_LOGGED)
-
-
 def _bound(
-    listen: ListenAddress, kind: socket.SocketKind, prepare: Callable[[socket.socket], None], *, six_only: bool = False
+    flag: str,
+    listen: ListenAddress,
+    kind: socket.SocketKind,
+    prepare: Callable[[socket.socket], None],
+    *,
+    six_only: bool = False,
 ) -> socket.socket:
     family = socket.AF_INET if len(listen.address) == 4 else socket.AF_INET6
     try:
@@ -260,7 +269,7 @@ def _bound(
     except OSError as error:
         name = "udp" if kind == socket.SOCK_DGRAM else "tcp"
         reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
-        raise CannotListen(f"--listen {listen}: {name}: {reason}, expected an address and port that are free") from None
+        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected an address and port that are free") from None
     return sock
 
 

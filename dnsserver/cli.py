@@ -93,9 +93,9 @@ def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
 
     command("serve", _serve, "answer DNS queries")
     explaining = command("explain", _explain, "print what a client would be answered, and why")
-    explaining.add_argument("name", metavar="NAME", help="the name that is asked for")
+    explaining.add_argument("name", metavar="NAME", nargs="?", help="the name that is asked for")
     explaining.add_argument("type", metavar="TYPE", nargs="?", default="A", help="the record type (default: A)")
-    explaining.add_argument("--client", metavar="ADDR", required=True, help="the client's address, or a prefix")
+    explaining.add_argument("--client", metavar="ADDR", help="the client's address, or a prefix")
     checking = command("check", _check, "report what is wrong in a snapshot")
     command("version", _version, "print the versions of topodns, Python and the libraries")
     for made in (explaining, checking):
@@ -156,6 +156,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _explain(parsed: argparse.Namespace) -> int:
+    if parsed.name is None or parsed.client is None:
+        raise Wrong(f"{'NAME' if parsed.name is None else '--client'}: nothing found, see 'topodns explain --help'")
     settings = _settings(parsed)
     try:
         name, qtype = labels_of(parsed.name), records.type_number(parsed.type)

@@ -39,6 +39,10 @@ SHAPES = (
 REVERSE_SHAPES = SHAPES[:3]  # what a reverse zone has
 
 
+MAX_NAME = 253  # characters of a name without its final dot (RFC 1035, section 3.1)
+MAX_ZONE = MAX_NAME - len("hostmaster.")  # the longest name that every zone has
+
+
 class Zone(Struct, frozen=True):
     """A zone that is served: its name without the final dot, and its labels, in lower case."""
 
@@ -73,7 +77,7 @@ def parse_zone(text: str) -> Zone:
     """Return the zone of a name such as ``cluster.local``. Raises ValueError."""
     name = text.rstrip(".").lower()
     labels = labels_of(name)
-    if not labels:
+    if not labels or len(name) > MAX_ZONE:
         raise ValueError(f"{text!r} is no zone name")
     return Zone(name, labels)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -24,6 +25,7 @@ from dnsserver.wire import Edns
 MAX_UDP_REPLY = 1232  # DNS Flag Day 2020: fits an IPv6 MTU
 MIN_UDP_REPLY = 512  # RFC 1035, section 4.2.1
 MAX_TCP_REPLY = 65535
+MAX_PACKED = 65536  # rendered records of hot endpoints: some 10 MB
 MAX_ERROR_TEXT = 200  # octets; RFC 8914 wants it short, and it must fit beside the longest question
 
 
@@ -196,16 +198,31 @@ def _question_names(labels: Sequence[bytes]) -> _QuestionNames:
 
 def pack_records(records: Iterable[Record], question: Sequence[bytes]) -> list[bytes]:
     """Render records one by one, compressed against the labels of the question alone."""
-    names = _question_names(question)
-    packed = []
-    for record in records:
-        buffer = DNSBuffer()
-        buffer.names = names
-        dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=_DATA[type(record.data)](record.data)).pack(
-            buffer
-        )
-        packed.append(bytes(buffer.data))
-    return packed
+    names, asked = _question_names(question), b".".join(question).decode("latin-1")
+    return [
+        _pack_own(record.rtype, record.ttl, record.data)
+        if record.name == asked and isinstance(record.data, (Address, Srv))
+        else _pack(record, names)
+        for record in records
+    ]
+
+
+@lru_cache(MAX_PACKED)
+def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
+    """Render a record of the question's own name, whose data hold no name that may be compressed.
+
+    Whatever the question, its name stands at one place, so the octets are the same: a Service
+    that loses one of its hundred endpoints is not rendered a hundred times again.
+    """
+    return _pack(Record("question", rtype, ttl, data), _question_names((b"question",)))
+
+
+def _pack(record: Record, names: _QuestionNames) -> bytes:
+    buffer = DNSBuffer()
+    buffer.names = names
+    data = _DATA[type(record.data)](record.data)
+    dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=data).pack(buffer)
+    return bytes(buffer.data)
 
 
 def serial_offset(packed_soa: bytes) -> int:
@@ -213,6 +230,7 @@ def serial_offset(packed_soa: bytes) -> int:
     return len(packed_soa) - 20
 
 
+@lru_cache(MAX_PACKED)
 def _label(name: str) -> dnslib.DNSLabel:
     return dnslib.DNSLabel(labels_of(name))
 

@@ -280,6 +280,8 @@ def _endpoint_records(
         ports = [port.number for port in located.endpoint.ports if wanted((port.name, port.protocol))]
         for address in located.endpoint.addresses if ports else ():
             name = f"{endpoint_label(located.endpoint, address)}.{base}"
+            if len(name) > names.MAX_NAME:  # in a zone with a very long name: it cannot be asked for either
+                continue
             glue[name, address] = None
             targets.update(dict.fromkeys((name, number) for number in ports))
     return _srv(asked, compiled, list(targets), list(glue))

@@ -255,14 +255,14 @@ class AddressBook:
     def _warn(self, node: Node, message: str, expected: str) -> None:
         self.findings.append(Finding(WARNING, "Node", "", node.name, "spec.podCIDRs", message, expected))
 
-    def _sorted_witnesses(self) -> dict[int, list[tuple[int, Location]]]:
+    def _sorted_witnesses(self) -> dict[int, list[tuple[int, Place]]]:
         """Known addresses by family, in order, that speak for a block: those no believed CIDR speaks for."""
-        rows: dict[int, list[tuple[int, Location]]] = {4: [], 16: []}
+        rows: dict[int, list[tuple[int, Place]]] = {4: [], 16: []}
         for address, place in self.places.items():
             if place.location.known and self._cidr_table.find(address) is None:
-                rows[len(address)].append((int.from_bytes(address), place.location))
+                rows[len(address)].append((int.from_bytes(address), place))
         for network, place in self._cidrs.items():
-            rows[len(network.address)].append((int.from_bytes(network.address), place.location))
+            rows[len(network.address)].append((int.from_bytes(network.address), place))
         for row in rows.values():
             row.sort(key=lambda witness: witness[0])
         return rows
@@ -278,8 +278,9 @@ class AddressBook:
         start = bisect_left(row, first, key=lambda witness: witness[0])
         stop = bisect_left(row, last + 1, key=lambda witness: witness[0])
         if start < stop:
-            location = shared_location(row[index][1] for index in range(start, stop))
-            return Place(location, POD_CIDR, holder) if location.known else STRANGER
+            witnesses = [place for _, place in row[start:stop]]
+            location = shared_location(place.location for place in witnesses)
+            return Place(location, witnesses[0].located_by, holder) if location.known else STRANGER
         return self._subnets.find(network.address, network.length) or STRANGER
 
 

@@ -34,6 +34,7 @@ from locator.model import (
 )
 
 SERVICE_NAME = "kubernetes.io/service-name"
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 # Where the network plugins note a node's other addresses: tunnels, health checks, the host's side.
 ADDRESS_ANNOTATIONS = (
@@ -315,7 +316,7 @@ def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
             Endpoint(
                 addresses=tuple(dict.fromkeys(addresses)),
                 ports=ports,
-                hostname=each.hostname.lower() if each.hostname else None,
+                hostname=_hostname(each.hostname, f"endpoints[{position}].hostname", found),
                 node=each.node_name or word.get(HOSTNAME) or None,
                 word=word,
                 ready=each.conditions is None or each.conditions.ready is not False,
@@ -328,6 +329,13 @@ def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
         service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
         endpoints=tuple(endpoints),
     )
+
+
+def _hostname(text: str | None, field: str, found: _Reading) -> str | None:
+    if text and not _LABEL.fullmatch(text.lower()):
+        found.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
+        return None
+    return text.lower() if text else None
 
 
 class _Kind(NamedTuple):

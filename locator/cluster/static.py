@@ -108,14 +108,14 @@ class Snapshots:
         except (BadSnapshot, OSError) as error:
             return str(error)
 
-    async def changed(self, before: object) -> object:
-        """Wait until the files differ from the signature *before* and are quiet; return the new one."""
+    async def changed(self, before: object) -> None:
+        """Wait until the files differ from the signature *before* and are quiet: written to the end."""
         seen = before
         while True:
             await trio.sleep(POLL_SECONDS)
             last, seen = seen, await trio.to_thread.run_sync(self.signature)
             if seen != before and seen == last:
-                return seen
+                return
 
 
 def read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
