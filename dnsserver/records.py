@@ -97,6 +97,11 @@ class Record(Struct, frozen=True):
     data: Data
 
 
+@lru_cache(MAX_PACKED)
+def _label(name: str) -> dnslib.DNSLabel:
+    return dnslib.DNSLabel(labels_of(name))
+
+
 # Data -> dnslib's form of it; a new type of record is a class above and a row here.
 _DATA: dict[type[Data], Callable[[Any], Any]] = {
     Address: lambda data: dnslib.A(tuple(data.packed)) if len(data.packed) == 4 else dnslib.AAAA(tuple(data.packed)),
@@ -228,11 +233,6 @@ def _pack(record: Record, names: _QuestionNames) -> bytes:
 def serial_offset(packed_soa: bytes) -> int:
     """Return where the serial stands in a rendered SOA record: five 32-bit numbers end it."""
     return len(packed_soa) - 20
-
-
-@lru_cache(MAX_PACKED)
-def _label(name: str) -> dnslib.DNSLabel:
-    return dnslib.DNSLabel(labels_of(name))
 
 
 def _text(text: str) -> bytes:

@@ -221,6 +221,7 @@ def _answer_batch(datagrams: Datagrams, sock: socket.socket, responder: Responde
         replies[at : at + size] = reply
         reply_lengths[slot] = size
     lost += datagrams.send(first, number)
-    counts.failures["send"] += lost
+    if lost:
+        counts.failures["send"] += lost
     counts.took(time.perf_counter() - began, number)
     return number == BATCH
