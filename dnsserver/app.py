@@ -208,7 +208,7 @@ class _Server:
     async def _load(self) -> Snapshot:
         dump = await static.load(self._snapshots)
         snapshot = await trio.to_thread.run_sync(self._take_in, dump)
-        self._log_findings([*dump.findings, *snapshot.findings])
+        self._log_findings([*dump.findings, *dump.located(snapshot.findings)])
         return snapshot
 
     def _log_findings(self, findings: list[Finding]) -> None:

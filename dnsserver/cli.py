@@ -195,7 +195,7 @@ def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
     store = app.store_of(settings)
     static.apply(dump.objects, store)
     snapshot = store.publish(int(time.time()))
-    return snapshot, [*dump.findings, *snapshot.findings]
+    return snapshot, [*dump.findings, *dump.located(snapshot.findings)]
 
 
 def _version(parsed: argparse.Namespace) -> int:

@@ -56,10 +56,22 @@ class BadSnapshot(Exception):
 
 
 class Dump(Struct):
-    """What stood in a snapshot: objects in the order found, and what was wrong."""
+    """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
+
+    ``origins`` are files by kind and key; pods have none, since nothing is found wrong in them later.
+    """
 
     objects: list[Object]
     findings: list[Finding]
+    origins: dict[str, str]
+
+    def located(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings that were made later, with the files that their objects stood in."""
+        rows = []
+        for each in findings:
+            key = f"{each.namespace}/{each.name}" if each.namespace else each.name
+            rows.append(msgspec.structs.replace(each, file=self.origins.get(f"{each.kind} {key}", "")))
+        return rows
 
 
 class Snapshots:
@@ -135,6 +147,7 @@ def read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
 def _read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
     objects: dict[tuple[type, str], Object] = {}
     findings: list[Finding] = []
+    origins: dict[str, str] = {}
     for name, content in inputs:
         try:
             data = Path(name).read_bytes() if content is None else content
@@ -150,7 +163,9 @@ def _read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
                 message = "the same object stands twice; the later one holds"
                 findings.append(Finding(WARNING, type(found).__name__, place[0], place[2], "", message, "", name))
             objects[key] = found
-    return Dump(list(objects.values()), findings)
+            if not isinstance(found, Pod):
+                origins[f"{type(found).__name__} {found.key}"] = name
+    return Dump(list(objects.values()), findings, origins)
 
 
 def apply(objects: Iterable[Object], store: Store) -> None:
@@ -175,6 +190,13 @@ class _Batch(Struct):
 _FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
 
 
+class _Rest(Struct):
+    """What crosses beside the objects."""
+
+    findings: list[Finding]
+    origins: dict[str, str]
+
+
 def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
     dump = read(inputs)
     batches = []
@@ -183,16 +205,17 @@ def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], b
         for each in dump.objects[start : start + BATCH]:
             getattr(batch, _FIELDS[type(each)]).append(each)
         batches.append(msgspec.msgpack.encode(batch))
-    return batches, msgspec.msgpack.encode(dump.findings)
+    return batches, msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
 
 
-def _unpack(batches: list[bytes], findings: bytes) -> Dump:
+def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
     objects: list[Object] = []
     for packed in batches:
         batch = msgspec.msgpack.decode(packed, type=_Batch)
         for name in _FIELDS.values():
             objects += getattr(batch, name)
-    return Dump(objects, msgspec.msgpack.decode(findings, type=list[Finding]))
+    rest = msgspec.msgpack.decode(packed_rest, type=_Rest)
+    return Dump(objects, rest.findings, rest.origins)
 
 
 async def load(snapshots: Snapshots) -> Dump:
