@@ -380,9 +380,12 @@ def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Ite
         envelope = msgspec.json.decode(raw, type=_Envelope)
     except msgspec.ValidationError as error:
         message, path = _plain(error)
-        yield Finding(ERROR, listed or "object", "", where, path, message, "a Kubernetes object")
+        yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
         return
     kind = envelope.kind or listed
+    if not kind:
+        yield Finding(ERROR, "object", "", where, "kind", "object without a kind", "such as Service")
+        return
     group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
     reader = READ.get((group if slash else "", kind))
     if reader is None:

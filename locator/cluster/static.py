@@ -226,11 +226,14 @@ async def load(snapshots: Snapshots) -> Dump:
 
 
 def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
+    position = 0
     for position, document in enumerate(_documents(name, data), 1):
         try:
             yield from decode(document)
         except NotJSON as error:
             raise BadSnapshot(f"{name}: document {position}: {error}") from None
+    if position == 0:  # such as a file that kubectl is about to write into
+        raise BadSnapshot(f"{name}: nothing in it, expected Kubernetes objects")
 
 
 def _documents(name: str, data: bytes) -> Iterator[bytes]:
@@ -238,7 +241,7 @@ def _documents(name: str, data: bytes) -> Iterator[bytes]:
     if data.lstrip()[:1] in (b"{", b"["):
         try:
             msgspec.json.decode(data, type=msgspec.Raw)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             yield from _json_stream(name, data)
         else:
             yield data
