@@ -227,11 +227,13 @@ async def load(snapshots: Snapshots) -> Dump:
 
 def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
     position = 0
-    for position, document in enumerate(_documents(name, data), 1):
-        try:
+    try:
+        for position, document in enumerate(_documents(name, data), 1):
             yield from decode(document)
-        except NotJSON as error:
-            raise BadSnapshot(f"{name}: document {position}: {error}") from None
+    except NotJSON as error:
+        raise BadSnapshot(f"{name}: document {position}: {error}") from None
+    except RecursionError:
+        raise BadSnapshot(f"{name}: nested too deeply") from None
     if position == 0:  # such as a file that kubectl is about to write into
         raise BadSnapshot(f"{name}: nothing in it, expected Kubernetes objects")
 
@@ -267,8 +269,6 @@ def _json_stream(name: str, data: bytes) -> Iterator[bytes]:
         raise BadSnapshot(f"{name}: byte {error.start}: no UTF-8, expected JSON or YAML") from None
     except json.JSONDecodeError as error:
         raise BadSnapshot(f"{name}: line {error.lineno}: {error.msg}, expected JSON") from None
-    except RecursionError:
-        raise BadSnapshot(f"{name}: nested too deeply") from None
 
 
 def _whole_yaml(name: str, data: bytes) -> list[Any]:
@@ -282,8 +282,6 @@ def _whole_yaml(name: str, data: bytes) -> list[Any]:
         raise BadSnapshot(f"{name}: byte {error.position}: {error.reason}, expected YAML") from None
     except (yaml.YAMLError, ValueError) as error:
         raise BadSnapshot(f"{name}: {error}, expected YAML") from None
-    except RecursionError:
-        raise BadSnapshot(f"{name}: nested too deeply") from None
 
 
 _UNQUOTED: Any = object()
