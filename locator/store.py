@@ -239,7 +239,7 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
             fresh = tuple(address for address in endpoint.addresses if address not in holders)
             key: object = next((holders[address] for address in endpoint.addresses if address in holders), None)
             if key is None:
-                key = endpoint.pod or fresh
+                key = (endpoint.pod, endpoint.node) if endpoint.pod else fresh
             other = joined.get(key)
             if other is None:
                 joined[key] = endpoint

@@ -34,6 +34,7 @@ CONTROL_SIZE = 64  # one in_pktinfo or in6_pktinfo with its header, and room
 MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
 
 IP_PKTINFO = 8  # <linux/in.h>; Python's socket module does not name it before 3.14
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>
 MSG_DONTWAIT = 0x40
 
 
@@ -72,8 +73,11 @@ def _address_of(buffer: bytearray) -> int:
 def prepare(sock: socket.socket) -> None:
     """Set a datagram socket up, before it is bound, for what ``serve`` does with it."""
     sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+    for option, forced in ((socket.SO_RCVBUF, SO_RCVBUFFORCE), (socket.SO_SNDBUF, SO_SNDBUFFORCE)):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER)
+        except PermissionError:  # as much as net.core.rmem_max and wmem_max allow
+            sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
     else:

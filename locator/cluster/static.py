@@ -226,15 +226,16 @@ async def load(snapshots: Snapshots) -> Dump:
 
 
 def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
-    position = 0
+    documents = 0
     try:
-        for position, document in enumerate(_documents(name, data), 1):
+        for document in _documents(name, data):
+            documents += 1
             yield from decode(document)
     except NotJSON as error:
-        raise BadSnapshot(f"{name}: document {position}: {error}") from None
+        raise BadSnapshot(f"{name}: document {documents}: {error}") from None
     except RecursionError:
         raise BadSnapshot(f"{name}: nested too deeply") from None
-    if position == 0:  # such as a file that kubectl is about to write into
+    if not documents:  # such as a file that kubectl is about to write into
         raise BadSnapshot(f"{name}: nothing in it, expected Kubernetes objects")
 
 
