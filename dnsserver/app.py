@@ -31,7 +31,7 @@ log = logging.getLogger("topodns")
 PORT, HTTP_PORT = 1053, 9153
 SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
 DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
-FORWARDER_SECONDS = 60.0  # between looks at who forwards without naming clients
+FORWARDER_SECONDS = 5.0  # between looks at who forwards without naming clients
 SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
 MAX_FINDINGS_LOGGED = 50  # of one reading; ``check`` lists them all
 

@@ -38,9 +38,14 @@ class Connections:
         self._open: OrderedDict[Connection, None] = OrderedDict()
 
     def add(self, connection: Connection) -> None:
-        """Note a new connection; at the limit, the one that has been idle longest is closed."""
+        """Note a new connection; at the limit, the one that has been idle longest is closed.
+
+        Where every connection is in the middle of a message, the one that was used longest ago.
+        """
         while len(self._open) >= self._limit:
-            oldest, _ = self._open.popitem(last=False)
+            idle = (each for each in self._open if not each.received)
+            oldest = next(idle, next(iter(self._open)))
+            del self._open[oldest]
             oldest.scope.cancel()
         self._open[connection] = None
         self._counts.connections = len(self._open)

@@ -118,6 +118,8 @@ class Datagrams:
         )
         self.reply_lengths = memoryview(self._vectors[1]).cast("B").cast("Q")[1::2]
         self._at = [ctypes.addressof(self._sent) + slot * ctypes.sizeof(_Mmsghdr) for slot in range(BATCH)]
+        # The kernel writes into the received headers how long name and control data were: the
+        # same for every datagram of a socket, so what was large enough once stays so.
         # Where an interface index stands in the control data: as received it would bind the
         # reply to that interface, past the routing table.
         self._interface = 16 if sock.family == socket.AF_INET else 32
