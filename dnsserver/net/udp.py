@@ -101,34 +101,34 @@ class Datagrams:
         self._controls = bytearray(BATCH * CONTROL_SIZE)
         self._received, self._sent = (_Mmsghdr * BATCH)(), (_Mmsghdr * BATCH)()
         self._vectors = (_Iovec * BATCH)(), (_Iovec * BATCH)()
+        six = sock.family == socket.AF_INET6
+        # Where an interface index stands in the control data: as received it would bind the
+        # reply to that interface, past the routing table.
+        self._interface = 32 if six else 16
         for slot in range(BATCH):
-            for headers, vectors, data, size in (
-                (self._received, self._vectors[0], self._queries, QUERY_SIZE),
-                (self._sent, self._vectors[1], self.replies, REPLY_SIZE),
+            for headers, vectors, data, size, name_size, control_size in (
+                # The kernel notes in a received header how long name and control data were: the same
+                # for every datagram of a socket, so what was large enough once stays so.
+                (self._received, self._vectors[0], self._queries, QUERY_SIZE, ADDRESS_SIZE, CONTROL_SIZE),
+                (
+                    self._sent,
+                    self._vectors[1],
+                    self.replies,
+                    REPLY_SIZE,
+                    ADDRESS_SIZE if six else 16,
+                    40 if six else 32,
+                ),
             ):
                 vectors[slot].base, vectors[slot].len = _address_of(data) + slot * size, size
                 header = headers[slot].hdr
                 header.iov, header.iovlen = ctypes.addressof(vectors) + slot * ctypes.sizeof(_Iovec), 1
-                header.name, header.namelen = _address_of(self._names) + slot * ADDRESS_SIZE, ADDRESS_SIZE
-                header.control = _address_of(self._controls) + slot * CONTROL_SIZE
-                header.controllen = CONTROL_SIZE
+                header.name, header.namelen = _address_of(self._names) + slot * ADDRESS_SIZE, name_size
+                header.control, header.controllen = _address_of(self._controls) + slot * CONTROL_SIZE, control_size
         # The same memory as plain numbers: a ctypes field costs several times an index.
-        self.lengths = (
-            memoryview(self._received).cast("B").cast("I")[_Mmsghdr.len.offset // 4 :: ctypes.sizeof(_Mmsghdr) // 4]
-        )
+        words = memoryview(self._received).cast("B").cast("I")
+        self.lengths = words[_Mmsghdr.len.offset // 4 :: ctypes.sizeof(_Mmsghdr) // 4]
         self.reply_lengths = memoryview(self._vectors[1]).cast("B").cast("Q")[1::2]
         self._at = [ctypes.addressof(self._sent) + slot * ctypes.sizeof(_Mmsghdr) for slot in range(BATCH)]
-        # The kernel writes into the received headers how long name and control data were: the
-        # same for every datagram of a socket, so what was large enough once stays so.
-        # Where an interface index stands in the control data: as received it would bind the
-        # reply to that interface, past the routing table.
-        self._interface = 16 if sock.family == socket.AF_INET else 32
-        self._name_size = 16 if sock.family == socket.AF_INET else ADDRESS_SIZE
-        self._control_size = 16 + (12 if sock.family == socket.AF_INET else 20)
-        self._control_space = -(-self._control_size // 8) * 8
-        for slot in range(BATCH):
-            self._sent[slot].hdr.namelen = self._name_size
-            self._sent[slot].hdr.controllen = self._control_space
 
     def receive(self) -> int:
         """Receive what is there, at most ``BATCH`` datagrams; return how many. Raises OSError."""
