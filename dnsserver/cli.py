@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from dnsserver import __version__, app, records
-from dnsserver.explain import as_text, explain
+from dnsserver.explain import as_text, counted, explain
 from dnsserver.names import labels_of
 from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
 from locator.addresses import parse_network
@@ -185,7 +185,7 @@ def _check(parsed: argparse.Namespace) -> int:
         for finding in findings:
             print(f"{finding.severity:<8} {finding}")
         errors = sum(each.severity == ERROR for each in findings)
-        print(f"{errors} errors, {len(findings) - errors} warnings")
+        print(f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
     return FAILED if any(each.severity == ERROR for each in findings) else DONE
 
 

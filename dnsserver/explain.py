@@ -139,7 +139,7 @@ def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
         return ["none: the Service asks for nothing"]
     lines = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
     if constraint["min_endpoints"] > 1:
-        lines.append(f"at least {constraint['min_endpoints']} endpoints")
+        lines.append(f"at least {counted(constraint['min_endpoints'], 'endpoint')}")
     if constraint["error"]:
         lines.append(f"INVALID and so without effect: {constraint['error']}")
     elif not constraint["effective"]:
@@ -152,7 +152,12 @@ def _steps_text(steps: Sequence[dict[str, Any]]) -> list[str]:
         return []
     names = [step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}" for step in steps]
     width = max(map(len, names))
-    return [f"{name:<{width}}  {step['matched']} endpoints" for name, step in zip(names, steps, strict=True)]
+    return [f"{name:<{width}}  {counted(step['matched'], 'endpoint')}" for name, step in zip(names, steps, strict=True)]
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its word, in the plural where that is due."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _aligned_answers(answers: Sequence[dict[str, Any]]) -> list[str]:
