@@ -102,7 +102,8 @@ def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
     rows += _client_rows(explained["client"])
     service = explained["service"]
     rows.append(("service", f"{service['namespace']}/{service['name']}" if service else "none"))
-    rows += [("constraint", text) for text in _constraint_text(explained["constraint"])]
+    if service:
+        rows += [("constraint", text) for text in _constraint_text(explained["constraint"])]
     rows += [("step", text) for text in _steps_text(explained["steps"])]
     rows.append(("outcome", paint(outcome, COLOURS[outcome]) + OUTCOMES[outcome]))
     error = explained["extended_error"]
