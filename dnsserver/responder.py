@@ -228,7 +228,7 @@ class Responder:
         if edns is None:
             return _NO_EDNS
         subnet = edns.subnet
-        host = len(subnet.address) if subnet is not None and subnet.source == 8 * len(subnet.address) else 0
+        host = len(subnet.address) if subnet is not None and subnet.host else 0
         shape = shape_of(edns, host=host)
         alone = len(tail) == SUBNET_AT + host and host > 0 and tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         if alone or (len(tail) == 11 and subnet is None):

@@ -38,6 +38,11 @@ class ClientSubnet(Struct, frozen=True):
     address: bytes
 
     @property
+    def host(self) -> bool:
+        """Whether the option names one address."""
+        return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
+
+    @property
     def network(self) -> Network | None:
         """The block that the client is in; None where the option names no client (/0)."""
         if self.source == 0:
