@@ -1,0 +1,39 @@
+# 'make run' and 'make test' need git, make, and Python 3.11 or newer with venv; nothing else.
+
+PYTHON ?= python3
+VENV := .venv
+INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
+
+.PHONY: run test bench lint clean
+
+run: $(VENV)/.installed
+	@examples/run.sh
+
+test: $(VENV)/.installed-tests
+	$(VENV)/bin/pytest
+
+bench: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m bench
+
+lint: $(VENV)/.installed-tests
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+
+# Made again from nothing when what is to be installed changes.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \
+	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
+	        "Name another one so: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(INSTALL) setuptools
+	$(INSTALL) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.installed-tests: $(VENV)/.installed
+	$(INSTALL) --no-build-isolation -e '.[test]'
+	@touch $@

@@ -1,0 +1,46 @@
+#!/bin/sh
+# Serves the example cluster, and shows one name asked by two clients in two zones.
+# Run it by 'make run', which makes the environment first.
+set -eu
+
+topodns=.venv/bin/topodns
+snapshot=examples/cluster.yaml
+name=memcached.shop.svc.cluster.local
+in_zone_a=10.244.2.16 # a pod of the storefront on node-a2
+in_zone_b=10.244.6.10 # another one, on node-b2
+
+show() {
+    for client in $in_zone_a $in_zone_b; do
+        printf '\n$ topodns explain %s --client %s --snapshot %s\n' "$name" "$client" "$snapshot"
+        "$topodns" explain "$name" --client "$client" --snapshot "$snapshot"
+    done
+    host=${udp%:*} port=${udp##*:}
+    dig="dig @$(printf %s "$host" | tr -d '[]') -p $port +short"
+    cat <<END
+
+Serving at $udp until Ctrl-C. Ask it from another terminal:
+
+  $dig +subnet=$in_zone_a/32 $name
+  $dig +subnet=$in_zone_b/32 $name
+
+A query from this machine comes from nowhere in the cluster. So this server trusts loopback as
+it would trust the cluster's CoreDNS, and dig names the client as CoreDNS would: by EDNS client
+subnet. More to ask is in examples/README.md.
+END
+}
+
+follow() {
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        case $line in
+        'listening udp '*) udp=${line##* } ;;
+        ready) show ;;
+        'topodns: '*'port in use'*) echo "To take another port: TOPODNS_LISTEN=127.0.0.1:5353 make run" ;;
+        esac
+    done
+}
+
+lines=$(mktemp -u)
+mkfifo "$lines"
+{ rm "$lines" && follow; } <"$lines" &
+exec "$topodns" serve --snapshot "$snapshot" --trusted-forwarder 127.0.0.0/8 --trusted-forwarder ::1/128 2>"$lines"
