@@ -1,0 +1,23 @@
+"""Fixtures that any test may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import Cluster, Server, serving
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Return a function that starts a real server, as ``support.serving`` does; it ends with the test."""
+    with ExitStack() as stack:
+
+        def start(cluster: Cluster | Path, *arguments: str, **more: Any) -> Server:
+            return stack.enter_context(serving(tmp_path, cluster, *arguments, **more))
+
+        yield start

@@ -1,0 +1,22 @@
+"""The code reads as agreed: ruff's rules and form, and mypy strict."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
+    ids=["ruff-check", "ruff-format", "mypy-strict"],
+)
+def test_tool_finds_nothing(arguments: tuple[str, ...]) -> None:
+    """What a tool can hold us to, people need not look at."""
+    ran = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

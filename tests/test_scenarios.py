@@ -1,0 +1,234 @@
+"""Every scenario, on every way an answer can take: cold, remembered, by UDP, by TCP, and explained.
+
+``scenarios/*.yaml`` hold a scenario each. The first document says what is asked and expected, the
+others are the cluster as kubectl prints it, so a scenario is itself a snapshot:
+``topodns explain NAME --client ADDR --snapshot tests/scenarios/FILE``. A query has
+
+- ``case``: what it shows; ``name`` (default: the scenario's) and ``type`` (default: A);
+- ``client``: who asks, in the end: an address or a block, or ``nobody`` where the forwarder names none;
+- ``through``: the forwarder that the client asked, which names it by EDNS client subnet;
+- ``subnet``, ``option``: a client subnet, and an EDNS option 65001, that are sent as they stand here;
+- ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: what stands in the extended error;
+- ``outcome``, and if given ``located_by``, ``steps`` (endpoints found by each key): as ``explain`` says it;
+- ``scope`` of the client subnet, and ``soa_ttl``, where they are not what the outcome makes them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import pytest
+import yaml
+
+from dnsserver.app import authority_of
+from dnsserver.explain import explain
+from dnsserver.names import labels_of
+from dnsserver.records import type_number
+from locator.addresses import parse_network
+from tests.support import Server, ask_in_memory, responder_of, run, serving, settings_of, snapshot_of
+
+FOLDER = Path(__file__).parent / "scenarios"
+CLIENT_OPTION = 65001
+FIELDS = {
+    *("case", "name", "type", "client", "through", "subnet", "option", "rcode", "answers"),
+    *("error", "outcome", "located_by", "steps", "scope", "soa_ttl"),
+}
+
+
+class Scenario(NamedTuple):
+    """One file: what is configured, and the cluster, as text."""
+
+    path: Path
+    flags: dict[str, Any]
+    ttl: int
+    queries: list[dict[str, Any]]
+
+    @property
+    def cluster(self) -> str:
+        return self.path.read_text()
+
+    def __repr__(self) -> str:
+        return self.path.stem
+
+
+def _load(path: Path) -> Scenario:
+    head = next(iter(yaml.safe_load_all(path.read_text())))
+    assert head["kind"] == "Scenario" and head["title"] and head["rule"], path
+    flags = head.get("flags", {})
+    queries = [{"name": head.get("name"), "type": "A", "answers": [], "rcode": "NOERROR", **q} for q in head["queries"]]
+    assert not {field for query in queries for field in query} - FIELDS, path
+    return Scenario(path, flags, flags.get("ttl", 5), queries)
+
+
+SCENARIOS = [_load(path) for path in sorted(FOLDER.glob("*.yaml"))]
+ROWS = [
+    pytest.param(scenario, query, id=f"{scenario.path.stem}-{re.sub(r'[^A-Za-z0-9]+', '-', query['case'])}")
+    for scenario in SCENARIOS
+    for query in scenario.queries
+]
+EXPLAINED = [row for row in ROWS if row.values[1]["client"] != "nobody"]
+BY_COMMAND = [rows[0] for s in SCENARIOS[::7] if (rows := [row for row in EXPLAINED if row.values[0] is s])]
+
+
+def message_of(query: dict[str, Any]) -> dns.message.Message:
+    """Return the query as it is sent, with the options that name the client."""
+    subnet, options = query.get("subnet"), []
+    if subnet is None and query.get("through") and query["client"] != "nobody" and "option" not in query:
+        subnet = query["client"]
+    if subnet is not None:
+        block = ipaddress.ip_network(subnet)
+        options.append(dns.edns.ECSOption(str(block.network_address), block.prefixlen))
+    if "option" in query:
+        options.append(dns.edns.GenericOption(CLIENT_OPTION, ipaddress.ip_address(query["option"]).packed))
+    return dns.message.make_query(query["name"], query["type"], use_edns=0, options=options, payload=1232)
+
+
+def asked_from(query: dict[str, Any]) -> str:
+    return str(query.get("through", query["client"]))
+
+
+def seen(reply: dns.message.Message) -> dict[str, Any]:
+    """Return all of a reply that does not turn from one reply to the next."""
+    options = {option.otype: option for option in reply.options}
+    error = options.get(dns.edns.OptionType.EDE)
+    subnet = options.get(dns.edns.OptionType.ECS)
+    return {
+        "rcode": dns.rcode.to_text(reply.rcode()),
+        "flags": dns.flags.to_text(reply.flags),
+        "answers": sorted(str(rdata) for rrset in reply.answer for rdata in rrset),
+        "types": sorted({f"{rrset.name} {dns.rdatatype.to_text(rrset.rdtype)}" for rrset in reply.answer}),
+        "ttls": {rrset.ttl for rrset in (*reply.answer, *reply.authority)},
+        "authority": [str(rdata) for rrset in reply.authority for rdata in rrset],
+        "additional": sorted(f"{rrset.name} {rdata}" for rrset in reply.additional for rdata in rrset),
+        "error": (int(error.code), error.text) if error is not None else None,
+        "scope": subnet.scopelen if subnet is not None else None,
+    }
+
+
+def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message | None) -> None:
+    """Compare a reply with what its scenario expects."""
+    assert reply is not None
+    found = seen(reply)
+    assert (found["rcode"], found["answers"]) == (query["rcode"], sorted(query["answers"]))
+    assert len({str(rdata) for rrset in reply.answer for rdata in rrset}) == sum(map(len, reply.answer))
+    soa_ttl = query.get("soa_ttl", 0 if query["outcome"] == "unmet" else scenario.ttl)
+    if query["answers"]:
+        assert (found["ttls"], found["authority"]) == ({scenario.ttl}, [])
+        assert found["types"] == [f"{query['name']}. {query['type']}"]
+    else:
+        assert found["ttls"] == {soa_ttl}
+        assert found["authority"][0].split()[-1] == str(soa_ttl)
+    if "error" in query:
+        assert found["error"] is not None and found["error"][0] == 0
+        assert query["error"] in found["error"][1]
+    else:
+        assert found["error"] is None
+    subnets = [option for option in message_of(query).options if isinstance(option, dns.edns.ECSOption)]
+    if subnets:
+        depends = query["outcome"] in ("nearest", "unmet")
+        assert found["scope"] == query.get("scope", subnets[0].srclen if depends else 0)
+
+
+def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
+    """Compare an explanation with what its scenario expects."""
+    if "located_by" in query:
+        assert explained["client"]["located_by"] == query["located_by"]
+    assert (explained["rcode"], explained["outcome"]) == (query["rcode"], query["outcome"])
+    assert sorted(answer["data"] for answer in explained["answers"]) == sorted(query["answers"])
+    if "steps" in query:
+        assert [step["matched"] for step in explained["steps"]] == query["steps"]
+    error = explained["extended_error"]
+    assert query.get("error", "") in (error["text"] if error else "")
+    assert (error is None) == ("error" not in query)
+
+
+@pytest.mark.parametrize(("scenario", "query"), ROWS)
+def test_cold(scenario: Scenario, query: dict[str, Any]) -> None:
+    """A responder that has never been asked answers as the scenario says."""
+    responder = responder_of(scenario.cluster, scenario.flags)
+    check(scenario, query, ask_in_memory(responder, message_of(query), asked_from(query)))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=repr)
+def test_remembered(scenario: Scenario) -> None:
+    """Asked again, and after everything else, each query gets the same but for the rotation."""
+    responder = responder_of(scenario.cluster, scenario.flags)
+    first = []
+    for _ in range(3):
+        replies = [ask_in_memory(responder, message_of(query), asked_from(query)) for query in scenario.queries]
+        for query, reply in zip(scenario.queries, replies, strict=True):
+            check(scenario, query, reply)
+        first = first or [seen(reply) for reply in replies if reply]
+        assert [seen(reply) for reply in replies if reply] == first
+
+
+@pytest.fixture(scope="module")
+def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Scenario], Server]]:
+    """Return a function that gives a real server for a scenario's own file: one at a time, kept while it is asked."""
+    running: dict[Path, Server] = {}
+    with ExitStack() as stack:
+
+        def start(scenario: Scenario) -> Server:
+            if scenario.path not in running:
+                stack.close()
+                running.clear()
+                folder = tmp_path_factory.mktemp("server")
+                running[scenario.path] = stack.enter_context(serving(folder, scenario.path, flags=scenario.flags))
+            return running[scenario.path]
+
+        yield start
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+@pytest.mark.parametrize(("scenario", "query"), ROWS)
+def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, query: dict[str, Any], tcp: bool) -> None:
+    """A real server, asked from the address that the scenario names, answers alike, twice."""
+    server = server_of(scenario)
+    for _ in range(2):
+        check(scenario, query, server.ask(message_of(query), source=asked_from(query), tcp=tcp))
+
+
+@pytest.mark.parametrize(("scenario", "query"), EXPLAINED)
+def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
+    """``explain`` says the same, and why."""
+    explained = explain(
+        labels_of(query["name"]),
+        type_number(query["type"]),
+        parse_network(query["client"]),
+        snapshot_of(scenario.cluster, scenario.flags),
+        authority_of(settings_of(scenario.flags)),
+    )
+    check_explained(query, explained)
+
+
+@pytest.mark.parametrize(("scenario", "query"), BY_COMMAND)
+def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp_path: Path) -> None:
+    """``topodns explain -o json`` reads the scenario's file and prints the same."""
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(scenario.flags))
+    ran = run("explain", query["name"], query["type"], "--client", query["client"], "-o", "json",
+              "--config", str(config), "--snapshot", str(scenario.path))  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, "")
+    check_explained(query, json.loads(ran.stdout))
+
+
+def test_nodes_alone_give_the_same_answers() -> None:
+    """Pods need not be watched at all (``--client-source nodes``): the answers do not change."""
+    scenario = next(each for each in SCENARIOS if each.path.stem == "client-source-nodes")
+    with_pods = responder_of(scenario.cluster, {**scenario.flags, "client-source": "pods,nodes"})
+    without = responder_of(scenario.cluster, scenario.flags)
+    for query in scenario.queries:
+        replies = [ask_in_memory(each, message_of(query), asked_from(query)) for each in (with_pods, without)]
+        assert replies[0] is not None and replies[1] is not None
+        assert seen(replies[0]) == seen(replies[1])
