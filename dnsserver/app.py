@@ -53,9 +53,9 @@ def store_of(settings: Settings) -> Store:
     )
 
 
-def authority_of(settings: Settings, addresses: tuple[bytes, ...] = ()) -> Authority:
-    """Return what is answered from; *addresses* are those listened on."""
-    own = tuple(address for address in addresses if address not in (V4_WILDCARD, V6_WILDCARD))
+def authority_of(settings: Settings) -> Authority:
+    """Return what a server with these settings answers from."""
+    own = [each.address for each in listen_of(settings) if each.address not in (V4_WILDCARD, V6_WILDCARD)]
     return Authority(
         zones=settings.zone,
         ttl=settings.ttl,
@@ -64,9 +64,14 @@ def authority_of(settings: Settings, addresses: tuple[bytes, ...] = ()) -> Autho
     )
 
 
-def default_listen(port: int, *, in_pod: bool) -> ListenAddress:
+def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Return where a server with these settings answers DNS."""
+    return settings.listen or (_default_listen(PORT),)
+
+
+def _default_listen(port: int) -> ListenAddress:
     """Return where to listen when nothing is said: loopback, or in a pod everywhere."""
-    if not in_pod:
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:
         return ListenAddress(bytes((127, 0, 0, 1)), port)
     return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
 
@@ -89,25 +94,24 @@ class _Server:
     """Everything of one running server, put together."""
 
     def __init__(self, settings: Settings) -> None:
-        in_pod = "KUBERNETES_SERVICE_HOST" in os.environ
         self._settings = settings
-        self._listen = settings.listen or (default_listen(PORT, in_pod=in_pod),)
+        self._listen = listen_of(settings)
         self._http_is_default = settings.http is None
-        self._http = default_listen(HTTP_PORT, in_pod=in_pod) if settings.http is None else settings.http
+        self._http = _default_listen(HTTP_PORT) if settings.http is None else settings.http
         self._counts = Counts()
         self._metrics = Metrics(self._counts)
         self._snapshots = static.Snapshots(settings.snapshot)
         self._store = store_of(settings)
-        addresses = tuple(each.address for each in self._listen)
-        self._responder = Responder(
-            authority_of(settings, addresses), self._counts, client_option=settings.client_option
-        )
+        self._responder = Responder(authority_of(settings), self._counts, client_option=settings.client_option)
         self._connections = tcp.Connections(self._counts, limit=settings.max_connections)
         self._reported: set[str] = set()
         self._logged: set[Finding] = set()
 
     async def run(self) -> None:
         """Bind, read, answer, and end in the opposite order."""
+        await trio.to_thread.run_sync(
+            self._snapshots.inputs, abandon_on_cancel=True
+        )  # so that a wrong path ends us here
         pairs = [self._bind_pair(listen) for listen in self._listen]
         async with trio.open_nursery() as clients:  # connections outlive the listeners
             async with trio.open_nursery() as nursery:

@@ -11,19 +11,21 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import yaml
 
 from dnsserver import __version__, app, records
-from dnsserver.explain import as_text, counted, explain
+from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
 from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
 from locator.addresses import parse_network
 from locator.cluster import static
 from locator.model import ERROR, Finding
 from locator.snapshot import Snapshot
+
+T = TypeVar("T")
 
 DONE, FAILED, WRONG = 0, 1, 2
 LIBRARIES = ("dnslib", "trio", "msgspec", "cachetools", "PyYAML", "hypercorn", "starlette", "prometheus-client")
@@ -53,23 +55,31 @@ class _Parser(argparse.ArgumentParser):
     """argparse, whose errors are ours: one line, with the nearest known word."""
 
     def error(self, message: str) -> NoReturn:
-        raise Wrong(f"{message[:1].lower()}{message[1:]}, see '{self.prog} --help'")
+        raise Wrong(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'")
 
 
 def _run(arguments: list[str]) -> int:
     parser, commands = _parsers()
-    parsed, unknown = parser.parse_known_args(arguments)
-    if parsed.command is None:
+    word = arguments[0] if arguments else ""
+    if word in ("", "help", "-h", "--help"):
         parser.print_help()
-        return WRONG
-    for word in unknown:
-        known = [flag for action in commands[parsed.command]._actions for flag in action.option_strings]
-        if word.startswith("-") and word != "-":
-            flag = word.partition("=")[0]
-            raise Wrong(f"{flag}: unknown flag{nearest(flag, known)}")
-        raise Wrong(f"{word!r} found, nothing more expected after {parsed.command}")
-    command: Callable[[argparse.Namespace], int] = parsed.run
-    return command(parsed)
+        return DONE if word else WRONG
+    if word == "--version":
+        word = "version"
+    if word not in commands:
+        raise Wrong(f"{word}: unknown command{nearest(word, commands)}; see 'topodns --help'")
+    command = commands[word]
+    parsed, unknown = command.parse_known_args(arguments[1:])
+    for extra in unknown:
+        flag = extra.partition("=")[0]
+        if not extra.startswith("-") or extra == "-":
+            raise Wrong(f"{extra!r} found, expected nothing more after {word}")
+        if (settings := FLAGS.get(flag.removeprefix("--").replace("-", "_"))) is not None:
+            raise Wrong(f"{flag}: a flag of {' and '.join(settings.commands)}, not of {word}")
+        known = [each for action in command._actions for each in action.option_strings]
+        raise Wrong(f"{flag}: unknown flag{nearest(flag, known)}")
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    return run(parsed)
 
 
 def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
@@ -133,7 +143,7 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     for warning in warnings:
         logging.getLogger("topodns").warning("%s", warning)
     if not settings.snapshot:
-        raise Wrong("--snapshot: nothing found, a file, a folder or - expected")
+        raise Wrong("--snapshot: missing, expected a file, a folder or -")
     return settings
 
 
@@ -142,12 +152,12 @@ def _config(path: str) -> Any:
         with open(path, "rb") as file:
             return yaml.safe_load(file)
     except OSError as error:
-        raise Wrong(f"{path}: {error.strerror}, a file of settings expected") from None
+        raise Wrong(f"{path}: {error.strerror}, expected a file of settings") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
-        raise Wrong(f"{path}: {line}{error.problem}, YAML expected") from None
+        raise Wrong(f"{path}: {line}no YAML ({error.problem}), expected settings as KEY: VALUE") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Wrong(f"{path}: {error}, YAML expected") from None
+        raise Wrong(f"{path}: no YAML ({error}), expected settings as KEY: VALUE") from None
 
 
 def _serve(parsed: argparse.Namespace) -> int:
@@ -157,24 +167,32 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 def _explain(parsed: argparse.Namespace) -> int:
     if parsed.name is None or parsed.client is None:
-        raise Wrong(f"{'NAME' if parsed.name is None else '--client'}: nothing found, see 'topodns explain --help'")
+        missing, what = ("NAME", "a domain name") if parsed.name is None else ("--client", "the client's address")
+        raise Wrong(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
     settings = _settings(parsed)
-    try:
-        name, qtype = labels_of(parsed.name), records.type_number(parsed.type)
-    except ValueError as error:
-        raise Wrong(f"{error}, a domain name and a record type expected") from None
-    try:
-        client = parse_network(parsed.client, strict=False)
-    except ValueError as error:
-        raise Wrong(f"--client: {error}, an address or a prefix expected") from None
+    name = _argument("NAME", labels_of, parsed.name, "a domain name")
+    qtype = _argument("TYPE", records.type_number, parsed.type, "a record type such as A, AAAA or SRV")
+    client = _argument(
+        "--client", lambda text: parse_network(text, strict=False), parsed.client, "an address or a prefix"
+    )
     snapshot, _ = _read(settings)
-    authority = app.authority_of(settings, tuple(each.address for each in settings.listen))
-    explained = explain(name, qtype, client, snapshot, authority)
+    explained = explain(name, qtype, client, snapshot, app.authority_of(settings))
     if parsed.output == "json":
         print(json.dumps(explained, indent=2))
     else:
-        print(as_text(explained, colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+        print(as_text(explained, colour=_coloured()), end="")
     return DONE
+
+
+def _argument(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise Wrong(f"{name}: {error}, expected {expected}") from None
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def _check(parsed: argparse.Namespace) -> int:
@@ -182,8 +200,9 @@ def _check(parsed: argparse.Namespace) -> int:
     if parsed.output == "json":
         print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
     else:
+        coloured = _coloured()
         for finding in findings:
-            print(f"{finding.severity:<8} {finding}")
+            print(f"{severity_text(finding.severity, colour=coloured)} {finding}")
         errors = sum(each.severity == ERROR for each in findings)
         print(f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
     return FAILED if any(each.severity == ERROR for each in findings) else DONE

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dnsserver import names
 from dnsserver.names import meaning_of
 from dnsserver.records import type_name
 from dnsserver.resolution import Authority, Decision, resolve
+from dnsserver.wire import NOERROR, NXDOMAIN, REFUSED
 from locator.addresses import Place, network_text
-from locator.model import Network
-from locator.selection import Step
+from locator.model import ERROR, SUCCESSORS, Network
+from locator.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Step
 from locator.snapshot import Snapshot
 
-RCODES = {0: "NOERROR", 3: "NXDOMAIN", 5: "REFUSED"}
+RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
 SHOWN_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname")
 
 BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
+OUTCOMES = {
+    NEAREST: "the endpoints nearest to the client",
+    ALL: "every ready endpoint, since any will do",
+    UNMET: "no endpoint is as near as the Service demands",
+}
 COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
 
@@ -38,6 +45,7 @@ def explain(
         "constraint": _constraint(decision),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
         "outcome": decision.outcome,
+        "reason": _reason(decision),
         "rcode": RCODES[decision.rcode],
         "extended_error": _error(decision),
         "answers": [
@@ -45,6 +53,32 @@ def explain(
             for record in decision.answers
         ],
     }
+
+
+def _reason(decision: Decision) -> str:
+    """Return in a few words why the answer is what it is."""
+    meaning, compiled = decision.meaning, decision.service
+    if decision.selection is not None and decision.outcome != UNCONSTRAINED:
+        return OUTCOMES[decision.outcome]
+    if meaning is None:
+        return "the name is outside the served zones"
+    if decision.rcode == REFUSED:
+        return "zones are not transferred"
+    if compiled is None:
+        return "there is no such name" if decision.rcode == NXDOMAIN else "the name belongs to no Service"
+    if compiled.service.headless and not compiled.endpoints:
+        return "the Service has no ready endpoint"
+    if decision.rcode == NXDOMAIN:
+        return "the Service has nothing of this name"
+    if meaning.shape == names.ENDPOINT:
+        return "an endpoint's own name is never narrowed"
+    if not compiled.service.headless:
+        return "the Service is not headless"
+    if compiled.constraint is None:
+        return "the Service asks for nothing"
+    return (
+        "the constraint is invalid" if not compiled.constraint.valid else "no endpoint is chosen for this name and type"
+    )
 
 
 def _client(text: str, place: Place) -> dict[str, Any]:
@@ -99,40 +133,39 @@ def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
     rows: list[tuple[str, str]] = []
     question, outcome = explained["question"], explained["outcome"]
     rows.append(("question", f"{question['name']} {question['type']}"))
-    rows += _client_rows(explained["client"])
+    rows += _client_rows(explained["client"], explained["constraint"])
     service = explained["service"]
     rows.append(("service", f"{service['namespace']}/{service['name']}" if service else "none"))
     if service:
         rows += [("constraint", text) for text in _constraint_text(explained["constraint"])]
     rows += [("step", text) for text in _steps_text(explained["steps"])]
-    rows.append(("outcome", paint(outcome, COLOURS[outcome]) + OUTCOMES[outcome]))
+    rows.append(("outcome", f"{paint(outcome, COLOURS[outcome])}: {explained['reason']}"))
     error = explained["extended_error"]
     rcode = explained["rcode"] if explained["answers"] or explained["rcode"] != "NOERROR" else "NOERROR, no records"
     rows.append(("answer", rcode + (f" (extended error {error['code']}: {error['text']})" if error else "")))
-    lines = [f"{paint(f'{title:<10}', BOLD)}  {text}" for title, text in _titled_once(rows)]
+    lines = [f"{paint(f'{title:<10}', BOLD) if title else ' ' * 10}  {text}" for title, text in _titled_once(rows)]
     return "\n".join(lines + [f"{'':10}  {line}" for line in _aligned_answers(explained["answers"])]) + "\n"
 
 
-OUTCOMES = {
-    "nearest": ": the endpoints nearest to the client",
-    "all": ": every ready endpoint, since any will do",
-    "unconstrained": ": nothing narrows this answer",
-    "unmet": ": no endpoint is as near as the Service demands",
-}
+def severity_text(severity: str, *, colour: bool) -> str:
+    """Return a finding's severity as it stands at the head of a line."""
+    padded = f"{severity:<8}"
+    return f"{RED if severity == ERROR else YELLOW}{padded}{PLAIN}" if colour else padded
 
 
 def _titled_once(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(title if not n or rows[n - 1][0] != title else "", text) for n, (title, text) in enumerate(rows)]
 
 
-def _client_rows(client: dict[str, Any]) -> list[tuple[str, str]]:
+def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Of the labels, the usual places and what the constraint names; JSON has them all."""
     holder = f" ({client['holder']})" if client["holder"] else ""
     rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
     if client["node"]:
         rows.append(("client", f"on node {client['node']}"))
     labels = client["labels"]
-    shown = [key for key in SHOWN_LABELS if key in labels] + sorted(set(labels) - set(SHOWN_LABELS))
-    return rows + [("labels", f"{key}={labels[key]}") for key in shown]
+    wanted = dict.fromkeys((*SHOWN_LABELS, *(SUCCESSORS.get(key, key) for key in (constraint or {}).get("keys", ()))))
+    return rows + [("labels", f"{key}={labels[key]}") for key in wanted if key in labels]
 
 
 def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:

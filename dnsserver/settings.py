@@ -77,7 +77,7 @@ def _flag(default: Any, *row: Any, **more: Any) -> Any:
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("nothing")
+        raise ValueError("nothing stands there")
     return text
 
 
@@ -201,7 +201,7 @@ class Settings:
     """Off, since CoreDNS passes on what pods themselves put into such an option."""
 
     listen: tuple[ListenAddress, ...] = _flag(
-        (), SERVER, "ADDR:PORT", _listen, "ADDRESS:PORT, an IPv6 address in brackets",
+        (), SERVER, "ADDR:PORT", _listen, "ADDRESS:PORT, with an IPv6 address in brackets",
         "where DNS is answered, by UDP and TCP; port 0 takes a free one", SERVING,
         repeatable=True, shown="127.0.0.1:1053; in a pod [::]:1053",
     )  # fmt: skip
@@ -276,12 +276,13 @@ def _value(name: str, where: str, given: Sequence[str]) -> Any:
             values.append(flag.read(text))
         except ValueError as error:
             why = str(error)
-            found = why if repr(text) in why or "has host bits" in why else f"{text!r} ({why})"
-            raise Wrong(f"{where}: {found} found, {flag.expected} expected") from None
+            raise Wrong(
+                f"{where}: {why if repr(text) in why else f'{text!r}: {why}'}, expected {flag.expected}"
+            ) from None
     if flag.repeatable:
         return tuple(value for value in values if value is not None)
     if len(values) != 1:
-        raise Wrong(f"{where}: {len(values)} values found, one expected")
+        raise Wrong(f"{where}: {len(values)} values, expected one")
     return values[0]
 
 
@@ -305,7 +306,7 @@ def _from_file(path: str, content: object) -> dict[str, tuple[str, list[str]]]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise Wrong(f"{path}: {type(content).__name__} found, settings as KEY: VALUE expected")
+        raise Wrong(f"{path}: {type(content).__name__} found, expected settings as KEY: VALUE")
     known = {option(name).removeprefix("--"): name for name in FLAGS}
     found = {}
     for key, value in content.items():
@@ -314,7 +315,7 @@ def _from_file(path: str, content: object) -> dict[str, tuple[str, list[str]]]:
             raise Wrong(f"{path}: {key}: unknown key{nearest(str(key), known)}")
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, (dict, list)) or item is None for item in items):
-            raise Wrong(f"{path}: {key}: {type(value).__name__} found, {FLAGS[name].expected} expected")
+            raise Wrong(f"{path}: {key}: {type(value).__name__} found, expected {FLAGS[name].expected}")
         found[name] = (f"{path}: {key}", [_scalar(item) for item in items])
     return found
 

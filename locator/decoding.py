@@ -412,7 +412,7 @@ def _plain(error: msgspec.ValidationError) -> tuple[str, str]:
     message, _, path = str(error).partition(" - at ")
     message = message.replace("`", "")
     if match := re.fullmatch(r"Expected (.+), got (.+)", message):
-        message = f"{match[2]} found, {match[1]} expected"
+        message = f"{match[2]} found, expected {match[1].replace(' | null', '')}"
     return message, path.strip("`").removeprefix("$").removeprefix(".")
 
 

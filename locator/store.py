@@ -213,15 +213,16 @@ class Store:
             yield finding("metadata.labels[kubernetes.io/service-name]", message, "a Service in the same namespace")
         if Node in self._passed_over:
             return
-        for position, endpoint in enumerate(each.endpoints):
-            location = self._location(endpoint)
-            if not location.labels:
-                message = "endpoint without location"
-                yield finding(f"endpoints[{position}].nodeName", message, "a node's name, or a zone")
-            elif endpoint.node is not None and endpoint.node not in self._nodes:
-                message = f"endpoint without location: there is no Node {endpoint.node}"
-                if set(location.labels) == {HOSTNAME}:
-                    yield finding(f"endpoints[{position}].nodeName", message, "a Node that exists, or a zone")
+        lost = [(n, endpoint) for n, endpoint in enumerate(each.endpoints) if not self._places(endpoint)]
+        for position, endpoint in lost[:1]:  # one of a slice stands for all
+            why = f": there is no Node {endpoint.node}" if endpoint.node is not None else ""
+            more = f" (and {len(lost) - 1} more in this slice)" if len(lost) > 1 else ""
+            message = f"endpoint without location{why}{more}"
+            yield finding(f"endpoints[{position}].nodeName", message, "the name of a Node, or a zone")
+
+    def _places(self, endpoint: Endpoint) -> bool:
+        """Whether more is known of where an endpoint is than the name of a node that nobody knows."""
+        return endpoint.node in self._nodes or bool(set(self._location(endpoint).labels) - {HOSTNAME})
 
 
 def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
