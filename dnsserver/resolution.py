@@ -232,6 +232,8 @@ def _virtual_ports(asked: _Asked, compiled: CompiledService, wanted: Callable[[t
 def _headless(asked: _Asked, compiled: CompiledService, wanted: Callable[[tuple[str, str]], bool]) -> Decision:
     if not compiled.endpoints:
         return asked.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
+    if asked.qtype != wire.SRV and asked.qtype not in ADDRESS_SIZES:
+        return asked.decision(service=compiled)  # nobody has records of this type, wherever they are
     selection = _select(asked, compiled)
     if selection.outcome == UNMET:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so this one must not stay.

@@ -309,21 +309,20 @@ class Responder:
         if at:
             tail = tail[:at] + self._serial + tail[at + 4 :]
         if found.error is not None and shape.edns is not None:
-            opt, address = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address), b""
+            opt = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address)
         else:
-            opt = shape.opts[found.dependent]
+            opt = shape.opts[found.dependent] + address
         limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
-        if end + found.size + len(opt) + len(address) <= limit:
+        if end + found.size + len(opt) <= limit:
             counts = found.heads[head]
         else:
             if found.error is not None and shape.edns is not None:  # its text goes before any record does
-                error = (found.error[0], "")
-                opt = opt_record(shape.edns, dependent=found.dependent, error=error, address=address or None)
-            room = limit - end - len(opt) - len(address)
+                opt = opt_record(shape.edns, dependent=found.dependent, error=(found.error[0], ""), address=address)
+            room = limit - end - len(opt)
             counts, body = records.truncated(found, head, room, self._serial)
             tail = b""
             if counts[0] & 0x02:
                 channel.truncated += 1
         if found.records > 1:
             found.turn = found.turn + 1 if found.turn + 1 < found.records else 0
-        return b"".join((query[:2], counts, query[wire.HEADER : end], body, tail, opt, address))
+        return b"".join((query[:2], counts, query[wire.HEADER : end], body, tail, opt))

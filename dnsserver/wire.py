@@ -134,13 +134,13 @@ def _skip_name_untrusted(wire: bytes, position: int, *, end: int, edns: Edns | N
     start = position
     while position < len(wire):
         length = wire[position]
-        if length == 0:
+        if length == 0 and position - start < MAX_NAME:
             return position + 1
         if length >= 0xC0 and position + 1 < len(wire):
             if HEADER <= (length & 0x3F) << 8 | wire[position + 1] < start:
                 return position + 2
             break
-        if length > 63 or position - start > MAX_NAME:
+        if length > 63 or position - start >= MAX_NAME:
             break
         position += 1 + length
     raise Unreadable("a record's name cannot be read", end=end, edns=edns)

@@ -116,7 +116,8 @@ def _error(keys: Sequence[str], service: Service) -> str | None:
 
 def _min_endpoints(service: Service) -> int | None:
     text = service.annotations.get(MIN_ENDPOINTS, "1").strip()
-    return int(text) if text.isascii() and text.isdigit() and 0 < int(text[:9]) == int(text) else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return number or None
 
 
 def findings(service: Service, constraint: Constraint | None) -> Iterator[Finding]:

@@ -362,7 +362,7 @@ def decode(document: bytes) -> Iterator[Object | Finding]:
         envelope = msgspec.json.decode(document, type=_Envelope)
     except msgspec.ValidationError as error:
         raise NotJSON(f"{_plain(error)[0]} in what should be a Kubernetes object or list") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
         raise NotJSON("no kind: this is no Kubernetes object or list")
@@ -378,7 +378,7 @@ def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Ite
     """Yield one object; *listed* and *api_version* are what the list around it says."""
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = _plain(error)
         yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
         return
@@ -392,7 +392,7 @@ def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Ite
         return
     try:
         shaped = msgspec.json.decode(raw, type=reader.shape)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = _plain(error)
         namespace, name = _name_of(raw)
         yield Finding(ERROR, kind, namespace, name or where, path, f"unreadable object: {message}")
@@ -407,8 +407,8 @@ def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Ite
     yield built
 
 
-def _plain(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Return what a validation error says, and the path of the field it speaks of."""
+def _plain(error: Exception) -> tuple[str, str]:
+    """Return what an error of msgspec says, and the path of the field it speaks of."""
     message, _, path = str(error).partition(" - at ")
     message = message.replace("`", "")
     if match := re.fullmatch(r"Expected (.+), got (.+)", message):
@@ -418,7 +418,7 @@ def _plain(error: msgspec.ValidationError) -> tuple[str, str]:
 
 def _name_of(raw: bytes) -> tuple[str, str]:
     """Return namespace and name of an object that could not be read, as far as they can be."""
-    meta = json.loads(raw).get("metadata")
+    meta = json.loads(raw.decode(errors="replace")).get("metadata")
     if not isinstance(meta, dict):
         return "", ""
     return str(meta.get("namespace") or ""), str(meta.get("name") or "")
