@@ -16,7 +16,7 @@ from functools import partial
 import trio
 
 from dnsserver.metrics import Counts, Metrics
-from dnsserver.net import admin, tcp, udp
+from dnsserver.net import tcp, udp
 from dnsserver.resolution import Authority
 from dnsserver.responder import Responder
 from dnsserver.settings import ListenAddress, Settings
@@ -104,14 +104,13 @@ class _Server:
         self._store = store_of(settings)
         self._responder = Responder(authority_of(settings), self._counts, client_option=settings.client_option)
         self._connections = tcp.Connections(self._counts, limit=settings.max_connections)
+        self._asked = trio.Event()
         self._reported: set[str] = set()
         self._logged: set[Finding] = set()
 
     async def run(self) -> None:
         """Bind, read, answer, and end in the opposite order."""
-        await trio.to_thread.run_sync(
-            self._snapshots.inputs, abandon_on_cancel=True
-        )  # so that a wrong path ends us here
+        self._snapshots.check()
         pairs = [self._bind_pair(listen) for listen in self._listen]
         async with trio.open_nursery() as clients:  # connections outlive the listeners
             async with trio.open_nursery() as nursery:
@@ -122,14 +121,12 @@ class _Server:
                         await nursery.start(partial(self._serve_tcp, streams, clients))
                         _announce("tcp", streams)
                     await self._start_http(nursery)
-                    reload = trio.Event()
-                    nursery.start_soon(self._follow_snapshots, lambda: reload)
+                    nursery.start_soon(self._follow_snapshots)
                     nursery.start_soon(self._report_forwarders)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
-                        reload.set()
-                        reload = trio.Event()
+                        self._asked.set()
                     log.info("ending: no new connections, open ones finish what they have begun")
                     nursery.cancel_scope.cancel()
             self._connections.drain()
@@ -152,7 +149,8 @@ class _Server:
         """Return a bound UDP and a bound TCP socket that share a port."""
         alone = any(each.port == listen.port and len(each.address) == 4 for each in self._listen)
         for attempt in range(SHARED_PORT_TRIES):
-            datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, udp.prepare, six_only=alone)
+            prepare = partial(udp.prepare, wildcard=listen.address in (V4_WILDCARD, V6_WILDCARD))
+            datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=alone)
             port = datagrams.getsockname()[1]
             try:
                 same = listen._replace(port=port)
@@ -166,6 +164,8 @@ class _Server:
     async def _start_http(self, nursery: trio.Nursery) -> None:
         if not isinstance(self._http, ListenAddress):
             return
+        from dnsserver.net import admin  # a third of a second that 'explain' and 'check' need not wait for
+
         try:
             sock = _bound("--http", self._http, socket.SOCK_STREAM, tcp.prepare)
         except CannotListen as error:
@@ -182,13 +182,14 @@ class _Server:
         await nursery.start(admin.serve, sock, app)
         _say("http", name)
 
-    async def _follow_snapshots(self, reload_asked: Callable[[], trio.Event]) -> None:
+    async def _follow_snapshots(self) -> None:
         """Read the snapshot, and again whenever it changes or someone asks; a broken one changes nothing."""
         signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
         self._publish(await self._load())
         print("ready", file=sys.stderr, flush=True)
         while True:
-            await self._changed(signature, reload_asked())
+            await self._changed(signature)
+            self._asked = trio.Event()
             signature = await trio.to_thread.run_sync(self._snapshots.signature)
             try:
                 self._publish(await self._load())
@@ -199,12 +200,12 @@ class _Server:
                 self._counts.reloads["success"] += 1
                 log.info("snapshot read again")
 
-    async def _changed(self, signature: object, asked: trio.Event) -> None:
-        """Wait until the files differ from *signature* or *asked* is set."""
+    async def _changed(self, signature: object) -> None:
+        """Wait until the files differ from *signature*, or somebody asks for them to be read."""
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
-                await asked.wait()
+                await self._asked.wait()
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(ask)

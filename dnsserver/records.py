@@ -123,26 +123,13 @@ class Rendered:
     every rotation is one slice of ``length``. ``tail`` is authority and glue, ``glue`` how
     many octets of it are glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0
     where there is none. ``heads`` are flags and counts by the index of ``head_index``.
-    ``tally`` is what the answer counts as. ``turn`` is the record that the next reply begins
-    with: the one thing here that changes.
+    ``tally`` is what the answer counts as. Two things change: ``turn`` is the record that the
+    next reply begins with, and ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
-        "blob",
-        "counts",
-        "dependent",
-        "error",
-        "flags",
-        "glue",
-        "heads",
-        "length",
-        "offsets",
-        "records",
-        "serial_at",
-        "size",
-        "tail",
-        "tally",
-        "turn",
+        "blob", "counts", "dependent", "error", "flags", "glue", "heads", "length", "offsets", "records", "serial_at",
+        "size", "tail", "tally", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -162,17 +149,22 @@ class Rendered:
         self.records = len(answers)
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
-        self.offsets = list(accumulate(map(len, (*answers, *answers)), initial=0))
+        self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
         self.tail = b"".join((*authority, *glue))
         self.glue = sum(map(len, glue))
         self.counts = (len(answers), len(authority), len(glue))
-        self.heads = tuple(_head(flags | bits, *self.counts, opt=opt) for opt in (0, 1) for bits in HEAD_BITS)
+        self.heads = _heads(flags, *self.counts)
         self.serial_at = serial_at
         self.size = self.length + len(self.tail)
         self.dependent = dependent
         self.error = error
         self.tally = tally
         self.turn = turn % (len(answers) or 1)
+
+    def stamp(self, serial: bytes) -> None:
+        """Put a serial of four octets into the SOA record, if there is one."""
+        if self.serial_at:
+            self.tail = self.tail[: self.serial_at] + serial + self.tail[self.serial_at + 4 :]
 
 
 HEAD_BITS = (0, wire.RD, wire.CD, wire.RD | wire.CD)
@@ -181,6 +173,11 @@ HEAD_BITS = (0, wire.RD, wire.CD, wire.RD | wire.CD)
 def head_index(flags: int, *, opt: bool) -> int:
     """Return which of ``Rendered.heads`` answers a query with these flags, with or without an OPT."""
     return (1 if flags & wire.RD else 0) + (2 if flags & wire.CD else 0) + (4 if opt else 0)
+
+
+@lru_cache(4096)  # shared by all answers of one form, and so in the processor's cache when they are needed
+def _heads(flags: int, answers: int, authority: int, additional: int) -> tuple[bytes, ...]:
+    return tuple(_head(flags | bits, answers, authority, additional, opt=opt) for opt in (0, 1) for bits in HEAD_BITS)
 
 
 def _head(flags: int, answers: int, authority: int, additional: int, *, opt: int) -> bytes:
@@ -304,7 +301,7 @@ def _subnet_head(edns: Edns, length: int, *, dependent: bool) -> bytes:
     return struct.pack("!HHHBB", wire.CLIENT_SUBNET, 4 + length, subnet.family, subnet.source, scope)
 
 
-def truncated(rendered: Rendered, head: int, room: int, serial: bytes) -> tuple[bytes, bytes]:
+def truncated(rendered: Rendered, head: int, room: int) -> tuple[bytes, bytes]:
     """Return flags with counts, and records, of an answer that has only *room* octets.
 
     Glue goes first and silently; then as many whole records stay as fit, the present turn
@@ -314,7 +311,7 @@ def truncated(rendered: Rendered, head: int, room: int, serial: bytes) -> tuple[
     flags = rendered.flags | HEAD_BITS[head % 4]
     opt = head // 4
     start, turn = rendered.offsets[rendered.turn], rendered.turn
-    rest = _with_serial(rendered, serial)[: len(rendered.tail) - rendered.glue]
+    rest = rendered.tail[: len(rendered.tail) - rendered.glue]
     if rendered.length + len(rest) <= room:
         body = rendered.blob[start : start + rendered.length] + rest
         return _head(flags, answers, authority, 0, opt=opt), body
@@ -322,11 +319,6 @@ def truncated(rendered: Rendered, head: int, room: int, serial: bytes) -> tuple[
     while fit < answers and rendered.offsets[turn + fit + 1] - start <= room:
         fit += 1
     return _head(flags | wire.TC, fit, 0, 0, opt=opt), rendered.blob[start : rendered.offsets[turn + fit]]
-
-
-def _with_serial(rendered: Rendered, serial: bytes) -> bytes:
-    at, tail = rendered.serial_at, rendered.tail
-    return tail[:at] + serial + tail[at + 4 :] if at else tail
 
 
 def error_reply(

@@ -1,9 +1,9 @@
 """Bytes in, bytes out: a query is recognised, or read, resolved and rendered, and then remembered.
 
 Two memories make the fast path. By *what is asked*: the question's bytes, case folded, lead to
-a Service or to an answer that hangs on the whole snapshot. By *what matters of the place*: the
-client's values of the few label keys that the Service names lead to a rendered answer. Whole
-packets are never remembered, since behind a forwarder hardly two are alike.
+what a Service remembers or to an answer that hangs on the whole snapshot. By *what matters of
+the place*: the client's values of the few label keys that the Service names lead to a rendered
+answer. Whole packets are never remembered, since behind a forwarder hardly two are alike.
 
 ``Responder.compute`` is the oracle: the same reply without any memory.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -44,6 +45,11 @@ _HEADS: Mapping[bytes, int] = {
     for ad in (0, 0x0020)
     for opt in (0, 1)
 }
+
+
+# What is remembered of a question: an answer for everybody, or the label keys that matter and the
+# answers by the client's values of them.
+Memory = Rendered | tuple[tuple[str, ...], dict[object, Rendered]]
 
 
 class Shape(Struct, frozen=True):
@@ -86,7 +92,9 @@ class Responder:
         self._places: Mapping[bytes, Place] = {}
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
+        self._located = counts.located
         self._owners: dict[bytes, str] = {}
+        self._index: dict[bytes, Memory] = {}
         self._spanning: LRUCache[bytes, Rendered] = LRUCache(MAX_SPANNING)
         self._shapes: dict[bytes, Shape] = {}
         self._turn = 0
@@ -98,6 +106,7 @@ class Responder:
         self._places = snapshot.addresses.places
         self._services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
+        self._index = {}
         self._spanning = LRUCache(MAX_SPANNING)
 
     def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
@@ -130,11 +139,26 @@ class Responder:
             if not address:
                 return self._read(query, source, channel)
             place = self._places.get(address) or self._book.locate(plain_address(address))
-        found = self._recall(query[wire.HEADER : end].lower(), place.location)
+        question = query[wire.HEADER : end]
+        folded = question.lower()
+        found: Any = self._index.get(folded) or self._recall(folded)
+        if found.__class__ is tuple:
+            found = found[1].get(place.location.memory.get(found[0]))
         if found is None:
             return self._read(query, source, channel)
-        self._counts.located[place.located_by] += 1
-        return self._reply(found, query, end, head, shape, address, channel)
+        self._located[place.located_by] += 1
+        opt = shape.opts[found.dependent]
+        limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
+        if found.error is not None or end + found.size + len(opt) + len(address) > limit:
+            return self._reply(found, query, end, head, shape, address, channel)
+        # The common case of ``_reply``, in line: a call costs as much as all of this.
+        channel.counts[found.tally] += 1
+        turn = found.turn
+        start = found.offsets[turn]
+        found.turn = turn + 1 if turn + 1 < found.records else 0
+        body = found.blob[start : start + found.length]
+        reply: bytes = b"".join((query[:2], found.heads[head], question, body, found.tail, opt, address))
+        return reply
 
     def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
@@ -155,19 +179,20 @@ class Responder:
         self._counts.forwarded_without_client(address_text(source))
         return STRANGER
 
-    def _recall(self, question: bytes, location: Location) -> Rendered | None:
-        """Return the remembered answer to a question (case folded) for a client at *location*.
+    def _recall(self, question: bytes) -> Memory | None:
+        """Return what is remembered of a question (case folded), from before this snapshot, too.
 
         Folding reaches the type, too: 65 to 90 fall together with 97 to 122. No type of either
         range has records in what is served, so both get the same NODATA.
         """
         compiled = self._services.get(self._owners.get(question, ""))
-        if compiled is None:
+        memory: Memory | None = compiled.memory.get(question) if compiled is not None else None
+        if memory is None:
             return self._spanning.get(question)
-        found = compiled.memory.get(question)
-        if found.__class__ is dict:
-            found = found.get(location.memory.get(compiled.terms))
-        return found
+        for rendered in memory[1].values() if isinstance(memory, tuple) else (memory,):
+            rendered.stamp(self._serial)
+        self._index[question] = memory
+        return memory
 
     def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | None:
         """Answer a query that was not recognised: judge it in the order of RFC and BEHAVIOUR."""
@@ -194,7 +219,8 @@ class Responder:
         place = self.place_of(read.edns, source)
         self._counts.located[place.located_by] += 1
         question = query[wire.HEADER : read.end].lower()
-        found = self._recall(question, place.location) if remember else None
+        memory = (self._index.get(question) or self._recall(question)) if remember else None
+        found = memory[1].get(place.location.memory.get(memory[0])) if isinstance(memory, tuple) else memory
         if found is None:
             self._counts.computed += 1
             decision = resolve(meaning, read.qtype, self._snapshot, place.location, self._authority)
@@ -281,7 +307,7 @@ class Responder:
         if values is None:
             values = (location.known, *map(location.labels.get, compiled.terms))
             location.memory[compiled.terms] = values
-        by_place: dict[object, Rendered] = compiled.memory.setdefault(question, {})
+        by_place: dict[object, Rendered] = compiled.memory.setdefault(question, (compiled.terms, {}))[1]
         if len(by_place) >= MAX_PLACES:
             by_place.clear()
         by_place[values] = found = self._shared(question, read, decision)
@@ -305,9 +331,7 @@ class Responder:
         """Put a reply together: id and question as they came, the records in their turn, the OPT."""
         channel.counts[found.tally] += 1
         start = found.offsets[found.turn]
-        body, tail, at = found.blob[start : start + found.length], found.tail, found.serial_at
-        if at:
-            tail = tail[:at] + self._serial + tail[at + 4 :]
+        body, tail = found.blob[start : start + found.length], found.tail
         if found.error is not None and shape.edns is not None:
             opt = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address)
         else:
@@ -319,10 +343,9 @@ class Responder:
             if found.error is not None and shape.edns is not None:  # its text goes before any record does
                 opt = opt_record(shape.edns, dependent=found.dependent, error=(found.error[0], ""), address=address)
             room = limit - end - len(opt)
-            counts, body = records.truncated(found, head, room, self._serial)
+            counts, body = records.truncated(found, head, room)
             tail = b""
             if counts[0] & 0x02:
                 channel.truncated += 1
-        if found.records > 1:
-            found.turn = found.turn + 1 if found.turn + 1 < found.records else 0
+        found.turn = found.turn + 1 if found.turn + 1 < found.records else 0
         return b"".join((query[:2], counts, query[wire.HEADER : end], body, tail, opt))

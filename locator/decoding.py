@@ -268,12 +268,16 @@ def _pod(raw: _Pod, found: _Reading) -> Pod:
     )
 
 
-def _ports(ports: list[_Port] | None) -> tuple[Port, ...]:
-    return tuple(
-        Port((port.name or "").lower(), port.port, (port.protocol or "TCP").lower())
-        for port in ports or ()
-        if port.port is not None
-    )
+def _ports(ports: list[_Port] | None, field: str, found: _Reading) -> tuple[Port, ...]:
+    read = []
+    for position, each in enumerate(ports or ()):
+        if each.port is None:  # of an EndpointSlice: any port will do
+            continue
+        if 0 < each.port < 65536:
+            read.append(Port((each.name or "").lower(), each.port, (each.protocol or "TCP").lower()))
+        else:
+            found.wrong(f"{field}[{position}].port", f"{each.port} is no port", "a number from 1 to 65535")
+    return tuple(read)
 
 
 def _service(raw: _Service, found: _Reading) -> Service:
@@ -291,7 +295,7 @@ def _service(raw: _Service, found: _Reading) -> Service:
         type=kind,
         headless=kind != "ExternalName" and "None" in texts,
         cluster_ips=() if kind == "ExternalName" else tuple(addresses),
-        ports=_ports(spec.ports),
+        ports=_ports(spec.ports, "spec.ports", found),
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
         annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
@@ -299,7 +303,7 @@ def _service(raw: _Service, found: _Reading) -> Service:
 
 
 def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
-    ports = _ports(raw.ports)
+    ports = _ports(raw.ports, "ports", found)
     endpoints = []
     named = raw.address_type != "FQDN"  # names are no addresses; nothing in DNS is made of such slices
     for position, each in enumerate((raw.endpoints or ()) if named else ()):
@@ -421,4 +425,9 @@ def _name_of(raw: bytes) -> tuple[str, str]:
     meta = json.loads(raw.decode(errors="replace")).get("metadata")
     if not isinstance(meta, dict):
         return "", ""
-    return str(meta.get("namespace") or ""), str(meta.get("name") or "")
+    return _printable(meta.get("namespace")), _printable(meta.get("name"))
+
+
+def _printable(value: object) -> str:
+    """Return what stands as a name, whatever it is: half a surrogate pair cannot be printed."""
+    return str(value or "").encode(errors="replace").decode()

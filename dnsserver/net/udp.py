@@ -13,21 +13,22 @@ import errno
 import logging
 import os
 import socket
+import struct
 import time
+from array import array
+from itertools import accumulate
 
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics import Counts
-from dnsserver.records import MAX_UDP_REPLY
 from dnsserver.responder import Responder
 
 log = logging.getLogger(__name__)
 
 BATCH = 64  # datagrams for each system call; more gains nothing measurable
 BATCHES_AT_ONCE = 16  # before other tasks get a turn: some milliseconds
-QUERY_SIZE = 1024  # the longest question with a dozen options fits; a longer query is cut off: FORMERR
-REPLY_SIZE = MAX_UDP_REPLY
+QUERY_SIZE = 1232  # octets, as our OPT records say; a longer query is cut off: FORMERR
 SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries waits instead of being lost
 ADDRESS_SIZE = 28  # sockaddr_in6
 CONTROL_SIZE = 64  # one in_pktinfo or in6_pktinfo with its header, and room
@@ -36,6 +37,10 @@ MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
 IP_PKTINFO = 8  # <linux/in.h>; Python's socket module does not name it before 3.14
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>
 MSG_DONTWAIT = 0x40
+
+
+_STARTS = range(0, BATCH * QUERY_SIZE, QUERY_SIZE)
+_FOUR, _SIX = struct.Struct("4x4s20x"), struct.Struct("8x16s4x")  # where the address stands in a slot of names
 
 
 class _Iovec(ctypes.Structure):
@@ -70,17 +75,20 @@ def _address_of(buffer: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
-def prepare(sock: socket.socket) -> None:
-    """Set a datagram socket up, before it is bound, for what ``serve`` does with it."""
+def prepare(sock: socket.socket, *, wildcard: bool) -> None:
+    """Set a datagram socket up, before it is bound, for what ``serve`` does with it.
+
+    A *wildcard* socket is told to which of its addresses each datagram was sent.
+    """
     sock.setblocking(False)
     for option, forced in ((socket.SO_RCVBUF, SO_RCVBUFFORCE), (socket.SO_SNDBUF, SO_SNDBUFFORCE)):
         try:
             sock.setsockopt(socket.SOL_SOCKET, forced, SOCKET_BUFFER)
         except PermissionError:  # as much as net.core.rmem_max and wmem_max allow
             sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
-    if sock.family == socket.AF_INET6:
+    if wildcard and sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
-    else:
+    elif wildcard:
         sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
 
 
@@ -88,68 +96,88 @@ class Datagrams:
     """The buffers of one socket, and the two system calls on them.
 
     Slot *i* holds the *i*-th datagram of a batch: its octets, the address it came from, and
-    the control data that says where it arrived. Its reply goes out through the same slot.
+    on a wildcard socket the control data that says where it arrived. Its reply goes out
+    through the same slot.
     """
 
     def __init__(self, sock: socket.socket) -> None:
+        self.six = sock.family == socket.AF_INET6
         self._fd = sock.fileno()
-        self._queries = bytearray(BATCH * QUERY_SIZE)
-        self.queries = memoryview(self._queries)
-        self.replies = bytearray(BATCH * REPLY_SIZE)
+        wildcard = sock.getsockname()[0] in ("0.0.0.0", "::")
+        control = CONTROL_SIZE if wildcard else 0
+        self._buffer = bytearray(BATCH * QUERY_SIZE)
         self._names = bytearray(BATCH * ADDRESS_SIZE)
-        self.names = memoryview(self._names)
         self._controls = bytearray(BATCH * CONTROL_SIZE)
         self._received, self._sent = (_Mmsghdr * BATCH)(), (_Mmsghdr * BATCH)()
-        self._vectors = (_Iovec * BATCH)(), (_Iovec * BATCH)()
-        six = sock.family == socket.AF_INET6
-        # Where an interface index stands in the control data: as received it would bind the
-        # reply to that interface, past the routing table.
-        self._interface = 32 if six else 16
+        self._incoming, self._outgoing = (_Iovec * BATCH)(), (_Iovec * BATCH)()
         for slot in range(BATCH):
-            for headers, vectors, data, size, name_size, control_size in (
+            self._incoming[slot].base = _address_of(self._buffer) + slot * QUERY_SIZE
+            self._incoming[slot].len = QUERY_SIZE
+            for headers, vectors, name_size, control_size in (
                 # The kernel notes in a received header how long name and control data were: the same
                 # for every datagram of a socket, so what was large enough once stays so.
-                (self._received, self._vectors[0], self._queries, QUERY_SIZE, ADDRESS_SIZE, CONTROL_SIZE),
-                (
-                    self._sent,
-                    self._vectors[1],
-                    self.replies,
-                    REPLY_SIZE,
-                    ADDRESS_SIZE if six else 16,
-                    40 if six else 32,
-                ),
+                (self._received, self._incoming, ADDRESS_SIZE, control),
+                (self._sent, self._outgoing, ADDRESS_SIZE if self.six else 16, min(control, 40 if self.six else 32)),
             ):
-                vectors[slot].base, vectors[slot].len = _address_of(data) + slot * size, size
                 header = headers[slot].hdr
                 header.iov, header.iovlen = ctypes.addressof(vectors) + slot * ctypes.sizeof(_Iovec), 1
                 header.name, header.namelen = _address_of(self._names) + slot * ADDRESS_SIZE, name_size
                 header.control, header.controllen = _address_of(self._controls) + slot * CONTROL_SIZE, control_size
         # The same memory as plain numbers: a ctypes field costs several times an index.
         words = memoryview(self._received).cast("B").cast("I")
-        self.lengths = words[_Mmsghdr.len.offset // 4 :: ctypes.sizeof(_Mmsghdr) // 4]
-        self.reply_lengths = memoryview(self._vectors[1]).cast("B").cast("Q")[1::2]
+        self._lengths = words[_Mmsghdr.len.offset // 4 :: ctypes.sizeof(_Mmsghdr) // 4]
+        vectors_out = memoryview(self._outgoing).cast("B").cast("Q")
+        self._reply_bases, self._reply_lengths = vectors_out[0::2], vectors_out[1::2]
         self._at = [ctypes.addressof(self._sent) + slot * ctypes.sizeof(_Mmsghdr) for slot in range(BATCH)]
+        # Where an interface index stands in the control data. As received it would bind the reply
+        # to that interface, past the routing table: it is made 0.
+        controls = memoryview(self._controls).cast("I")
+        self._interfaces = controls[(8 if self.six else 4) :: CONTROL_SIZE // 4] if wildcard else None
+        self._no_interfaces = memoryview(bytes(4 * BATCH)).cast("I")
 
-    def receive(self) -> int:
-        """Receive what is there, at most ``BATCH`` datagrams; return how many. Raises OSError."""
+    def receive(self) -> list[tuple[bytes, bytes]]:
+        """Receive what is there, at most ``BATCH`` datagrams, each with its source. Raises OSError.
+
+        A source is the packed address, 16 octets long on an IPv6 socket.
+        """
         number: int = _recvmmsg(self._fd, ctypes.addressof(self._received), BATCH, MSG_DONTWAIT, None)
         if number < 0:
             code = ctypes.get_errno()
             if code in (errno.EAGAIN, errno.EINTR):
-                return 0
+                return []
             raise OSError(code, os.strerror(code))
-        controls, at = self._controls, self._interface
-        for slot in range(number):
-            start = slot * CONTROL_SIZE + at
-            controls[start : start + 4] = b"\0\0\0\0"
-        return number
+        if self._interfaces is not None:
+            self._interfaces[:number] = self._no_interfaces[:number]
+        # One copy of the batch, so that every part of it is a single slice.
+        octets = bytes(memoryview(self._buffer)[: number * QUERY_SIZE])
+        sources = _SIX.iter_unpack if self.six else _FOUR.iter_unpack
+        return [
+            (octets[at : at + length], source)
+            for at, length, (source,) in zip(
+                _STARTS, self._lengths[:number].tolist(), sources(self._names[: number * ADDRESS_SIZE]), strict=False
+            )
+        ]
 
-    def send(self, first: int, last: int) -> int:
-        """Send the replies in slots *first* to *last*, the last not included; return how many did not leave.
+    def send(self, replies: list[bytes | None]) -> int:
+        """Send a reply through each slot, none where it is None; return how many did not leave.
 
         A reply that the kernel refuses (a source port 0, no route back) is passed over; so is
         what does not fit into the socket's buffer, as any datagram may be lost.
         """
+        octets = b"".join(filter(None, replies))
+        sizes = array("Q", (len(reply) if reply is not None else 0 for reply in replies))
+        begin = ctypes.cast(ctypes.c_char_p(octets), ctypes.c_void_p).value or 0
+        self._reply_lengths[: len(replies)] = memoryview(sizes)
+        self._reply_bases[: len(replies)] = memoryview(array("Q", accumulate(sizes[:-1], initial=begin)))
+        lost, first = 0, 0
+        if None in replies:
+            for slot, reply in enumerate(replies):
+                if reply is None:
+                    lost += self._send(first, slot)
+                    first = slot + 1
+        return lost + self._send(first, len(replies))
+
+    def _send(self, first: int, last: int) -> int:
         lost = 0
         while first < last:
             number: int = _sendmmsg(self._fd, self._at[first], last - first, MSG_DONTWAIT)
@@ -173,61 +201,45 @@ async def serve(
     try:
         while True:
             await wait_readable(sock)
-            if _drain(datagrams, sock, responder, counts):
+            if _drain(datagrams, responder, counts):
                 await checkpoint()
     finally:
-        _drain(datagrams, sock, responder, counts)  # what had arrived before the end
+        _drain(datagrams, responder, counts)  # what had arrived before the end
 
 
-def _drain(datagrams: Datagrams, sock: socket.socket, responder: Responder, counts: Counts) -> bool:
+def _drain(datagrams: Datagrams, responder: Responder, counts: Counts) -> bool:
     """Answer what waits at the socket; return whether there may be more."""
-    return all(_answer_batch(datagrams, sock, responder, counts) for _ in range(BATCHES_AT_ONCE))
+    return all(_answer_batch(datagrams, responder, counts) for _ in range(BATCHES_AT_ONCE))
 
 
-def _answer_batch(datagrams: Datagrams, sock: socket.socket, responder: Responder, counts: Counts) -> bool:
+def _answer_batch(datagrams: Datagrams, responder: Responder, counts: Counts) -> bool:
     """Receive a batch, answer it, send the replies; return whether there may be more."""
     try:
-        number = datagrams.receive()
+        queries = datagrams.receive()
     except OSError as error:  # e.g. an ICMP error about an earlier reply
         counts.failures["receive"] += 1
         log.debug("receive: %s", error)
         return True
+    if not queries:
+        return False
     began = time.perf_counter()
-    six = sock.family == socket.AF_INET6
-    four_channel, six_channel = counts.channels["udp", 1], counts.channels["udp", 2]
-    # One copy of the batch, so that every part of it is a single slice.
-    queries = bytes(datagrams.queries[: number * QUERY_SIZE])
-    names, lengths = bytes(datagrams.names[: number * ADDRESS_SIZE]), datagrams.lengths
-    replies, reply_lengths = datagrams.replies, datagrams.reply_lengths
+    four, six = counts.channels["udp", 1], counts.channels["udp", 2]
     answer = responder.answer
-    first = lost = 0
-    for slot in range(number):
-        at, name = slot * QUERY_SIZE, slot * ADDRESS_SIZE
-        channel = four_channel
-        if not six:
-            source = names[name + 4 : name + 8]
-        else:
-            source = names[name + 8 : name + 24]
+    replies: list[bytes | None] = []
+    for query, source in queries:
+        channel = four
+        if len(source) == 16:
             if source.startswith(MAPPED):
                 source = source[12:]
             else:
-                channel = six_channel
+                channel = six
         try:
-            reply = answer(queries[at : at + lengths[slot]], source, channel)
+            replies.append(answer(query, source, channel))
         except Exception:  # the wall around one packet
             counts.failures["packet"] += 1
             log.exception("a query from %s could not be answered", source.hex())
-            reply = None
-        if reply is None:
-            lost += datagrams.send(first, slot)
-            first = slot + 1
-            continue
-        size = len(reply)
-        at = slot * REPLY_SIZE
-        replies[at : at + size] = reply
-        reply_lengths[slot] = size
-    lost += datagrams.send(first, number)
-    if lost:
+            replies.append(None)
+    if lost := datagrams.send(replies):
         counts.failures["send"] += lost
-    counts.took(time.perf_counter() - began, number)
-    return number == BATCH
+    counts.took(time.perf_counter() - began, len(queries))
+    return len(queries) == BATCH

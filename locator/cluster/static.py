@@ -84,6 +84,12 @@ class Snapshots:
         self._paths = tuple(paths)
         self._kept: dict[str, bytes] = {}
 
+    def check(self) -> None:
+        """Raise BadSnapshot if a path leads nowhere. Reads nothing."""
+        for path in self._paths:
+            if path != STDIN and not os.path.exists(path):
+                raise BadSnapshot(f"{path}: No such file or directory, expected a file or folder")
+
     def inputs(self) -> list[tuple[str, bytes | None]]:
         """Return each file to read by name, with its content where it is kept. Raises BadSnapshot."""
         rows: list[tuple[str, bytes | None]] = []
@@ -245,7 +251,7 @@ def _documents(name: str, data: bytes) -> Iterator[bytes]:
         try:
             msgspec.json.decode(data, type=msgspec.Raw)
         except (msgspec.DecodeError, RecursionError):
-            yield from _json_stream(name, data)
+            yield from _flow(name, data)
         else:
             yield data
         return
@@ -258,18 +264,22 @@ def _documents(name: str, data: bytes) -> Iterator[bytes]:
             yield msgspec.json.encode(document)
 
 
-def _json_stream(name: str, data: bytes) -> Iterator[bytes]:
-    """Yield the documents of concatenated JSON; flow-style YAML looks alike and is tried last."""
+def _flow(name: str, data: bytes) -> list[bytes]:
+    """Return the documents of what begins with a brace: concatenated JSON, or YAML's flow style."""
+    documents = []
     try:
-        text, decoder, position = data.decode(), json.JSONDecoder(), 0
-        while position < len(text):
-            document, position = decoder.raw_decode(text, position)
-            yield msgspec.json.encode(document)
-            position += len(text[position:]) - len(text[position:].lstrip())
+        text, decoder = data.decode().strip(), json.JSONDecoder()
+        while text:
+            _, end = decoder.raw_decode(text)
+            documents.append(text[:end].encode())
+            text = text[end:].lstrip()
     except UnicodeDecodeError as error:
         raise BadSnapshot(f"{name}: byte {error.start}: no UTF-8, expected JSON or YAML") from None
     except json.JSONDecodeError as error:
-        raise BadSnapshot(f"{name}: line {error.lineno}: {error.msg}, expected JSON") from None
+        if name.endswith(".json"):
+            raise BadSnapshot(f"{name}: line {error.lineno}: {error.msg}, expected JSON") from None
+        return [msgspec.json.encode(document) for document in _whole_yaml(name, data)]
+    return documents
 
 
 def _whole_yaml(name: str, data: bytes) -> list[Any]:

@@ -1,0 +1,803 @@
+"""The command line: what it prints, how it ends, and what it says of input that is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import pty
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dns.message
+import dns.query
+import pytest
+import yaml
+
+from dnsserver import __version__
+from dnsserver.cli import main
+from dnsserver.settings import FLAGS
+from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
+
+DONE, FAILED, WRONG = 0, 1, 2
+NAME = "web.shop.svc.cluster.local"
+
+CLUSTER: list[dict[str, Any]] = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+    {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "a1", "labels": {"topology.kubernetes.io/zone": "a"}},
+        "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.1"}]},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "b1", "labels": {"topology.kubernetes.io/zone": "b"}},
+        "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.2"}]},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "client", "namespace": "shop"},
+        "spec": {"nodeName": "a1"},
+        "status": {"phase": "Running", "podIP": "127.1.0.9"},
+    },
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "annotations": {"topodns.io/topology-keys": "kubernetes.io/hostname,topology.kubernetes.io/zone"},
+        },
+        "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]},
+    },
+    {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "addressType": "IPv4",
+        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["10.9.0.1"], "nodeName": "a1"}],
+    },
+]
+NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE = CLUSTER
+
+
+def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return an object with other fields; ``a__b=1`` means a field within a field, None takes one out."""
+    item = json.loads(json.dumps(item))
+    for path, value in fields.items():
+        *way, last = path.split("__")
+        inner = item
+        for step in way:
+            inner = inner.setdefault(step, {})
+        if value is None:
+            inner.pop(last, None)
+        else:
+            inner[last] = value
+    return item
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Return a function that runs a command in this process: the very ``main``, without the wait for a new one."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+
+    def call(*arguments: str, stdin: str = "", **env: str) -> Ran:
+        for name in [name for name in os.environ if name.startswith("TOPODNS_")]:
+            monkeypatch.delenv(name)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        try:
+            status = main(arguments)
+        except SystemExit as end:  # argparse's --help
+            status = int(end.code or 0)
+        ran = Ran(status, *capsys.readouterr())
+        assert "Traceback" not in ran.err
+        return ran
+
+    yield call
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    """Return the path of a small cluster."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all(CLUSTER))
+    return str(path)
+
+
+# --- Settings -------------------------------------------------------------------------------------------------------
+
+BAD_SETTINGS = [
+    ("ttl", "3601", "from 0 to 3600"),
+    ("ttl", "-1", "from 0 to 3600"),
+    ("ttl", "5s", "whole number"),
+    ("zone", "", "domain name"),
+    ("zone", "cluster..local", "domain name"),
+    ("zone", "a" * 64 + ".local", "domain name"),
+    ("trusted-forwarder", "10.0.0.1/24", "host bits"),
+    ("trusted-forwarder", "10.0.0.0/33", "CIDR|address block"),
+    ("trusted-forwarder", "kube-dns", "address block"),
+    ("subnet", "10.0.0.0/8", "CIDR=KEY=VALUE"),
+    ("subnet", "10.0.0.0/8=zone", "CIDR=KEY=VALUE"),
+    ("subnet", "10.0.0.0/8=a/b/c=d", "CIDR=KEY=VALUE"),
+    ("subnet", "10.0.0.1/8=topology.kubernetes.io/zone=a", "host bits"),
+    ("ns-address", "10.0.0.256", "address"),
+    ("unknown-client", "some", "strict or all"),
+    ("client-source", "pods,services", "pods"),
+    ("client-source", "", "pods"),
+    ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
+    ("client-option", "65000", "65001 to 65534"),
+    ("client-option", "8", "65001 to 65534"),
+    ("log-level", "loud", "debug"),
+    ("log-format", "xml", "text or json"),
+    ("snapshot", "", "file"),
+]
+BAD_SERVER_SETTINGS = [
+    ("listen", "127.0.0.1", "PORT"),
+    ("listen", "127.0.0.1:65536", "PORT"),
+    ("listen", "localhost:53", "ADDRESS"),
+    ("listen", "::1:53", "bracket"),
+    ("http", "9153", "PORT"),
+    ("max-connections", "0", "from 1"),
+    ("tcp-idle-timeout", "0", "from 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected", "way"),
+    [
+        (flag, value, expected, way)
+        for flag, value, expected in BAD_SETTINGS
+        for way in ("flag", "environment", "file")
+        # By white space, an empty variable holds no value at all.
+        if not (way == "environment" and not value and FLAGS[flag.replace("-", "_")].repeatable)
+    ],
+)
+def test_bad_setting(
+    topodns: Run, cluster: str, tmp_path: Path, flag: str, value: str, expected: str, way: str
+) -> None:
+    """A setting that cannot be used ends the command with 2 and says where it stands, what was found and expected."""
+    variable = f"TOPODNS_{flag.upper().replace('-', '_')}"
+    config = tmp_path / "settings.yaml"
+    settings = ["--snapshot", cluster] if flag != "snapshot" else []
+    if way == "flag":
+        ran, where = topodns("check", *settings, f"--{flag}={value}"), f"--{flag}"
+    elif way == "environment":
+        ran, where = topodns("check", *settings, **{variable: value}), variable
+    else:
+        config.write_text(yaml.safe_dump({flag: value}))
+        ran, where = topodns("check", *settings, "--config", str(config)), f"{config}: {flag}"
+    assert (ran.status, ran.out) == (WRONG, "")
+    assert ran.err.startswith(f"topodns: {where}: ") and ran.err.count("\n") == 1
+    assert re.search(expected, ran.err)
+
+
+@pytest.mark.parametrize(("flag", "value", "expected"), BAD_SERVER_SETTINGS)
+def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, expected: str) -> None:
+    """The same for what ``serve`` alone knows."""
+    ran = topodns("serve", "--snapshot", cluster, f"--{flag}={value}")
+    assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
+    assert repr(value) in ran.err and expected in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "--snapshop", "x"), "--snapshop: unknown flag, did you mean --snapshot?"),
+        (("check", "--tll=5"), "--tll: unknown flag, did you mean --ttl?"),
+        (("serve", "--trusted-forwarders=10.0.0.0/8"), "did you mean --trusted-forwarder?"),
+        (("check", "--http=off"), "--http: "),
+        (("chek",), "chek"),
+        (("explain", NAME), "--client"),
+        (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
+        (("check",), "--snapshot"),
+        (("check", "-o", "xml"), "xml"),
+        (("explain", "--ttl"), "--ttl"),
+    ],
+    ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
+         "no-snapshot", "output", "no-value"],
+)  # fmt: skip
+def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
+    """A command line that cannot be read ends with 2 and one line that names the word, and the nearest known one."""
+    ran = topodns(*arguments)
+    assert (ran.status, ran.out) == (WRONG, "")
+    assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("tttl: 5", "settings.yaml: tttl: unknown key, did you mean ttl?"),
+        ("ttl: 5\nzone: [a", "line "),
+        ("- ttl", "list"),
+        ("ttl: {seconds: 5}", "ttl: dict"),
+        ("ttl: [5, 6]", "ttl: 2 values"),
+        ("ttl:", "ttl: "),
+        ("\x00", "YAML"),
+    ],
+    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary"],
+)
+def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, content: str, message: str) -> None:
+    """A configuration file that cannot be used is an error that names file and place."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(content)
+    ran = topodns("check", "--snapshot", cluster, "--config", str(path))
+    assert ran.status == WRONG and ran.err.startswith(f"topodns: {path}: ") and message in ran.err
+
+
+def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
+    """A configuration file that is not there is not passed over."""
+    ran = topodns("check", "--snapshot", cluster, "--config", str(tmp_path / "none.yaml"))
+    assert ran.status == WRONG and f"topodns: {tmp_path}/none.yaml: No such file" in ran.err
+
+
+def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
+    """Somebody else may have set it: the nearest known one is named, and the command goes on."""
+    ran = topodns("check", "--snapshot", cluster, TOPODNS_TLL="5")
+    assert ran.status == DONE
+    assert "WARNING TOPODNS_TLL: unknown environment variable, did you mean TOPODNS_TTL?" in ran.err
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_DNS", "SERVICE_PORT_DNS_TCP", "PORT", "PORT_53_UDP",
+     "PORT_53_UDP_ADDR", "PORT_53_TCP_PROTO"],
+)  # fmt: skip
+def test_service_links_are_passed_over(topodns: Run, cluster: str, variable: str) -> None:
+    """Kubernetes makes these in every pod beside a Service called topodns."""
+    assert topodns("check", "--snapshot", cluster, **{f"TOPODNS_{variable}": "tcp://10.96.0.9:53"}).err == ""
+
+
+def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
+    """Each setting is taken from the nearest place that has it."""
+    config = tmp_path / "settings.yaml"
+    config.write_text(f"snapshot: {cluster}\nttl: 7\nclient-source: nodes\nunknown-client: all\n")
+    command = ("explain", NAME, "--client", "127.1.0.1", "-o", "json")
+
+    def ttl(*flags: str, **env: str) -> int:
+        return int(topodns(*command, *flags, **env).json["answers"][0]["ttl"])
+
+    assert ttl("--config", str(config)) == 7
+    assert ttl("--config", str(config), TOPODNS_TTL="8") == 8
+    assert ttl("--config", str(config), "--ttl", "9", TOPODNS_TTL="8") == 9
+    assert ttl(TOPODNS_CONFIG=str(config)) == 7
+    assert ttl(TOPODNS_SNAPSHOT=cluster) == 5
+
+
+def test_lists_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
+    """Repeatable flags are lists in a file and stand apart by white space in the environment."""
+    config = tmp_path / "settings.yaml"
+    config.write_text(f"snapshot: [{cluster}]\nzone: [one.test, two.test]\nforwarder-service: false\n")
+    for ways in (
+        {"arguments": ("--config", str(config)), "env": {}},
+        {"arguments": ("--snapshot", cluster), "env": {"TOPODNS_ZONE": "one.test  two.test"}},
+        {"arguments": ("--snapshot", cluster, "--zone", "one.test", "--zone=two.test."), "env": {}},
+    ):
+        for zone, rcode in (("one.test", "NOERROR"), ("two.test", "NOERROR"), ("cluster.local", "REFUSED")):
+            ran = topodns("explain", f"web.shop.svc.{zone}", "--client", "127.1.0.1", "-o", "json",
+                          *ways["arguments"], **ways["env"])  # fmt: skip
+            assert (ran.status, ran.err, ran.json["rcode"]) == (DONE, "", rcode)
+
+
+# --- Snapshots ------------------------------------------------------------------------------------------------------
+
+
+def _files(folder: Path, *texts: str, suffix: str = ".yaml") -> list[str]:
+    paths = [folder / f"part-{number}{suffix}" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    return [str(path) for path in paths]
+
+
+def _flags(paths: list[str]) -> list[str]:
+    return [word for path in paths for word in ("--snapshot", path)]
+
+
+def _lists() -> list[dict[str, Any]]:
+    """What ``kubectl get KIND -A -o yaml`` prints for each kind; its own items lack what the list says."""
+    kinds = [*dict.fromkeys(item["kind"] for item in CLUSTER)]
+    return [
+        {
+            "apiVersion": next(item["apiVersion"] for item in CLUSTER if item["kind"] == kind),
+            "kind": f"{kind}List",
+            "metadata": {"resourceVersion": "1"},
+            "items": [changed(item, kind=None, apiVersion=None) for item in CLUSTER if item["kind"] == kind],
+        }
+        for kind in kinds
+    ]
+
+
+def _folder(folder: Path) -> list[str]:
+    """A folder with all three suffixes, and files that are no snapshots."""
+    _files(folder, *map(yaml.safe_dump, CLUSTER[:2]))
+    _files(folder, *map(yaml.safe_dump, CLUSTER[2:4]), suffix=".yml")
+    _files(folder, *map(json.dumps, CLUSTER[4:]), suffix=".json")
+    _files(folder, "no cluster at all: [", suffix=".txt")
+    return ["--snapshot", str(folder)]
+
+
+OTHERS = [
+    {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"kind": "Pod"}},
+    {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+     "spec": {"clusterIP": 7}},
+    {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "web"}}]},
+    {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "web", "namespace": "shop"}, "subsets": 5},
+]  # fmt: skip
+LIST = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": CLUSTER}
+
+FORMS: dict[str, Callable[[Path], list[str]]] = {
+    "list": lambda folder: _flags(_files(folder, yaml.safe_dump(LIST))),
+    "list-json": lambda folder: _flags(_files(folder, json.dumps(LIST), suffix=".json")),
+    "list-json-indented": lambda folder: _flags(_files(folder, json.dumps(LIST, indent=4) + "\n", suffix=".json")),
+    "json-without-suffix": lambda folder: _flags(_files(folder, json.dumps(LIST), suffix="")),
+    "json-stream": lambda folder: _flags(_files(folder, "\n".join(map(json.dumps, CLUSTER)), suffix=".json")),
+    "documents": lambda folder: _flags(_files(folder, yaml.safe_dump_all(CLUSTER))),
+    "documents-with-empty-ones": lambda folder: _flags(
+        _files(folder, "# dumped\n---\n" + "\n---\n---\n# and\n".join(map(yaml.safe_dump, CLUSTER)) + "\n---\n")
+    ),
+    "windows-lines": lambda folder: _flags(_files(folder, yaml.safe_dump_all(CLUSTER).replace("\n", "\r\n"))),
+    "flow-style": lambda folder: _flags(_files(folder, yaml.safe_dump(LIST, default_flow_style=True))),
+    "a-list-of-each-kind": lambda folder: _flags(_files(folder, *map(yaml.safe_dump, _lists()))),
+    "a-list-of-each-kind-json": lambda folder: _flags(_files(folder, *map(json.dumps, _lists()), suffix=".json")),
+    "single-objects": lambda folder: _flags(_files(folder, *map(yaml.safe_dump, CLUSTER))),
+    "folder": lambda folder: _folder(folder),
+    "unknown-kinds-between": lambda folder: _flags(_files(folder, yaml.safe_dump_all([*OTHERS, *CLUSTER, *OTHERS]))),
+    "a-list-with-unknown-kinds": lambda folder: _flags(
+        _files(folder, yaml.safe_dump({**LIST, "items": [*OTHERS, *CLUSTER]}))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_forms_of_a_snapshot(topodns: Run, tmp_path: Path, form: Callable[[Path], list[str]]) -> None:
+    """Whatever kubectl prints a cluster as, it is the same cluster, and nothing in it is wrong."""
+    flags = form(tmp_path)
+    checked = topodns("check", "-o", "json", *flags)
+    assert (checked.status, checked.json, checked.err) == (DONE, [], "")
+    explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
+    assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.1"]
+    assert (explained["client"]["located_by"], explained["client"]["node"]) == ("pod", "a1")
+
+
+@pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
+def test_standard_input(topodns: Run, dump: Callable[[Any], str]) -> None:
+    """``--snapshot -`` takes what kubectl pipes."""
+    ran = topodns("explain", NAME, "--client", "127.1.0.9", "--snapshot", "-", stdin=dump(LIST))
+    assert ran.status == DONE and "10.9.0.1" in ran.out
+
+
+def test_labels_that_look_like_something_else(topodns: Run, tmp_path: Path) -> None:
+    """kubectl quotes what YAML 1.1 would take for a number or a truth value; what it leaves bare is a string."""
+    labels = ("rack: 0x1f", "row: 1_000", "slot: 12:30:00", "side: on", "date: 2026-01-01", "power: 1e3")
+    text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a1\n  labels:\n    topology.kubernetes.io/zone: a\n"
+    text += "".join(f"    {label}\n" for label in labels) + "    hard: \"true\"\n"  # fmt: skip
+    text += "status:\n  addresses:\n  - {type: InternalIP, address: 127.1.0.1}\n"
+    ran = topodns("explain", NAME, "--client", "127.1.0.1", "-o", "json", "--snapshot", *_files(tmp_path, text))
+    expected = dict(label.split(": ") for label in labels) | {"hard": "true"}
+    assert expected.items() <= ran.json["client"]["labels"].items()
+
+
+def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
+    """The later one holds, and a warning names it."""
+    later = changed(SLICE, endpoints=[{"addresses": ["10.9.0.7"], "nodeName": "a1"}])
+    flags = _flags(_files(tmp_path, yaml.safe_dump_all(CLUSTER), yaml.safe_dump(later)))
+    explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
+    assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.7"]
+    ran = topodns("check", "-o", "json", *flags)
+    (finding,) = ran.json
+    assert ran.status == DONE
+    assert (finding["severity"], finding["kind"], finding["namespace"], finding["name"]) == (
+        "warning", "EndpointSlice", "shop", "web-1")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.yaml", None, "No such file or directory"),
+        ("c.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: a\nspec: {}\n", r"line [345]: "),
+        ("c.yaml", "kind: Node\nmetadata:\n\tname: a\n", "line 3: "),
+        ("c.yaml", "kind: Node\nmetadata:\n  managedFields:\n  - a: 1\n   b: [\n  name: x: y\n", "line [4-6]: "),
+        ("c.yaml", "kind: Pod\nmetadata: *nowhere\n", "line 2: "),
+        ("c.json", '{"kind": "Node",\n "metadata": {"name": "a"}\n', "line [23]: "),
+        ("c.json", '{"kind": "Node"}}', "line 1: "),
+        ("c.yaml", "just words", "kind|object"),
+        ("c.yaml", "- a\n- b\n", "kind|object|array"),
+        ("c.yaml", "metadata: {name: x}\n", "kind"),
+        ("c.yaml", "kind: Node\n\x01", "YAML"),
+        ("c.yaml", b"kind: Node\nname: \xff\xfe\n", "YAML|UTF-8"),
+        ("c.json", b'{"kind": "\xff"}', "UTF-8|JSON"),
+        ("c.yaml", "[" * 100_000, "nested|line"),
+        ("c.yaml", "a: " + "{b: " * 2_000, "nested|line"),
+    ],
+    ids=["missing", "yaml-line", "yaml-tab", "yaml-in-a-block-nobody-reads", "yaml-alias", "json-line", "json-rest",
+         "a-scalar", "a-list", "no-kind", "control-character", "no-utf-8", "json-no-utf-8", "deep-flow-list",
+         "deep-mapping"],
+)  # fmt: skip
+def test_unreadable_snapshot(
+    topodns: Run, tmp_path: Path, name: str, content: str | bytes | None, message: str
+) -> None:
+    """A file that cannot be read as a whole ends with 2 and one line: file, place, what was found or expected."""
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    for command in (("check",), ("explain", NAME, "--client", "127.1.0.1")):
+        ran = topodns(*command, "--snapshot", str(path))
+        assert (ran.status, ran.out) == (WRONG, "")
+        assert re.match(f"topodns: {re.escape(str(path))}: .*({message})", ran.err) and ran.err.count("\n") == 1
+
+
+def test_half_a_surrogate_pair(topodns: Run, tmp_path: Path) -> None:
+    """JSON can escape what is no character; whether object or file is blamed, the place is named."""
+    (path,) = _files(tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}', suffix=".json")
+    ran = topodns("check", "--snapshot", path)
+    assert ran.status in (FAILED, WRONG) and path in ran.out + ran.err
+
+
+def test_folder_without_files(topodns: Run, tmp_path: Path) -> None:
+    """A folder that holds no snapshot is a mistake, not an empty cluster."""
+    ran = topodns("check", "--snapshot", str(tmp_path))
+    assert ran.status == WRONG and str(tmp_path) in ran.err and ".yaml" in ran.err
+
+
+BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    # what: (object, where it is said to be, field, words)
+    "no-name": (changed(NODE_B, metadata__name=None), "Node", "metadata.name", "without a name"),
+    "empty-name": (changed(POD, metadata__name=""), "Pod", "metadata.name", "without a name"),
+    "no-metadata": (changed(POD, metadata=None), "Pod", "", "metadata"),
+    "metadata-is-a-list": (changed(POD, metadata=[]), "Pod", "metadata", "object"),
+    "name-is-a-number": (changed(POD, metadata__name=7), "Pod", "metadata.name", "int"),
+    "node-address": (
+        changed(NODE_B, metadata__name="b2", status__addresses=[{"type": "InternalIP", "address": "10.0.0.300"}]),
+        "Node b2", "status.addresses[0].address", "'10.0.0.300' is no IP address"),
+    "node-annotation": (
+        changed(NODE_B, metadata__name="b2", metadata__annotations={"flannel.alpha.coreos.com/public-ip": "x"}),
+        "Node b2", "metadata.annotations[flannel.alpha.coreos.com/public-ip]", "'x' is no IP address"),
+    "node-pod-cidr": (
+        changed(NODE_B, metadata__name="b2", spec__podCIDRs=["10.0.0.0/33"]),
+        "Node b2", "spec.podCIDRs[0]", "'10.0.0.0/33' is no CIDR"),
+    "pod-address": (
+        changed(POD, metadata__name="p2", status__podIP="here"), "Pod shop/p2", "status.podIP", "'here' is no IP"),
+    "service-address": (
+        changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0"),
+        "Service shop/s2", "spec.clusterIP", "'10.96.0' is no IP"),
+    "service-ports": (
+        changed(SERVICE, metadata__name="s2", spec__ports="80"), "Service shop/s2", "spec.ports", "array"),
+    "endpoint-address": (
+        changed(SLICE, metadata__name="web-2",
+                endpoints=[{"addresses": ["10.9.0.1", "300.1.1.1"], "nodeName": "a1"}]),
+        "EndpointSlice shop/web-2", "endpoints[0].addresses[1]", "'300.1.1.1' is no IP"),
+    "endpoints": (
+        changed(SLICE, metadata__name="web-2", endpoints={"addresses": []}),
+        "EndpointSlice shop/web-2", "endpoints", "array"),
+    "endpoint-port": (
+        changed(SLICE, metadata__name="web-2", ports=[{"name": "big", "port": 65536}]),
+        "EndpointSlice shop/web-2", "ports[0]", "65536"),
+    "service-port": (
+        changed(SERVICE, metadata__name="s2", spec__ports=[{"name": "big", "port": -1}]),
+        "Service shop/s2", "ports[0]", "-1"),
+    "invalid-constraint": (
+        changed(SERVICE, metadata__name="s2", metadata__annotations={"topodns.io/topology-keys": "*,a"}),
+        "Service shop/s2", "metadata.annotations[topodns.io/topology-keys]", "invalid constraint"),
+    "invalid-field": (
+        changed(SERVICE, metadata__name="s2", metadata__annotations={}, spec__topologyKeys=["a", "a"]),
+        "Service shop/s2", "spec.topologyKeys", "'a' stands twice"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("item", "where", "field", "words"), BAD_OBJECTS.values(), ids=BAD_OBJECTS)
+def test_bad_object(topodns: Run, tmp_path: Path, item: dict[str, Any], where: str, field: str, words: str) -> None:
+    """What is wrong in one object is an error that names it and the field; the good ones beside it are answered."""
+    (path,) = _files(tmp_path, yaml.safe_dump_all([item, *CLUSTER]))
+    ran = topodns("check", "--snapshot", path)
+    errors = [line for line in ran.out.splitlines() if line.startswith("error")]
+    assert ran.status == FAILED and len(errors) == 1
+    assert where in errors[0] and field in errors[0] and words in errors[0]
+    explained = topodns("explain", NAME, "--client", "127.1.0.9", "--snapshot", path, "-o", "json")
+    assert explained.status == DONE
+    assert [answer["data"] for answer in explained.json["answers"]] == ["10.9.0.1"]
+
+
+def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
+    """Items of a list that are no objects are named by their position."""
+    (path,) = _files(tmp_path, yaml.safe_dump({**LIST, "items": [*CLUSTER, "words", {"kind": 7}]}))
+    ran = topodns("check", "--snapshot", path, "-o", "json")
+    assert ran.status == FAILED
+    assert [finding["name"] for finding in ran.json] == ["items[6]", "items[7]"]
+
+
+ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str]] = {
+    # what: (objects beside the cluster, kind and name, words)
+    "node-without-zone": ([changed(NODE_B, metadata__labels={})], "Node b1", "node without zone"),
+    "endpoint-without-location": (
+        [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"]}])],
+        "EndpointSlice shop/web-2", "endpoint without location"),
+    "endpoint-on-an-unknown-node": (
+        [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"], "nodeName": "gone"}])],
+        "EndpointSlice shop/web-2", "gone"),
+    "slice-without-a-service": (
+        [changed(SLICE, metadata__name="web-2", metadata__labels={"kubernetes.io/service-name": "none"})],
+        "EndpointSlice shop/web-2", "shop/none"),
+    "slice-without-a-label": ([changed(SLICE, metadata__name="web-2", metadata__labels={})],
+                              "EndpointSlice shop/web-2", "without a Service"),
+    "pod-cidr-that-lies": ([changed(NODE_B, spec={"podCIDR": "10.9.0.0/24"})], "Node b1", "10.9.0.0/24"),
+    "pod-cidr-that-is-shared": (
+        [changed(NODE_A, spec={"podCIDR": "10.8.0.0/24"}), changed(NODE_B, spec={"podCIDR": "10.8.0.0/24"})],
+        "Node b1", "10.8.0.0/24"),
+    "constraint-without-effect": (
+        [changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0.7")], "Service shop/s2", "not headless"),
+    "unknown-annotation": (
+        [changed(SERVICE, metadata__annotations__topodns=None, metadata__name="s2",
+                 metadata__annotations={"topodns.io/topology-key": "a"})],
+        "Service shop/s2", "topodns.io/topology-keys"),
+    "min-endpoints": (
+        [changed(SERVICE, metadata__name="s2", metadata__annotations={"topodns.io/min-endpoints": "many"})],
+        "Service shop/s2", "'many' counts as 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "where", "words"), ODDITIES.values(), ids=ODDITIES)
+def test_warning(topodns: Run, tmp_path: Path, others: list[dict[str, Any]], where: str, words: str) -> None:
+    """What may be meant but probably is not is a warning: it names the object, and the status stays 0."""
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER, *others]))
+    twice = "the same object stands twice"
+    ran = topodns("check", "--snapshot", path)
+    lines = [line for line in ran.out.splitlines()[:-1] if twice not in line]
+    assert ran.status == DONE and lines and all(line.startswith("warning") for line in lines)
+    assert [line for line in lines if where in line and words in line]
+    found = [each for each in topodns("check", "--snapshot", path, "-o", "json").json if twice not in each["message"]]
+    assert len(found) == len(lines)
+    for each in found:
+        assert {"severity", "kind", "namespace", "name", "field", "message", "expected"} <= set(each)
+        assert each["severity"] == "warning" and each["field"]
+
+
+def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
+    """Nothing wrong is said in a line, too, and by status 0."""
+    ran = topodns("check", "--snapshot", cluster)
+    assert (ran.status, ran.out, ran.err) == (DONE, "0 errors, 0 warnings\n", "")
+
+
+# --- explain --------------------------------------------------------------------------------------------------------
+
+
+def test_explain_as_json(topodns: Run, cluster: str) -> None:
+    """The Decision of INTERFACES, field by field."""
+    explained = topodns("explain", NAME, "SRV", "--client", "127.1.0.9", "-o", "json", "--snapshot", cluster).json
+    expected = {
+        "question": {"name": f"{NAME}.", "type": "SRV"},
+        "client": {
+            "address": "127.1.0.9",
+            "located_by": "pod",
+            "node": "a1",
+            "labels": {"kubernetes.io/hostname": "a1", "topology.kubernetes.io/zone": "a"},
+        },
+        "service": {"namespace": "shop", "name": "web"},
+        "constraint": {
+            "source": "annotation",
+            "keys": ["kubernetes.io/hostname", "topology.kubernetes.io/zone"],
+            "valid": True,
+            "error": None,
+        },
+        "outcome": "nearest",
+        "rcode": "NOERROR",
+        "extended_error": None,
+    }
+    for field, value in expected.items():
+        found = explained[field]
+        assert {key: found[key] for key in value} == value if isinstance(value, dict) else found == value
+    assert explained["steps"] == [{"key": "kubernetes.io/hostname", "value": "a1", "matched": 1}]
+    (answer,) = explained["answers"]
+    assert answer == {"name": f"{NAME}.", "type": "SRV", "ttl": 5, "data": f"0 100 80 10-9-0-1.{NAME}."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        ((NAME, "--client", "127.1.0.9"), ["question", f"{NAME}. A", "pod shop/client", "a1", "shop/web",
+                                           "annotation", "kubernetes.io/hostname=a1", "nearest", "10.9.0.1"]),
+        ((NAME, "--client", "127.1.0.2"), ["node b1", "kubernetes.io/hostname=b1", "topology.kubernetes.io/zone=b",
+                                           "0 endpoints", "unmet", "NOERROR", "extended error 0"]),
+        ((NAME, "--client", "9.9.9.9"), ["located by unknown", "unmet"]),
+        (("none.shop.svc.cluster.local", "--client", "127.1.0.9"), ["NXDOMAIN", "none"]),
+        (("example.com", "--client", "127.1.0.9"), ["REFUSED"]),
+        (("cluster.local", "SOA", "--client", "127.1.0.9"), ["SOA", "ns.dns.cluster.local. hostmaster.cluster.local."]),
+        ((NAME, "aaaa", "--client", "127.1.0.0/24"), ["127.1.0.0/24", "AAAA", "NOERROR"]),
+    ],
+    ids=["nearest", "unmet", "unknown", "nxdomain", "refused", "soa", "block"],
+)  # fmt: skip
+def test_explain_as_text(topodns: Run, cluster: str, arguments: tuple[str, ...], facts: list[str]) -> None:
+    """People read who the client is taken for, the constraint, what was found, and the answer; status 0."""
+    ran = topodns("explain", *arguments, "--snapshot", cluster)
+    assert (ran.status, ran.err) == (DONE, "")
+    assert [fact for fact in facts if fact not in ran.out] == []
+    columns = {re.match(r"(\S+)?\s*", line).end() for line in ran.out.splitlines()}  # type: ignore[union-attr]
+    assert len(columns) == 1, "values stand below each other"
+    assert "\033" not in ran.out
+
+
+def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path: Path) -> None:
+    """An invalid constraint, and one on a Service with a ClusterIP, are shown with the reason."""
+    invalid = changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})
+    virtual = changed(SERVICE, metadata__name="api", spec__clusterIP="10.96.0.7")
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER[:4], SLICE, invalid, virtual]))
+    explained = topodns("explain", NAME, "--client", "127.1.0.2", "--snapshot", path, "-o", "json").json
+    assert (explained["constraint"]["valid"], explained["outcome"]) == (False, "unconstrained")
+    assert explained["constraint"]["error"]
+    assert "INVALID" in topodns("explain", NAME, "--client", "127.1.0.2", "--snapshot", path).out.upper()
+    text = topodns("explain", "api.shop.svc.cluster.local", "--client", "127.1.0.2", "--snapshot", path).out
+    assert "not headless" in text and "10.96.0.7" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((NAME, "--client", "nobody"), "--client: 'nobody'"),
+        ((NAME, "--client", "10.0.0.0/33"), "--client: '10.0.0.0/33'"),
+        ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is no record type"),
+        (("a..b", "--client", "10.0.0.1"), "'a..b' is no domain name"),
+        (("é.test", "--client", "10.0.0.1"), "ASCII"),
+    ],
+    ids=["client", "prefix", "type", "name", "no-ascii"],
+)
+def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, ...], message: str) -> None:
+    """What cannot be asked is the command line's fault: status 2, one line."""
+    ran = topodns("explain", *arguments, "--snapshot", cluster)
+    assert (ran.status, ran.out) == (WRONG, "")
+    assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["terminal", "NO_COLOR"])
+def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: bool) -> None:
+    """On a terminal the outcome stands out; elsewhere (see above) no escape codes get into anyone's file."""
+    ours, theirs = pty.openpty()
+    try:
+        command = [*COMMAND, "explain", NAME, "--client", "127.1.0.9", "--snapshot", cluster]
+        ran = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                             env=environment({"TERM": "xterm", **env}), timeout=PATIENCE, check=False)  # fmt: skip
+        printed = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (ran.returncode, ran.stderr) == (DONE, b"")
+    assert ("\033[" in printed) == coloured and "10.9.0.1" in printed
+
+
+# --- The rest -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["topodns", "kubectl-topodns"])
+def test_version_by_every_name(program: str) -> None:
+    """The distribution installs both commands; they say their version, Python's and the libraries'."""
+    path = Path(sys.executable).parent / program
+    ran = subprocess.run([path, "version"], capture_output=True, text=True, env=environment(), check=False)
+    assert (ran.returncode, ran.stderr) == (DONE, "")
+    lines = ran.stdout.splitlines()
+    assert lines[0] == f"topodns {__version__}" and lines[1].startswith("python 3.")
+    assert any(line.startswith("dnslib ") for line in lines)
+
+
+def test_help_of_the_program(topodns: Run) -> None:
+    """``--help`` lists the commands."""
+    ran = topodns("--help")
+    assert ran.status == DONE and all(word in ran.out for word in ("serve", "explain", "check", "version"))
+
+
+@pytest.mark.parametrize("command", ["serve", "explain", "check"])
+def test_help_of_a_command(topodns: Run, command: str) -> None:
+    """Flags stand by theme, each with its default; what has a unit says it."""
+    ran = topodns(command, "--help")
+    text = re.sub(r"\s+", " ", ran.out)
+    assert ran.status == DONE
+    for theme in ("Where the cluster comes from:", "What is answered:", "Who is asking:"):
+        assert theme in text
+    for flag in ("--snapshot PATH", "--zone NAME", "--ttl SECONDS", "--config FILE"):
+        assert flag in text
+    assert "default: 5)" in text and "(default: cluster.local, " in text
+    assert ("--listen" in text) == (command == "serve")
+
+
+def test_no_command(topodns: Run) -> None:
+    """Nothing to do is a wrong command line; the help says what there is."""
+    ran = topodns()
+    assert ran.status == WRONG and "serve" in ran.out + ran.err
+
+
+def test_serve_beside_bad_objects(serve: Callable[..., Server]) -> None:
+    """One bad object is logged with its place, and everything else is served."""
+    item, where, field, words = BAD_OBJECTS["endpoint-address"]
+    server = serve([item, *CLUSTER, *OTHERS])
+    line = server.wait_for(f"ERROR .*{re.escape(where)}.*{re.escape(field)}").string
+    assert words in line
+    reply = server.ask(dns.message.make_query(NAME, "A"), source="127.1.0.9")
+    assert [str(rdata) for rrset in reply.answer for rdata in rrset] == ["10.9.0.1"]
+
+
+def test_log_lines_as_json(serve: Callable[..., Server]) -> None:
+    """With ``--log-format json`` each line is an object, but for those that programs wait for."""
+    server = serve(CLUSTER[1:], "--log-format", "json", flags={"http": "127.0.0.1:0"}, env={"TOPODNS_TLL": "1"})
+    ours = [line for line in server.lines if line.startswith(("listening ", "ready"))]
+    assert [line.split()[:2] for line in ours] == [
+        ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
+    logged = [json.loads(line) for line in server.lines if line not in ours]
+    assert [(row["level"], "TOPODNS_TLL" in row["message"]) for row in logged] == [("warning", True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), ("kind: Node\nmetadata: {name: [\n", "line ")],
+    ids=["missing", "broken"],
+)
+def test_serve_without_a_first_view(tmp_path: Path, content: str | None, message: str) -> None:
+    """A server that never had anything to answer from ends with 2 and says why."""
+    path = tmp_path / "cluster.yaml"
+    if content is not None:
+        path.write_text(content)
+    ran = run("serve", "--listen", "127.0.0.1:0", "--http", "off", "--snapshot", str(path))
+    assert ran.returncode == WRONG and "Traceback" not in ran.stderr and "\nready\n" not in ran.stderr
+    assert ran.stderr.splitlines()[-1].startswith(f"topodns: {path}: ") and message in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "kind"),
+    [("listen", socket.SOCK_DGRAM), ("listen", socket.SOCK_STREAM), ("http", socket.SOCK_STREAM)],
+    ids=["udp", "tcp", "http"],
+)
+def test_port_in_use(cluster: str, kind: socket.SocketKind, flag: str) -> None:
+    """A port that somebody else has ends the server with 1, before it answers anyone."""
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        flags = {"listen": "127.0.0.1:0", "http": "off", flag: address}
+        ran = run("serve", "--snapshot", cluster, *(f"--{name}={value}" for name, value in flags.items()))
+    assert ran.returncode == FAILED and "Traceback" not in ran.stderr
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith(f"topodns: --{flag}") and address in last and "in use" in last
+
+
+def test_address_that_is_not_ours(cluster: str) -> None:
+    """An address of another machine cannot be listened on: status 1, and it is named."""
+    ran = run("serve", "--snapshot", cluster, "--http", "off", "--listen", "192.0.2.1:0")
+    assert ran.returncode == FAILED and "192.0.2.1" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_standard_input_is_served(tmp_path: Path) -> None:
+    """``serve --snapshot -`` answers from what was piped in, and SIGHUP does not lose it."""
+    process = Process(["serve", "--snapshot", "-", "--listen", "127.0.0.1:0", "--http", "off"], stdin=json.dumps(LIST))
+    try:
+        process.wait_for(r"^ready$")
+        port = int(process.wait_for(r"^listening udp .*:(\d+)$")[1])
+        reply = dns.query.udp(dns.message.make_query(NAME, "A"), "127.0.0.1", PATIENCE, port, source="127.1.0.9")
+        assert len(reply.answer) == 1
+    finally:
+        assert process.end() == DONE

@@ -1,0 +1,127 @@
+"""What a Service asks for: validity (KEP-536) and precedence, as tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from locator.constraints import ANNOTATION, FIELD, MIN_ENDPOINTS, TOPOLOGY_KEYS, constraint_of, findings
+from locator.model import ERROR, WARNING, Service
+
+ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+SIXTEEN = ",".join([*(f"example.com/k{number}" for number in range(15)), "*"])
+
+
+def service(keys: str | None = None, field: tuple[str, ...] | None = None, **more: Any) -> Service:
+    annotations = more.pop("annotations", {}) | ({} if keys is None else {TOPOLOGY_KEYS: keys})
+    return Service(
+        "shop", "web", headless=more.pop("headless", True), topology_keys=field, annotations=annotations, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (ZONE, None),
+        ("*", None),
+        (f"{HOST},{ZONE},*", None),
+        (f" {HOST} , {ZONE} ", None),
+        (SIXTEEN, None),
+        ("zone", None),
+        ("Zone_1.x-y", None),
+        (f"{'a' * 63}", None),
+        (f"{'a.' * 126}a/zone", None),
+        (f"{SIXTEEN[:-1]}one,two", "17 keys"),
+        (f"{HOST},{HOST}", "twice"),
+        ("*,*", "last|twice"),
+        (f"*,{ZONE}", "last"),
+        (f"{ZONE},", "label key"),
+        (",", "label key"),
+        ("/zone", "label key"),
+        ("example.com/", "label key"),
+        ("a/b/c", "label key"),
+        ("-zone", "label key"),
+        ("zone-", "label key"),
+        ("zo ne", "label key"),
+        ("zöne", "label key"),
+        ("Example.com/zone", "label key"),
+        ("example..com/zone", "label key"),
+        ("a" * 64, "label key"),
+        (f"{'a' * 254}/zone", "label key"),
+        ("zone\n", None),  # white space around a key is not part of it
+        ("**", "label key"),
+        (f"{ZONE}=a", "label key"),
+    ],
+)
+def test_validity(keys: str, words: str | None) -> None:
+    """At most 16 keys, each a valid label key, none twice, ``*`` only last."""
+    constraint = constraint_of(service(keys))
+    assert constraint is not None
+    assert constraint.valid == (words is None), constraint.error
+    if words is not None:
+        assert any(word in str(constraint.error) for word in words.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "source", "keys"),
+    [
+        (service(), None, ()),
+        (service(""), None, ()),
+        (service(field=()), None, ()),
+        (service(ZONE), ANNOTATION, (ZONE,)),
+        (service(field=(ZONE, "*")), FIELD, (ZONE, "*")),
+        (service(HOST, field=(ZONE,)), ANNOTATION, (HOST,)),
+        (service("*,*", field=(ZONE,)), ANNOTATION, ("*", "*")),
+        (service("", field=(ZONE,)), FIELD, (ZONE,)),
+    ],
+    ids=["nobody", "empty-annotation", "empty-field", "annotation", "field", "both", "invalid-annotation-and-field",
+         "empty-annotation-and-field"],
+)  # fmt: skip
+def test_precedence(asked: Service, source: str | None, keys: tuple[str, ...]) -> None:
+    """The first source that speaks decides, even where what it says is invalid."""
+    constraint = constraint_of(asked)
+    assert (constraint and constraint.source, constraint.keys if constraint else ()) == (source, keys)
+
+
+def test_external_traffic_policy() -> None:
+    """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536)."""
+    constraint = constraint_of(service(ZONE, external_traffic_policy="Local"))
+    assert constraint is not None and not constraint.valid and "externalTrafficPolicy" in str(constraint.error)
+    constraint = constraint_of(service(ZONE, external_traffic_policy="Cluster"))
+    assert constraint is not None and constraint.valid
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1", 1), ("3", 3), (" 2 ", 2), ("250", 250), ("0", 1), ("-1", 1), ("1.5", 1), ("two", 1), ("", 1), ("²", 1),
+     ("9" * 5000, 1)],
+    ids=lambda value: str(value)[:8] or "nothing",
+)  # fmt: skip
+def test_min_endpoints(text: str, number: int) -> None:
+    """A whole number from 1; anything else counts as 1 and is reported."""
+    asked = service(ZONE, annotations={MIN_ENDPOINTS: text})
+    constraint = constraint_of(asked)
+    assert constraint is not None and constraint.valid and constraint.min_endpoints == number
+    reported = [each for each in findings(asked, constraint) if MIN_ENDPOINTS in each.field]
+    assert bool(reported) == (number == 1 and text != "1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "severity", "field"),
+    [
+        (service("*,a"), ERROR, f"metadata.annotations[{TOPOLOGY_KEYS}]"),
+        (service(field=("a", "a")), ERROR, "spec.topologyKeys"),
+        (service(ZONE, headless=False), WARNING, f"metadata.annotations[{TOPOLOGY_KEYS}]"),
+        (service(annotations={"topodns.io/toplogy-keys": ZONE}), WARNING,
+         "metadata.annotations[topodns.io/toplogy-keys]"),
+        (service(ZONE), None, None),
+    ],
+    ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing"],
+)  # fmt: skip
+def test_findings(asked: Service, severity: str | None, field: str | None) -> None:
+    """What is wrong is said with its field; an unknown annotation with the nearest known one."""
+    found = list(findings(asked, constraint_of(asked)))
+    assert [(each.severity, each.field) for each in found] == ([(severity, field)] if severity else [])
+    if field and "toplogy" in field:
+        assert found[0].expected == TOPOLOGY_KEYS

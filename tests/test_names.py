@@ -1,0 +1,268 @@
+"""Names: the table of what exists and what does not, and the schema's records for what does (schema 1.1.0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dns.edns
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import pytest
+
+from dnsserver.app import authority_of
+from dnsserver.metrics import Counts
+from dnsserver.names import labels_of, meaning_of, parse_zone
+from dnsserver.responder import Responder
+from tests.support import NOW, ask_in_memory, responder_of, settings_of
+
+CLUSTER = """
+apiVersion: v1
+kind: NamespaceList
+items:
+- {metadata: {name: shop}}
+- {metadata: {name: empty}}
+---
+apiVersion: v1
+kind: NodeList
+items:
+- {metadata: {name: a1, labels: {topology.kubernetes.io/zone: a}}, status: {addresses: [{type: InternalIP, address: 127.1.0.1}]}}
+- {metadata: {name: b1, labels: {topology.kubernetes.io/zone: b}}, status: {addresses: [{type: InternalIP, address: 127.1.0.2}]}}
+---
+apiVersion: v1
+kind: ServiceList
+items:
+- {metadata: {name: db, namespace: shop}, spec: {clusterIP: None, ports: [{name: pg, port: 5432}, {name: metrics, port: 9187}]}}
+- {metadata: {name: hard, namespace: shop, annotations: {topodns.io/topology-keys: topology.kubernetes.io/zone}}, spec: {clusterIP: None}}
+- {metadata: {name: asleep, namespace: shop}, spec: {clusterIP: None, ports: [{name: pg, port: 5432}]}}
+- {metadata: {name: api, namespace: shop}, spec: {clusterIP: 10.96.0.9, clusterIPs: [10.96.0.9, "fd00:96::9"], ports: [{name: https, port: 443}, {name: dns, port: 53, protocol: UDP}, {port: 7}]}}
+- {metadata: {name: new, namespace: shop}, spec: {ports: [{name: https, port: 443}]}}
+- {metadata: {name: lost, namespace: gone}, spec: {clusterIP: 10.96.0.8}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSliceList
+items:
+- addressType: IPv4
+  metadata: {name: db-4, namespace: shop, labels: {kubernetes.io/service-name: db}}
+  ports: [{name: pg, port: 5432, protocol: TCP}, {name: metrics, port: 9187, protocol: TCP}]
+  endpoints:
+  - {addresses: [10.0.0.1], hostname: db-0, nodeName: a1, targetRef: {kind: Pod, name: db-0}}
+  - {addresses: [10.0.0.2], nodeName: b1, targetRef: {kind: Pod, name: db-x}}
+  - {addresses: [10.0.0.3], hostname: db-2, nodeName: b1, conditions: {ready: false}}
+- addressType: IPv6
+  metadata: {name: db-6, namespace: shop, labels: {kubernetes.io/service-name: db}}
+  ports: [{name: pg, port: 5432, protocol: TCP}, {name: metrics, port: 9187, protocol: TCP}]
+  endpoints:
+  - {addresses: ["fd00::1"], hostname: db-0, nodeName: a1, targetRef: {kind: Pod, name: db-0}}
+- addressType: IPv4
+  metadata: {name: hard-1, namespace: shop, labels: {kubernetes.io/service-name: hard}}
+  endpoints: [{addresses: [10.0.1.1], nodeName: a1}]
+- addressType: IPv4
+  metadata: {name: asleep-1, namespace: shop, labels: {kubernetes.io/service-name: asleep}}
+  ports: [{name: pg, port: 5432}]
+  endpoints: [{addresses: [10.0.2.1], hostname: z-0, nodeName: a1, conditions: {ready: false}}]
+"""  # noqa: E501
+FLAGS: dict[str, Any] = {"ns-address": ["192.0.2.53", "2001:db8::53"], "listen": ["0.0.0.0:53"]}
+SOA = f"ns.dns.cluster.local. hostmaster.cluster.local. {NOW} 7200 1800 86400 5"
+
+
+@pytest.fixture(scope="module")
+def responder() -> Responder:
+    return responder_of(CLUSTER, FLAGS)
+
+
+def ask(responder: Responder, name: str, rtype: str, client: str = "127.1.0.1", **more: Any) -> dns.message.Message:
+    query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
+    reply = ask_in_memory(responder, query, client)
+    assert reply is not None
+    return reply
+
+
+def data(rrsets: list[Any]) -> list[str]:
+    return sorted(f"{dns.rdatatype.to_text(rrset.rdtype)} {rdata}" for rrset in rrsets for rdata in rrset)
+
+
+DB = "db.shop.svc.cluster.local"
+ANSWERS = [
+    # name, type, answers
+    (DB, "A", ["A 10.0.0.1", "A 10.0.0.2"]),
+    (DB, "AAAA", ["AAAA fd00::1"]),
+    (f"db-0.{DB}", "A", ["A 10.0.0.1"]),
+    (f"db-0.{DB}", "AAAA", ["AAAA fd00::1"]),
+    (f"DB-0.{DB.upper()}", "A", ["A 10.0.0.1"]),
+    (f"10-0-0-2.{DB}", "A", ["A 10.0.0.2"]),
+    (f"_pg._tcp.{DB}", "SRV", [f"SRV 0 50 5432 10-0-0-2.{DB}.", f"SRV 0 50 5432 db-0.{DB}."]),
+    (DB, "SRV", [f"SRV 0 25 {port} {target}.{DB}." for target in ("10-0-0-2", "db-0") for port in (5432, 9187)]),
+    (f"db-0.{DB}", "SRV", [f"SRV 0 50 {port} db-0.{DB}." for port in (5432, 9187)]),
+    ("api.shop.svc.cluster.local", "A", ["A 10.96.0.9"]),
+    ("api.shop.svc.cluster.local", "AAAA", ["AAAA fd00:96::9"]),
+    ("_https._tcp.api.shop.svc.cluster.local", "SRV", ["SRV 0 100 443 api.shop.svc.cluster.local."]),
+    ("_dns._udp.api.shop.svc.cluster.local", "SRV", ["SRV 0 100 53 api.shop.svc.cluster.local."]),
+    ("api.shop.svc.cluster.local", "SRV", [f"SRV 0 33 {port} api.shop.svc.cluster.local." for port in (443, 53, 7)]),
+    ("cluster.local", "SOA", [f"SOA {SOA}"]),
+    ("cluster.local", "NS", ["NS ns.dns.cluster.local."]),
+    ("ns.dns.cluster.local", "A", ["A 192.0.2.53"]),
+    ("ns.dns.cluster.local", "AAAA", ["AAAA 2001:db8::53"]),
+    ("in-addr.arpa", "SOA", [f"SOA ns.dns.in-addr.arpa. hostmaster.in-addr.arpa. {NOW} 7200 1800 86400 5"]),
+    (DB, "ANY", ['HINFO "RFC8482" ""']),
+]
+
+
+@pytest.mark.parametrize(("name", "rtype", "expected"), ANSWERS, ids=[f"{row[0]}-{row[1]}" for row in ANSWERS])
+def test_answer(responder: Responder, name: str, rtype: str, expected: list[str]) -> None:
+    """What a name has of a type: NOERROR, authoritative, TTL 5, the owner as it was asked for."""
+    reply = ask(responder, name, rtype)
+    assert (reply.rcode(), data(reply.answer)) == (dns.rcode.NOERROR, sorted(expected))
+    assert reply.flags & dns.flags.AA and not reply.flags & (dns.flags.RA | dns.flags.TC)
+    assert {rrset.ttl for rrset in (*reply.answer, *reply.additional)} == {5}
+    assert not reply.authority
+    assert {rrset.name for rrset in reply.answer} == {reply.question[0].name}
+
+
+NXDOMAIN, NODATA, REFUSED = "NXDOMAIN", "NOERROR", "REFUSED"
+NEGATIVES = [
+    # name, type, rcode
+    ("none.shop.svc.cluster.local", "A", NXDOMAIN),
+    ("db.none.svc.cluster.local", "A", NXDOMAIN),
+    ("none.svc.cluster.local", "A", NXDOMAIN),
+    ("lost.gone.svc.cluster.local", "TXT", NODATA),  # a Service's own name exists, whatever its namespace does
+    ("gone.svc.cluster.local", "A", NXDOMAIN),  # there are Namespaces in the dump, and this is none
+    ("asleep.shop.svc.cluster.local", "A", NXDOMAIN),
+    ("asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),
+    ("_pg._tcp.asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),
+    ("z-0.asleep.shop.svc.cluster.local", "A", NXDOMAIN),
+    (f"db-2.{DB}", "A", NXDOMAIN),
+    (f"none.{DB}", "A", NXDOMAIN),
+    (f"10-0-0-1.{DB}", "A", NXDOMAIN),
+    (f"10-0-0-3.{DB}", "A", NXDOMAIN),
+    (f"a.b.c.d.{DB}", "A", NXDOMAIN),
+    (f"_none._tcp.{DB}", "SRV", NXDOMAIN),
+    (f"_pg._udp.{DB}", "SRV", NXDOMAIN),
+    (f"pg.tcp.{DB}", "SRV", NXDOMAIN),
+    (f"_pg.tcp.{DB}", "SRV", NXDOMAIN),
+    (f"_udp.{DB}", "A", NXDOMAIN),
+    ("_none._tcp.api.shop.svc.cluster.local", "SRV", NXDOMAIN),
+    ("none.cluster.local", "A", NXDOMAIN),
+    ("shop.cluster.local", "A", NXDOMAIN),
+    ("none.dns.cluster.local", "A", NXDOMAIN),
+    ("none.ns.dns.cluster.local", "A", NXDOMAIN),
+    ("1.0.0.10.in-addr.arpa", "PTR", NXDOMAIN),
+    (DB, "TXT", NODATA),
+    (DB, "MX", NODATA),
+    (DB, "TYPE65280", NODATA),
+    (f"10-0-0-2.{DB}", "AAAA", NODATA),
+    (f"_pg._tcp.{DB}", "A", NODATA),
+    (f"_tcp.{DB}", "SRV", NODATA),
+    (f"_tcp.{DB}", "A", NODATA),
+    ("_https._tcp.api.shop.svc.cluster.local", "A", NODATA),
+    ("new.shop.svc.cluster.local", "A", NODATA),
+    ("new.shop.svc.cluster.local", "AAAA", NODATA),
+    ("new.shop.svc.cluster.local", "SRV", NODATA),
+    ("api.shop.svc.cluster.local", "TXT", NODATA),
+    ("shop.svc.cluster.local", "A", NODATA),
+    ("empty.svc.cluster.local", "A", NODATA),
+    ("svc.cluster.local", "A", NODATA),
+    ("pod.cluster.local", "A", NODATA),
+    ("dns.cluster.local", "A", NODATA),
+    ("cluster.local", "A", NODATA),
+    ("ns.dns.cluster.local", "TXT", NODATA),
+]
+
+
+@pytest.mark.parametrize(("name", "rtype", "rcode"), NEGATIVES, ids=[f"{row[0]}-{row[1]}" for row in NEGATIVES])
+def test_negative(responder: Responder, name: str, rtype: str, rcode: str) -> None:
+    """What is not there: the zone's SOA, whose TTL and minimum say how long (RFC 2308), and no extended error."""
+    for case in (name, name.upper()):
+        reply = ask(responder, case, rtype)
+        assert (dns.rcode.to_text(reply.rcode()), reply.answer) == (rcode, [])
+        (soa,) = reply.authority
+        assert soa.ttl == soa[0].minimum == 5 and str(soa.name).lower() in ("cluster.local.", "in-addr.arpa.")
+        assert reply.flags & dns.flags.AA
+        assert not [option for option in reply.options if option.otype == dns.edns.OptionType.EDE]
+        assert str(reply.question[0].name) == f"{case}."
+
+
+@pytest.mark.parametrize("rtype", ["A", "AAAA", "SRV"])
+def test_unmet(responder: Responder, rtype: str) -> None:
+    """An unmet hard constraint: NODATA with TTL and minimum 0, and an extended error that names key and value."""
+    reply = ask(responder, "hard.shop.svc.cluster.local", rtype, "127.1.0.2")
+    (soa,), (error,) = reply.authority, reply.options
+    assert (reply.rcode(), reply.answer) == (dns.rcode.NOERROR, [])
+    assert soa.ttl == soa[0].minimum == 0
+    assert isinstance(error, dns.edns.EDEOption)
+    assert int(error.code) == 0 and "topology.kubernetes.io/zone=b" in str(error.text)
+
+
+@pytest.mark.parametrize("name", ["example.com", "local", ".", "cluster.local.example", "xcluster.local", "arpa"])
+def test_outside(responder: Responder, name: str) -> None:
+    """Names outside the served zones are refused, without authority."""
+    reply = ask(responder, name, "A")
+    assert (reply.rcode(), reply.answer, reply.authority) == (dns.rcode.REFUSED, [], [])
+    assert not reply.flags & dns.flags.AA
+
+
+@pytest.mark.parametrize("rtype", ["AXFR", "IXFR"])
+@pytest.mark.parametrize("name", ["cluster.local", DB])
+def test_no_transfer(responder: Responder, name: str, rtype: str) -> None:
+    """Zones are not handed out."""
+    assert ask(responder, name, rtype).rcode() == dns.rcode.REFUSED
+
+
+def test_not_ready() -> None:
+    """Before the cluster is known, names inside the zones get SERVFAIL "Not Ready", others are refused as ever."""
+    empty = Responder(authority_of(settings_of()), Counts())
+    reply = ask(empty, DB, "A")
+    (error,) = reply.options
+    assert isinstance(error, dns.edns.EDEOption)
+    assert (reply.rcode(), int(error.code), reply.authority) == (dns.rcode.SERVFAIL, 14, [])
+    assert ask(empty, "example.com", "A").rcode() == dns.rcode.REFUSED
+    assert ask(empty, DB, "AXFR").rcode() == dns.rcode.REFUSED
+
+
+def test_glue(responder: Responder) -> None:
+    """SRV and NS records come with the addresses of what they name."""
+    srv = ask(responder, f"_pg._tcp.{DB}", "SRV")
+    assert {(str(rrset.name), text) for rrset in srv.additional for text in data([rrset])} == {
+        (f"db-0.{DB}.", "A 10.0.0.1"),
+        (f"db-0.{DB}.", "AAAA fd00::1"),
+        (f"10-0-0-2.{DB}.", "A 10.0.0.2"),
+    }
+    assert data(ask(responder, "cluster.local", "NS").additional) == ["A 192.0.2.53", "AAAA 2001:db8::53"]
+    api = ask(responder, "_https._tcp.api.shop.svc.cluster.local", "SRV")
+    assert data(api.additional) == ["A 10.96.0.9", "AAAA fd00:96::9"]
+
+
+def test_namespaces_by_what_is_in_them() -> None:
+    """A dump without Namespaces: a namespace exists if any object is in it."""
+    without = "---".join(part for part in CLUSTER.split("---") if "kind: NamespaceList" not in part)
+    assert without != CLUSTER
+    responder = responder_of(without)
+    assert ask(responder, "gone.svc.cluster.local", "A").rcode() == dns.rcode.NOERROR
+    assert ask(responder, "empty.svc.cluster.local", "A").rcode() == dns.rcode.NXDOMAIN
+
+
+def test_zones_of_ones_own() -> None:
+    """``--zone`` replaces the default; every zone answers alike, the longest around a name counts; TTL as told."""
+    responder = responder_of(CLUSTER, {"zone": ["topo.local", "Sub.Topo.Local."], "ttl": 0})
+    for zone in ("topo.local", "sub.topo.local"):
+        reply = ask(responder, f"db.shop.svc.{zone}", "SRV")
+        assert {str(rdata.target).partition(".svc.")[2] for rdata in reply.answer[0]} == {f"{zone}."}
+        assert reply.answer[0].ttl == 0
+        assert str(ask(responder, f"none.{zone}", "A").authority[0].name) == f"{zone}."
+    assert ask(responder, DB, "A").rcode() == dns.rcode.REFUSED
+
+
+def test_name_servers_are_the_listen_addresses() -> None:
+    """Without ``--ns-address`` the addresses that are listened on, but for wildcards."""
+    settings = settings_of({"listen": ["127.0.0.7:53", "[::]:53", "0.0.0.0:53", "[2001:db8::7]:53"]})
+    assert authority_of(settings).addresses == (bytes((127, 0, 0, 7)), bytes.fromhex("20010db8" + "0" * 23 + "7"))
+
+
+@pytest.mark.parametrize("zone", ["cluster.local", "in-addr.arpa"])
+def test_any_labels_mean_something(zone: str) -> None:
+    """A name may hold any octets; it means something, or it is impossible."""
+    zones = [parse_zone(zone)]
+    for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
+        meaning = meaning_of((*labels, *labels_of(zone)), zones)
+        assert meaning is not None and meaning.zone is zones[0]

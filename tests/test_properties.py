@@ -1,0 +1,775 @@
+"""One property for each promise: whatever the cluster, the client, the query and the order."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+import pytest
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
+
+from dnsserver.app import authority_of, store_of
+from dnsserver.metrics import Counts
+from dnsserver.responder import Responder
+from locator.addresses import AddressBook, parse_address
+from locator.cluster import static
+from locator.model import KINDS, Endpoint, Location, Network, Node
+from locator.selection import LocatedEndpoint, select
+from locator.snapshot import Snapshot
+from locator.store import Store
+from tests import clusters
+from tests.clusters import CLIENT_OPTION, HOSTNAME, OLD, STRANGER, SUBNETS, Asked, Item, World, asked, ecs, opt, query
+from tests.support import NOW, settings_of
+
+steady = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.generate),
+)
+FLAGS = {
+    "client-option": CLIENT_OPTION,
+    "ns-address": ["192.0.2.53", "2001:db8::53"],
+    "subnet": [f"{network}={','.join(f'{key}={value}' for key, value in labels.items())}"
+               for network, labels in SUBNETS.items()],
+}  # fmt: skip
+SEEDS = st.integers(0, 100_000)
+
+
+def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Store:
+    store = store_of(settings_of({**FLAGS, **(flags or {})}))
+    take_in(store, items)
+    return store
+
+
+def take_in(store: Store, items: Iterable[Item]) -> None:
+    static.apply(static.read([("cluster.json", clusters.listed(items).encode())]).objects, store)
+
+
+def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
+    responder = Responder(authority_of(settings_of({**FLAGS, **(flags or {})})), Counts(), client_option=CLIENT_OPTION)
+    responder.publish(snapshot)
+    return responder
+
+
+def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Responder:
+    return responder_for(store_with(items, flags).publish(NOW), flags)
+
+
+def channel_of(responder: Responder, source: bytes, proto: str) -> Any:
+    return responder._counts.channels[proto, 1 if len(source) == 4 else 2]
+
+
+def answer(responder: Responder, each: Asked) -> bytes | None:
+    source = parse_address(each.source)
+    return responder.answer(each.wire, source, channel_of(responder, source, each.proto))
+
+
+def compute(responder: Responder, each: Asked) -> bytes | None:
+    source = parse_address(each.source)
+    return responder.compute(each.wire, source, channel_of(responder, source, each.proto))
+
+
+# Replies as octets
+
+
+class Parts(NamedTuple):
+    """A reply taken apart: id, flags and counts; the question; the records of each section as octets."""
+
+    head: bytes
+    question: bytes
+    answers: tuple[bytes, ...]
+    rest: tuple[bytes, ...]
+
+
+def parts_of(reply: bytes) -> Parts:
+    """Take a reply apart, by nothing but RFC 1035."""
+    questions, *counts = struct.unpack("!4H", reply[4:12])
+    position = 12
+    if questions:
+        position = after_name(reply, position) + 4
+    question, records = reply[12:position], []
+    for _ in range(sum(counts)):
+        at = after_name(reply, position)
+        end = at + 10 + int.from_bytes(reply[at + 8 : at + 10])
+        records.append(reply[position:end])
+        position = end
+    assert position == len(reply)
+    return Parts(reply[:12], question, tuple(records[: counts[0]]), tuple(records[counts[0] :]))
+
+
+def after_name(message: bytes, position: int) -> int:
+    while message[position]:
+        if message[position] >= 0xC0:
+            return position + 2
+        position += 1 + message[position]
+    return position + 1
+
+
+def is_rotation(left: Sequence[bytes], right: Sequence[bytes]) -> bool:
+    return len(left) == len(right) and (not left or any([*left[i:], *left[:i]] == [*right] for i in range(len(left))))
+
+
+def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes | None) -> None:
+    """Two replies are the same octet for octet, but for the rotation; *whole* is the reply that nothing limits."""
+    if remembered is None or computed is None or whole is None:
+        assert remembered is computed is whole
+        return
+    left, right, full = parts_of(remembered), parts_of(computed), parts_of(whole)
+    if not int.from_bytes(left.head[2:4]) & clusters.TC:
+        assert (left.head, left.question, left.rest) == (right.head, right.question, right.rest)
+        assert is_rotation(left.answers, right.answers)
+        return
+    assert (left.head[:6], left.question, left.rest) == (right.head[:6], right.question, right.rest)
+    for each in (left, right):  # a part of the whole, in its order from some record on
+        assert any([*full.answers[i:], *full.answers[:i]][: len(each.answers)] == [*each.answers]
+                   for i in range(len(full.answers)))  # fmt: skip
+    if len(set(map(len, full.answers))) == 1:
+        assert len(left.answers) == len(right.answers)
+
+
+def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) -> None:
+    """A reply is well-formed, belongs to its query, and fits; *limit* is the size that the query allows."""
+    wire = each.wire
+    if len(wire) < 12 or wire[2] & 0x80:
+        assert reply is None
+        return
+    assert reply is not None
+    parts, sent, flags = parts_of(reply), int.from_bytes(wire[2:4]), int.from_bytes(reply[2:4])
+    opts = [record for record in parts.rest if record[:3] == b"\0\0\x29"]
+    rcode = flags & 15 | (opts[0][5] << 4 if opts else 0)
+    assert reply[:2] == wire[:2]
+    assert parts.question == wire[12 : 12 + len(parts.question)]  # in the case it came in
+    assert flags & 0x8000 and flags & 0x7910 == sent & 0x7910  # QR; opcode, RD and CD as they came
+    assert not flags & 0x00E0  # RA, Z, AD
+    assert bool(flags & 0x0400) == (rcode in (0, 3))  # AA
+    assert parts.question or rcode in (1, 4)
+    assert len(opts) <= 1
+    if each.proto == "udp":
+        assert len(reply) <= (limit or (1232 if opts else 512))
+    else:
+        assert not flags & clusters.TC
+    if flags & 0x7800 == 0:
+        assert parsed(reply).id == int.from_bytes(wire[:2])
+
+
+# What is asked
+
+
+class Conversation(NamedTuple):
+    world: World
+    queries: list[Asked]
+    sources: Sequence[str] = ()
+
+    def from_everywhere(self) -> Iterator[Asked]:
+        """Yield each query as it stands, and again from every source."""
+        for each in self.queries:
+            yield each
+            for source in self.sources:
+                yield each._replace(source=source)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversation:
+    """A cluster, and queries about few names and types of it, so that they meet in every memory."""
+    seed = draw(SEEDS)
+    world, rng = clusters.world(seed), random.Random(seed)
+    names = [*rng.sample(world.names, 1), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
+    narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
+    types = rng.sample(clusters.ASKED_TYPES, 2)
+    sources = [*narrow.addresses, "192.168.0.1", clusters.FORWARDER]  # the forwarder is on the first node
+    return Conversation(world, draw(st.lists(asked(narrow, types), min_size=least, max_size=most)), sources)
+
+
+def parsed(reply: bytes | None) -> dns.message.Message:
+    """Return a reply as dnspython reads it, which knows no client subnet of family 0, which ``dig +subnet=0`` sends."""
+    assert reply is not None
+    return dns.message.from_wire(reply.replace(clusters.ecs("0"), clusters.option(65534, bytes(4))))
+
+
+def size_allowed(wire: bytes) -> int:
+    """Return how many octets a valid query allows a UDP reply."""
+    end = after_name(wire, 12) + 4
+    return min(max(512, int.from_bytes(wire[end + 3 : end + 5])), 1232) if len(wire) > end else 512
+
+
+# Selection
+
+
+label_values = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"), max_size=3)
+
+
+@steady
+@given(
+    keys=st.lists(st.sampled_from("abc"), unique=True, max_size=3),
+    soft=st.booleans(),
+    here=label_values,
+    rows=st.lists(label_values, max_size=8),
+    least=st.integers(1, 4),
+)
+def test_selection_equals_the_rule_read_word_by_word(
+    keys: list[str], soft: bool, here: dict[str, str], rows: list[dict[str, str]], least: int
+) -> None:
+    """BEHAVIOUR 4: the first tier with enough decides, ``*`` takes all, else the first tier that had any."""
+    keys = keys + ["*"] * soft
+    endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, i)),)), Location(None, row)) for i, row in enumerate(rows)]
+    tiers = [
+        rows_at(rows, range(len(rows)))
+        if key == "*"
+        else [i for i, row in enumerate(rows) if key in here and row.get(key) == here[key]]
+        for key in keys
+    ]
+    expected, key, outcome = [], None, "unmet"
+    enough = [i for i, tier in enumerate(tiers) if keys[i] == "*" or len(tier) >= least]
+    some = [i for i, tier in enumerate(tiers) if tier]
+    if enough or some:
+        decided = (enough or some)[0]
+        expected, key, outcome = tiers[decided], keys[decided], "all" if keys[decided] == "*" else "nearest"
+
+    selection = select(keys, Location("n", here), endpoints, at_least=least)
+
+    assert [endpoints.index(each) for each in selection.endpoints] == expected
+    assert (selection.key, selection.outcome) == (key, outcome)
+    looked_at = len(keys) if not enough else enough[0] + 1
+    assert [(step.key, step.matched) for step in selection.steps] == [
+        (keys[i], len(tiers[i])) for i in range(looked_at)
+    ]
+
+
+def rows_at(rows: Sequence[object], numbers: Iterable[int]) -> list[int]:
+    return [number for number in numbers if number < len(rows)]
+
+
+# The cluster read naively
+
+
+class Twin:
+    """BEHAVIOUR 2 to 4, read from kubectl's JSON without any index: slow and plain."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.pods, self.nodes = (
+            of_kind(items, "Pod"),
+            {each["metadata"]["name"]: each for each in of_kind(items, "Node")},
+        )
+        self.slices = of_kind(items, "EndpointSlice")
+        self.services = {each["metadata"]["name"]: each for each in of_kind(items, "Service")}
+        self.believed = self.believed_blocks()
+
+    def node_labels(self, name: str) -> dict[str, str]:
+        return plain({HOSTNAME: name, **self.nodes[name]["metadata"]["labels"]})
+
+    def endpoint_labels(self, endpoint: Item) -> dict[str, str]:
+        name = endpoint.get("nodeName")
+        if name in self.nodes:
+            return self.node_labels(name)
+        labels = plain(endpoint.get("deprecatedTopology", {}))
+        if "zone" in endpoint:
+            labels[clusters.ZONE] = endpoint["zone"]
+        return {HOSTNAME: name, **labels} if name else labels
+
+    def locate(self, text: str) -> tuple[str, dict[str, str]]:
+        """Return by what an address is located, and the labels there: the first match wins."""
+        running = [each for each in self.pods if each["status"]["phase"] not in ("Succeeded", "Failed")
+                   and text in [row["ip"] for row in each["status"]["podIPs"]]]  # fmt: skip
+        own = [each for each in running if not each["spec"].get("hostNetwork")]
+        if own:
+            name = max(own, key=lambda each: each["metadata"]["creationTimestamp"])["spec"]["nodeName"]
+            return "pod", self.node_labels(name) if name in self.nodes else {HOSTNAME: name}
+        for endpoint in self.endpoints():
+            if text in endpoint["addresses"] and self.endpoint_labels(endpoint):
+                return "endpoint", self.endpoint_labels(endpoint)
+        for name, each in self.nodes.items():
+            if text in [row["address"] for row in each["status"]["addresses"]]:
+                return "node", self.node_labels(name)
+        if running:
+            return "node", self.node_labels(running[0]["spec"]["nodeName"])
+        address = ipaddress.ip_address(text)
+        for network in longest_first(self.believed, address):
+            rows = [self.node_labels(name) for name in self.owners(network)]
+            shared = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
+            return "podcidr", shared
+        for network in longest_first(map(ipaddress.ip_network, SUBNETS), address):
+            return "subnet", SUBNETS[str(network)]
+        return "unknown", {}
+
+    def endpoints(self) -> Iterator[Item]:
+        for each in self.slices:
+            yield from each["endpoints"]
+
+    def owners(self, network: Any) -> list[str]:
+        return [
+            name
+            for name, each in self.nodes.items()
+            if network in map(ipaddress.ip_network, each["spec"].get("podCIDRs", ()))
+        ]
+
+    def believed_blocks(self) -> list[Any]:
+        """The nodes' blocks, but for those in which an endpoint lies that is on another node."""
+        texts = dict.fromkeys(text for each in self.nodes.values() for text in each["spec"].get("podCIDRs", ()))
+        networks = list(map(ipaddress.ip_network, texts))
+        lies = set()
+        for endpoint in self.endpoints():
+            for address in map(ipaddress.ip_address, endpoint["addresses"]):
+                for network in longest_first(networks, address)[:1]:
+                    if endpoint.get("nodeName") and endpoint["nodeName"] not in self.owners(network):
+                        lies.add(network)
+        return [network for network in networks if network not in lies]
+
+    def keys(self, name: str) -> list[str]:
+        """Return the keys by which a Service narrows, empty where it does not."""
+        meta, spec = self.services[name]["metadata"], self.services[name]["spec"]
+        said = meta["annotations"].get(clusters.TOPOLOGY_KEYS, "")
+        keys = said.split(",") if said else spec.get("topologyKeys", [])
+        valid = (
+            len(set(keys)) == len(keys) <= 16
+            and "*" not in keys[:-1]
+            and all(key == "*" or re.fullmatch(r"([a-z.-]+/)?[a-z][a-z-]*[a-z]", key) for key in keys)
+            and spec.get("externalTrafficPolicy") != "Local"
+        )
+        return keys if valid else []
+
+    def chosen(self, name: str, client: str) -> set[str]:
+        """Return the addresses, of both families, that a client of a headless Service gets."""
+        ready: dict[str, tuple[set[str], dict[str, str]]] = {}
+        for each in self.slices:
+            if each["metadata"]["labels"][clusters.SERVICE_NAME] == name:
+                for endpoint in each["endpoints"]:
+                    if endpoint["conditions"].get("ready", True):
+                        row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
+                        row[0].update(endpoint["addresses"])
+        here, keys = self.locate(client)[1], self.keys(name) or ["*"]
+        least = self.services[name]["metadata"]["annotations"].get(clusters.MIN_ENDPOINTS, "1")
+        fallback: list[set[str]] = []
+        for key in keys:
+            key = {old: new for new, old in OLD.items()}.get(key, key)
+            tier = [
+                row for row, labels in ready.values() if key == "*" or (key in here and labels.get(key) == here[key])
+            ]
+            if key == "*" or len(tier) >= (int(least) if least.isdigit() and int(least) else 1):
+                return set().union(*tier)
+            fallback = fallback or tier
+        return set().union(*fallback)
+
+
+def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
+    return [each for each in items if each["kind"] == kind]
+
+
+def plain(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels under their present names; the newer name wins."""
+    renamed = {new: labels[old] for new, old in OLD.items() if old in labels}
+    return {**renamed, **{key: value for key, value in labels.items() if key not in OLD.values()}}
+
+
+def longest_first(networks: Iterable[Any], address: Any) -> list[Any]:
+    return sorted((each for each in networks if address in each), key=lambda each: -each.prefixlen)
+
+
+@steady
+@given(seed=SEEDS)
+def test_every_address_is_where_the_first_match_says(seed: int) -> None:
+    """BEHAVIOUR 2: pod, endpoint, node, the node's pod CIDR if it tells the truth, subnet, unknown."""
+    world = clusters.world(seed)
+    twin, book = Twin(world.items), store_with(world.items).publish(NOW).addresses
+    for address in world.addresses:
+        place = book.locate(parse_address(address))
+        assert (address, place.located_by, place.location.labels) == (address, *twin.locate(address))
+
+
+@steady
+@given(seed=SEEDS)
+def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int) -> None:
+    """BEHAVIOUR 2 to 4 from kubectl's JSON to the answer: A and AAAA hold the chosen endpoints, no other."""
+    world = clusters.world(seed)
+    twin, responder = Twin(world.items), responder_on(world.items)
+    headless = [name for name, each in twin.services.items() if each["spec"]["clusterIP"] == "None"]
+    for name in headless:
+        for client in random.Random(seed).sample(world.addresses, min(12, len(world.addresses))):
+            if client == clusters.FORWARDER:
+                continue
+            expected = twin.chosen(name, client)
+            assert (name, client, addresses(responder, name, client)) == (name, client, expected)
+
+
+def addresses(responder: Responder, name: str, client: str) -> set[str]:
+    """Return what a client is answered for A and for AAAA together."""
+    found = set()
+    for qtype in ("A", "AAAA"):
+        reply = answer(responder, Asked(query(f"{name}.shop.svc.cluster.local", qtype), client, "tcp"))
+        found |= {row.to_text() for rrset in parsed(reply).answer for row in rrset}
+    return found
+
+
+networks = st.builds(
+    lambda family, number, bits: (
+        Network((number >> (16 - bits) << (16 - bits)).to_bytes(2) + bytes(family - 2), bits)
+    ),
+    st.sampled_from((4, 16)), st.integers(0, 0xFFFF), st.integers(1, 16),
+)  # fmt: skip
+
+
+@steady
+@given(
+    nodes=st.lists(st.lists(networks, max_size=3), max_size=6),
+    subnets=st.lists(networks, max_size=4, unique=True),
+    asked=st.lists(st.tuples(st.sampled_from((4, 16)), st.integers(0, 0xFFFF)), min_size=1, max_size=8),
+)
+def test_the_longest_block_around_an_address_decides(
+    nodes: list[list[Network]], subnets: list[Network], asked: list[tuple[int, int]]
+) -> None:
+    """BEHAVIOUR 2: pod CIDRs before configured subnets, the longest prefix in each; shared ones as they agree."""
+    labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
+    known = {
+        f"n{number}": (Node(f"n{number}", labels[number], (), tuple(cidrs)), Location(f"n{number}", labels[number]))
+        for number, cidrs in enumerate(nodes)
+    }
+    book = AddressBook(nodes=known, subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)})
+    for family, number in asked:
+        address = number.to_bytes(2) + bytes(family - 2)
+
+        def around(network: Network, address: bytes = address, number: int = number) -> bool:
+            bits = 16 - network.length
+            return (
+                len(network.address) == len(address) and number >> bits == int.from_bytes(network.address[:2]) >> bits
+            )
+
+        cidrs = sorted((each.length for row in nodes for each in row if around(each)), reverse=True)
+        blocks = sorted(((each.length, i) for i, each in enumerate(subnets) if around(each)), reverse=True)
+        expected: tuple[str, dict[str, str]] = ("unknown", {})
+        if cidrs:
+            owners = [labels[i] for i, row in enumerate(nodes) if any(around(e) and e.length == cidrs[0] for e in row)]
+            shared = {k: v for k, v in owners[0].items() if all(each[k] == v for each in owners)}
+            expected = ("podcidr", shared)
+        elif blocks:
+            expected = ("subnet", {"subnet": str(blocks[0][1])})
+        place = book.locate(address)
+        assert (place.located_by, place.location.labels) == expected
+
+
+@steady
+@given(seed=SEEDS)
+def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed: int) -> None:
+    """BEHAVIOUR 2: EndpointSlices, node addresses and pod CIDRs must do; pods need not be watched at all."""
+    world = clusters.world(seed, truthful=True)
+    with_pods, without = responder_on(world.items), responder_on(world.items, {"client-source": "nodes"})
+    for name in Twin(world.items).services:
+        for client in random.Random(seed).sample(world.addresses, min(8, len(world.addresses))):
+            each = Asked(query(f"{name}.shop.svc.cluster.local", edns=opt()), client, "tcp")
+            assert_same(answer(with_pods, each), answer(without, each), answer(without, each))
+
+
+# The memory
+
+
+@settings(steady, max_examples=150)
+@given(conversation=conversations(1, 10))
+def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> None:
+    """DESIGN 2: the slow path is the oracle of the fast one, octet for octet but for the rotation."""
+    responder = responder_on(conversation.world.items)
+    for each in conversation.from_everywhere():
+        assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
+
+
+@settings(steady, max_examples=60)
+@given(conversation=conversations(5, 12), seed=SEEDS)
+def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
+    conversation: Conversation, seed: int
+) -> None:
+    """DESIGN 2: after a change, whatever was remembered before, answers are those of a server that starts now."""
+    before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
+    store = store_with(before)
+    responder = responder_for(store.publish(NOW))
+    for each in conversation.from_everywhere():
+        answer(responder, each)
+    take_in(store, after)
+    snapshot = store.publish(NOW + 60)
+    responder.publish(snapshot)
+    fresh = responder_for(store_with(after).publish(snapshot.serial))
+    for each in [*conversation.queries, *conversation.from_everywhere()]:
+        whole = compute(fresh, each._replace(proto="tcp"))
+        assert_same(answer(responder, each), compute(fresh, each), whole)
+
+
+@steady
+@given(seed=SEEDS, later=SEEDS)
+def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) -> None:
+    """DESIGN 2: a Service, its slices and its endpoints' nodes unchanged: the very same compiled Service."""
+    before = clusters.world(seed).items
+    after = clusters.changed(before, later)
+    store = store_with(before)
+    first = store.publish(NOW)
+    take_in(store, after)
+    second = store.publish(NOW + 60)
+    made_from, made_later = service_parts(before), service_parts(after)
+    if made_from == made_later and visible(before) == visible(after):
+        assert second is first
+        return
+    for key, compiled in second.services.items():
+        if made_from.get(key) == made_later[key]:
+            assert compiled is first.services[key], key
+
+
+@settings(steady, max_examples=100)
+@given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
+def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: list[int]) -> None:
+    """STYLE 21: whatever came before, the last snapshot says what one that is made of the final state alone says."""
+    items = clusters.world(seed).items
+    store = store_with(items)
+    store.publish(NOW)
+    for number, change in enumerate(changes, 1):
+        items = clusters.changed(items, change)
+        take_in(store, items)
+        assert said_by(store.publish(NOW + number)) == said_by(store_with(items).publish(NOW + number))
+
+
+def said_by(snapshot: Snapshot) -> dict[str, Any]:
+    """Return all that a snapshot says, but for its serial, as values that can be compared."""
+
+    def at(location: Location) -> tuple[object, ...]:
+        return location.known, location.node, sorted(location.labels.items())
+
+    book = snapshot.addresses
+    return {
+        "services": {
+            key: (
+                each.service,
+                each.constraint,
+                each.terms,
+                [(row.endpoint, at(row.location)) for row in each.endpoints],
+            )
+            for key, each in snapshot.services.items()
+        },
+        "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
+        "namespaces": snapshot.namespaces,
+        "findings": sorted(map(str, snapshot.findings)),
+        "objects": snapshot.objects,
+    }
+
+
+def visible(items: Sequence[Item]) -> list[str]:
+    """Return objects as text, in order, without what nobody can see in an answer."""
+    return sorted(repr({**each, "metadata": {**each["metadata"], "resourceVersion": ""}}) for each in items)
+
+
+def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
+    """Return, for each Service, all that its answers are made from."""
+    parts: dict[str, list[str]] = {}
+    for service in of_kind(items, "Service"):
+        meta = service["metadata"]
+        slices = [
+            each
+            for each in of_kind(items, "EndpointSlice")
+            if each["metadata"]["namespace"] == meta["namespace"]
+            and each["metadata"]["labels"][clusters.SERVICE_NAME] == meta["name"]
+        ]
+        names = {endpoint.get("nodeName") for each in slices for endpoint in each["endpoints"]}
+        nodes = [each for each in of_kind(items, "Node") if each["metadata"]["name"] in names]
+        parts[f"{meta['namespace']}/{meta['name']}"] = visible([service, *slices, *nodes])
+    return parts
+
+
+@steady
+@given(seed=SEEDS, order=st.randoms(use_true_random=False))
+def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -> None:
+    """STYLE 21: any sequence of events ends in the same snapshot as one list of the final state."""
+    world = clusters.world(seed)
+    shuffled = list(world.items)
+    order.shuffle(shuffled)
+    left, right = responder_on(world.items), responder_on(shuffled)
+    for name in world.names[:6]:
+        each = Asked(query(name, "SRV", edns=opt()), world.addresses[order.randrange(len(world.addresses))], "tcp")
+        assert_same(compute(left, each), compute(right, each), compute(right, each))
+
+
+# Replies
+
+
+@steady
+@given(conversation=conversations())
+def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
+    """BEHAVIOUR 6: readable, with the query's ID and question, flags as promised, and within its size."""
+    responder = responder_on(conversation.world.items)
+    for each in conversation.queries:
+        assert_sound(each, answer(responder, each), limit=size_allowed(each.wire))
+
+
+@steady
+@given(conversation=conversations())
+def test_every_record_stands_under_its_right_name(conversation: Conversation) -> None:
+    """Whatever was rotated or left out: owners are the question's name, glue is a target's, the SOA's its zone's."""
+    responder = responder_on(conversation.world.items)
+    for each in conversation.queries:
+        reply = parsed(answer(responder, each))
+        asked_for = reply.question[0].name
+        targets = {row.target for rrset in reply.answer if rrset.rdtype == dns.rdatatype.SRV for row in rrset}
+        hosts = {row.target for rrset in reply.answer if rrset.rdtype == dns.rdatatype.NS for row in rrset}
+        assert all(rrset.name == asked_for for rrset in reply.answer)
+        assert all(rrset.name.to_text().lower() == "cluster.local." for rrset in reply.authority)
+        assert all(rrset.name in targets | hosts for rrset in reply.additional)
+        base = b".".join(asked_for.labels[2 if asked_for.labels[0].startswith(b"_") else 0 :]).lower().decode()
+        for target in targets:
+            assert target.to_text().endswith(base)
+        if not reply.flags & dns.flags.TC and reply.additional:
+            assert {rrset.name for rrset in reply.additional} == targets | hosts
+
+
+@steady
+@given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
+def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
+    """BEHAVIOUR 4: one choice for each Service over both families and SRV."""
+    world = clusters.world(seed)
+    responder, source = responder_on(world.items), world.addresses[client % len(world.addresses)]
+    for name in (name for name in world.names if re.fullmatch(r"s\d\.shop\..*", name)):
+        reply = answer(responder, Asked(query(name, "SRV", edns=opt(size=4096)), source, proto))
+        srv = parsed(reply)
+        if srv.answer and srv.additional:
+            glue = {row.to_text() for rrset in srv.additional for row in rrset}
+            headless = Twin(world.items).services[name.split(".")[0]]["spec"]["clusterIP"] == "None"
+            if headless:
+                assert glue == addresses(responder, name.split(".")[0], source)
+        for qtype in ("A", "AAAA"):
+            if srv.rcode() == dns.rcode.NXDOMAIN:
+                reply = answer(responder, Asked(query(name, qtype), source, proto))
+                assert parsed(reply).rcode() == dns.rcode.NXDOMAIN
+
+
+@settings(steady, max_examples=60)
+@given(
+    count=st.sampled_from((1, 2, 3, 7, 80)),
+    rounds=st.integers(1, 3),
+    qtype=st.sampled_from(("A", "SRV")),
+    soft=st.booleans(),
+    forms=st.lists(st.tuples(st.sampled_from(("udp", "tcp")), st.booleans(), st.booleans()), min_size=1, max_size=9),
+)
+def test_every_endpoint_comes_first_equally_often(
+    count: int, rounds: int, qtype: str, soft: bool, forms: list[tuple[str, bool, bool]]
+) -> None:
+    """BEHAVIOUR 4: every response starts at another endpoint, evenly, truncated or not, whatever is asked between."""
+    items = [clusters.namespace("shop"), *clusters.large("web", count, keys=f"{clusters.ZONE},*" if soft else None)]
+    items += clusters.large("other", 3, net="10.251")
+    responder, firsts = responder_on(items), Counter()
+    for number in range(count * rounds):
+        proto, with_edns, between = forms[number % len(forms)]
+        if between:
+            answer(responder, Asked(query("other.shop.svc.cluster.local", qtype), STRANGER, "udp"))
+            answer(responder, Asked(query("web.shop.svc.cluster.local", "AAAA"), STRANGER, "udp"))
+        edns = opt(ecs("192.0.2.7")) if with_edns else b""
+        each = Asked(query("web.shop.svc.cluster.local", qtype, edns=edns), STRANGER, proto)
+        firsts[parts_of(answer(responder, each) or b"").answers[0]] += 1
+    assert len(firsts) == count and set(firsts.values()) == {rounds}
+
+
+# Any octets
+
+
+@st.composite
+def broken(draw: st.DrawFn, world: World) -> Asked:
+    """A query, changed here and there: flipped, cut, extended, with counts that lie and pointers that lead astray."""
+    each = draw(asked(world))
+    wire = bytearray(each.wire)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(0, len(wire) - 1)))
+        change = draw(st.integers(0, 8))
+        if change == 0:
+            wire[at : at + 1] = bytes((draw(st.integers(0, 255)),))
+        elif change == 1:
+            del wire[at:]
+        elif change == 2:
+            wire += draw(st.binary(min_size=1, max_size=40))
+        elif change == 3 and len(wire) > 12:  # a count
+            wire[4 + draw(st.integers(0, 7))] = draw(st.sampled_from((0, 1, 2, 255)))
+        elif change == 4:  # a pointer
+            wire[at : at + 2] = struct.pack("!H", 0xC000 | draw(st.integers(0, 80)))
+        elif change == 5:  # a label of 64, or of a reserved kind
+            wire[at : at + 1] = bytes((draw(st.sampled_from((63, 64, 127, 128, 191, 192, 255))),))
+        elif change == 6 and len(wire) > 12:  # one more record, with its count
+            record = draw(st.sampled_from((opt(), opt(name=b"\1a\0"), b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4abcd", b"\0" * 11)))
+            wire += record
+            wire[draw(st.sampled_from((7, 9, 11)))] += 1
+        elif change == 7:
+            wire[at:at] = draw(st.binary(min_size=1, max_size=4))
+        elif change == 8 and len(wire) > 12:
+            wire[2:4] = draw(st.binary(min_size=2, max_size=2))
+    return each._replace(wire=bytes(wire))
+
+
+@settings(steady, max_examples=150)
+@given(
+    conversation=SEEDS.map(clusters.world).flatmap(
+        lambda world: st.builds(
+            Conversation, st.just(world), st.lists(asked(world) | broken(world), min_size=1, max_size=15)
+        )
+    )
+)
+def test_broken_queries_get_a_sound_reply_or_silence(conversation: Conversation) -> None:
+    """RFC 1035, 4.1.1: FORMERR where the header is whole, silence otherwise, never an exception; memory or not."""
+    responder = responder_on(conversation.world.items)
+    for each in conversation.queries:
+        reply = answer(responder, each)
+        assert_sound(each, reply)
+        assert_same(reply, compute(responder, each), compute(responder, each._replace(proto="tcp")))
+
+
+@settings(steady, max_examples=200)
+@given(head=st.binary(max_size=12), tail=st.binary(max_size=80), proto=st.sampled_from(("udp", "tcp")))
+@example(head=b"", tail=b"", proto="udp")
+@example(head=b"\0" * 12, tail=b"", proto="udp")
+@example(head=b"\0\0\0\0\0\1\0\0\0\0\0\0", tail=b"\1a" * 127 + b"\0\0\1\0\1", proto="udp")
+@example(head=b"\0\0\0\0\0\1\0\0\0\0\0\0", tail=b"\1a" * 128 + b"\0\0\1\0\1", proto="udp")
+def test_any_octets_get_a_sound_reply_or_silence(head: bytes, tail: bytes, proto: str) -> None:
+    """The same for octets that nobody meant as a query."""
+    each = Asked(head + tail, STRANGER, proto)
+    assert_sound(each, answer(ANY_CLUSTER, each))
+
+
+ANY_CLUSTER = responder_on(clusters.world(1).items)
+
+
+@steady
+@given(
+    data=st.binary(max_size=40),
+    code=st.sampled_from((3, 8, 8, 8, 10, CLIENT_OPTION)),
+    source=st.sampled_from((STRANGER, clusters.FORWARDER)),
+)
+def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
+    """RFC 7871, 7.1.1: a client subnet is well-formed and echoed, or it is FORMERR with an OPT."""
+    wire = query("s0.shop.svc.cluster.local", edns=opt(clusters.option(code, data)))
+    reply = answer(ANY_CLUSTER, Asked(wire, source, "udp"))
+    assert_sound(Asked(wire, source, "udp"), reply, limit=1232)
+    read = parsed(reply)
+    assert read.edns == 0
+    assert (read.rcode() == dns.rcode.FORMERR) == (code == 8 and not well_formed(data))
+
+
+def well_formed(data: bytes) -> bool:
+    """RFC 7871, section 6, for a query."""
+    if len(data) < 4 or data[3] != 0:
+        return False
+    size = {0: 0, 1: 4, 2: 16}.get(int.from_bytes(data[:2]))
+    source, address = data[2], data[4:]
+    if size is None or source > 8 * size or len(address) != -(-source // 8):
+        return False
+    return int.from_bytes(address) % (1 << (-source % 8)) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
+    """A list of what is known already is invisible: the snapshot is the very same."""
+    items = clusters.world(3).items
+    store = store_with(items)
+    first = store.publish(NOW)
+    again = static.read([("cluster.json", clusters.listed(items).encode())]).objects
+    assert store.replace(kind, [each for each in again if type(each) is kind]) is False
+    assert store.publish(NOW + 1) is first

@@ -1,0 +1,379 @@
+"""A running server: new versions of its snapshot, its health and metrics, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dns.message
+import dns.query
+import dns.rcode
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support import PATIENCE, Process, Server, run
+
+NAME = "web.shop.svc.cluster.local"
+Serve = Callable[..., Server]
+
+
+def cluster(*addresses: str, keys: str = "") -> list[dict[str, Any]]:
+    """Return a cluster whose one Service has these endpoints."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": "a1", "labels": {"topology.kubernetes.io/zone": "a"}},
+            "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.1"}]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop", "annotations": {"topodns.io/topology-keys": keys}},
+            "spec": {"clusterIP": "None"},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "addressType": "IPv4",
+            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "endpoints": [{"addresses": [address], "nodeName": "a1"} for address in addresses],
+        },
+    ]
+
+
+def write(path: Path, *addresses: str, **more: Any) -> None:
+    """Put a new version in place at once, as a ConfigMap's volume or a careful person does."""
+    new = path.with_suffix(".new")
+    new.write_text(yaml.safe_dump_all(cluster(*addresses, **more)))
+    os.replace(new, path)
+
+
+def addresses_of(reply: dns.message.Message) -> set[str]:
+    return {str(rdata) for rrset in reply.answer for rdata in rrset}
+
+
+def asked(server: Server, **more: Any) -> set[str]:
+    return addresses_of(server.ask(dns.message.make_query(NAME, "A"), **more))
+
+
+def reload(server: Server) -> None:
+    """Ask for a new reading by SIGHUP, and wait until it is done."""
+    before = len(server.lines)
+    server.send(signal.SIGHUP)
+    server.wait_for("snapshot read again|the view from before stays", after=before)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "dump.yaml"
+    write(path, "10.0.0.1")
+    return path
+
+
+def test_sighup(serve: Serve, path: Path) -> None:
+    """SIGHUP reads again: a good version is swapped in, what was remembered of the old one is gone."""
+    server = serve(path)
+    assert asked(server) == {"10.0.0.1"}
+    write(path, "10.0.0.2", "10.0.0.3")
+    reload(server)
+    assert asked(server) == {"10.0.0.2", "10.0.0.3"}
+    write(path, "10.0.0.2", keys="topology.kubernetes.io/zone")
+    reload(server)
+    assert asked(server) == set()
+    assert asked(server, source="127.1.0.1") == {"10.0.0.2"}
+
+
+def test_names_that_come_and_go(serve: Serve, path: Path) -> None:
+    """That a name did not exist is forgotten when it does, and the other way round; the serial tells."""
+    server = serve(path)
+    query = dns.message.make_query("other.shop.svc.cluster.local", "A")
+    for name, rcode in (("web", dns.rcode.NXDOMAIN), ("other", dns.rcode.NOERROR), ("web", dns.rcode.NXDOMAIN)):
+        path.write_text(yaml.safe_dump_all(cluster("10.0.0.1")).replace("web", name))
+        reload(server)
+        for _ in range(2):
+            assert server.ask(query).rcode() == rcode
+
+
+def test_node_moves(serve: Serve, path: Path) -> None:
+    """A node with another label moves its clients and its endpoints, on names that were asked for before."""
+    server = serve(path)
+    for zone, label in (("a", "zone"), ("b", "zone"), ("a", "rack")):
+        old = yaml.safe_dump_all(cluster("10.0.0.1", keys="topology.kubernetes.io/zone"))
+        path.write_text(old.replace("topology.kubernetes.io/zone: a", f"topology.kubernetes.io/{label}: {zone}"))
+        reload(server)
+        assert asked(server, source="127.1.0.1") == ({"10.0.0.1"} if label == "zone" else set())
+
+
+def test_change_of_the_file(serve: Serve, path: Path) -> None:
+    """Nobody needs to tell: a file that changed is read again."""
+    server = serve(path)
+    before = len(server.lines)
+    write(path, "10.0.0.2")
+    server.wait_for("snapshot read again", after=before)
+    assert asked(server) == {"10.0.0.2"}
+
+
+def test_change_in_a_folder(serve: Serve, tmp_path: Path) -> None:
+    """A file that joins a folder is read, and one that leaves it is forgotten."""
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    write(folder / "one.yaml", "10.0.0.1")
+    server = serve(folder)
+    write(folder / "two.yaml", "10.0.0.2")
+    reload(server)
+    assert asked(server) == {"10.0.0.2"}
+    (folder / "two.yaml").unlink()
+    reload(server)
+    assert asked(server) == {"10.0.0.1"}
+
+
+def test_configmap_volume(serve: Serve, tmp_path: Path) -> None:
+    """Kubernetes swaps a symbolic link to a folder; the file's own path never changes."""
+    for number in (1, 2):
+        (tmp_path / f"v{number}").mkdir()
+        write(tmp_path / f"v{number}" / "cluster.yaml", f"10.0.0.{number}")
+    (tmp_path / "..data").symlink_to("v1")
+    (tmp_path / "mounted.yaml").symlink_to("..data/cluster.yaml")
+    server = serve(tmp_path / "mounted.yaml")
+    (tmp_path / "..new").symlink_to("v2")
+    before = len(server.lines)
+    os.replace(tmp_path / "..new", tmp_path / "..data")
+    server.wait_for("snapshot read again", after=before)
+    assert asked(server) == {"10.0.0.2"}
+
+
+@pytest.mark.parametrize("content", [None, "kind: [", ""], ids=["gone", "broken", "empty"])
+def test_broken_version(serve: Serve, path: Path, content: str | None) -> None:
+    """A broken version is reported and the old one keeps answering, until a good one comes."""
+    server = serve(path)
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    before = len(server.lines)
+    reload(server)
+    assert any("ERROR" in line and str(path) in line for line in server.lines[before:])
+    assert asked(server) == {"10.0.0.1"}
+    write(path, "10.0.0.2")
+    reload(server)
+    assert asked(server) == {"10.0.0.2"}
+
+
+def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
+    """While versions change, every query gets one version's answer, whole, and none twice the old after the new."""
+    server = serve(path)
+    versions = [{f"10.{number}.0.{last}" for last in (1, 2, 3)} for number in range(6)]
+    write(path, *sorted(versions[0]))
+    reload(server)
+    seen: list[int] = []
+    failures: list[object] = []
+    done = threading.Event()
+
+    def client(tcp: bool) -> None:
+        version = 0
+        try:
+            while not done.is_set():
+                reply = server.ask(dns.message.make_query(NAME, "A"), tcp=tcp, timeout=5)
+                version, before = versions.index(addresses_of(reply)), version
+                assert version >= before
+                seen.append(version)
+        except BaseException as error:  # handed to the test, which fails by it
+            failures.append(error)
+
+    clients = [threading.Thread(target=client, args=(tcp,)) for tcp in (False, True)]
+    for each in clients:
+        each.start()
+    for version in versions[1:]:
+        write(path, *sorted(version))
+        reload(server)
+    done.set()
+    for each in clients:
+        each.join(PATIENCE)
+    assert not failures
+    assert {0, len(versions) - 1} & set(seen) and len(seen) > 50
+
+
+def test_hangups_in_a_row(serve: Serve, path: Path) -> None:
+    """SIGHUPs that come while the file is being read do not get lost: the last version wins."""
+    server = serve(path)
+    for last in range(2, 12):
+        write(path, f"10.0.0.{last}")
+        server.send(signal.SIGHUP)
+    before = 0
+    while asked(server) != {"10.0.0.11"}:
+        server.wait_for("snapshot read again", after=before)
+        before = next(n for n, line in enumerate(server.lines) if n >= before and "read again" in line) + 1
+
+
+def _connect(server: Server) -> socket.socket:
+    return socket.create_connection((server.host, server.port), timeout=PATIENCE)
+
+
+def _framed(query: dns.message.Message) -> bytes:
+    wire = query.to_wire()
+    return struct.pack("!H", len(wire)) + wire
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_end(serve: Serve, path: Path, number: signal.Signals) -> None:
+    """SIGTERM and SIGINT end the server with 0; idle connections are closed."""
+    server = serve(path)
+    with _connect(server) as idle:
+        query = dns.message.make_query(NAME, "A")
+        idle.sendall(_framed(query))
+        assert query.is_response(dns.query.receive_tcp(idle, PATIENCE)[0])  # type: ignore[arg-type]
+        assert server.end(number) == 0
+        assert idle.recv(1) == b""
+
+
+def test_drain(serve: Serve, path: Path) -> None:
+    """A message that has begun when SIGTERM comes is still answered; new connections are refused."""
+    server = serve(path)
+    query = dns.message.make_query(NAME, "A")
+    with _connect(server) as begun:
+        begun.sendall(_framed(query)[:5])
+        assert asked(server) == {"10.0.0.1"}  # by then the server has taken the connection
+        server.send(signal.SIGTERM)
+        server.wait_for("ending")
+        begun.sendall(_framed(query)[5:])
+        reply, _ = dns.query.receive_tcp(begun, PATIENCE)  # type: ignore[arg-type]
+        assert addresses_of(reply) == {"10.0.0.1"}
+    assert server.wait() == 0
+    with pytest.raises(ConnectionRefusedError):
+        _connect(server)
+
+
+def get(server: Server, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=PATIENCE) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def metrics(server: Server) -> dict[tuple[str, ...], float]:
+    """Return every sample by its name and label values."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(get(server, "/metrics")[1])
+        for sample in family.samples
+    }
+
+
+def test_health(serve: Serve, path: Path) -> None:
+    """Health is a status, and with ``?verbose`` a line for each check, by every name that is in use."""
+    server = serve(path, flags={"http": "127.0.0.1:0"})
+    for name in ("/livez", "/readyz", "/health", "/healthz", "/ready"):
+        status, text = get(server, name)
+        assert status == 200 and text.strip()
+        assert len(get(server, f"{name}?verbose")[1].splitlines()) > len(text.splitlines())
+    assert get(server, "/nothing")[0] == 404
+
+
+def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
+    """Until the first view is whole, queries get SERVFAIL with "Not Ready", and /readyz says 503."""
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    arguments = ("serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--snapshot", str(fifo))
+    server = Server(arguments)
+    try:
+        server.host, server.port = "127.0.0.1", int(server.wait_for(r"^listening udp .*:(\d+)$")[1])
+        server.http = server.wait_for(r"^listening http (.*)$")[1]
+        reply = server.ask(dns.message.make_query(NAME, "A", use_edns=0))
+        assert reply.rcode() == dns.rcode.SERVFAIL
+        assert [(int(option.code), bool(option.text)) for option in reply.options] == [(14, True)]  # type: ignore[attr-defined]
+        assert server.ask(dns.message.make_query("example.com", "A")).rcode() == dns.rcode.REFUSED
+        assert (get(server, "/livez")[0], get(server, "/readyz")[0]) == (200, 503)
+        assert metrics(server)["topodns_synced", "Service"] == 0
+        fifo.write_text(yaml.safe_dump_all(cluster("10.0.0.1")))
+        server.started()
+        assert asked(server) == {"10.0.0.1"}
+        assert get(server, "/readyz")[0] == 200
+    finally:
+        assert server.end() == 0
+
+
+def test_metrics(serve: Serve, path: Path) -> None:
+    """What is counted is what was asked, by INTERFACES' names."""
+    write(path, "10.0.0.1", "10.0.0.2", keys="topology.kubernetes.io/zone")
+    server = serve(path, flags={"http": "127.0.0.1:0", "trusted-forwarder": ["127.0.0.53/32"]})
+    for _ in range(3):
+        asked(server, source="127.1.0.1")
+    asked(server, source="127.9.9.9", tcp=True)
+    asked(server, source="127.0.0.53")
+    server.ask(dns.message.make_query("none.shop.svc.cluster.local", "AAAA"))
+    found = metrics(server)
+    expected = {
+        ("topodns_dns_requests_total", "1", "udp", "A"): 4,
+        ("topodns_dns_requests_total", "1", "tcp", "A"): 1,
+        ("topodns_dns_requests_total", "1", "udp", "AAAA"): 1,
+        ("topodns_dns_responses_total", "NOERROR"): 5,
+        ("topodns_dns_responses_total", "NXDOMAIN"): 1,
+        ("topodns_answers_total", "nearest"): 3,
+        ("topodns_answers_total", "unmet"): 2,
+        ("topodns_answer_tier_total", "topology.kubernetes.io/zone"): 3,
+        ("topodns_clients_total", "node"): 3,
+        ("topodns_clients_total", "unknown"): 3,
+        ("topodns_forwarded_without_client_total", "127.0.0.53"): 1,
+        ("topodns_dns_request_duration_seconds_count",): 6,
+        ("topodns_dns_response_truncated_total",): 0,
+        ("topodns_invalid_constraints",): 0,
+        ("topodns_objects", "Service"): 1,
+        ("topodns_synced", "EndpointSlice"): 1,
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert found["topodns_remembered_total", "hit"] + found["topodns_remembered_total", "miss"] == 6
+    assert any(key[0] == "topodns_build_info" for key in found)
+    write(path, "10.0.0.1", keys="*,a")
+    reload(server)
+    assert metrics(server)[("topodns_invalid_constraints",)] == 1
+
+
+def test_http_off(serve: Serve, path: Path) -> None:
+    """``--http off`` leaves it out."""
+    assert serve(path, flags={"http": "off"}).http == ""
+
+
+def test_default_http_port_taken(path: Path) -> None:
+    """Two servers on one machine: the second has no metrics at the default port, and says so, and serves."""
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(("127.0.0.1", 9153))
+            taken.listen()
+        except OSError:
+            pass  # somebody else's metrics stand there: just as taken
+        process = Process(["serve", "--listen", "127.0.0.1:0", "--snapshot", str(path)])
+        try:
+            process.wait_for(r"^ready$")
+            process.wait_for(r"WARNING .*127\.0\.0\.1:9153.*in use")
+            assert not any(line.startswith("listening http") for line in process.lines)
+        finally:
+            assert process.end() == 0
+
+
+def test_udp_and_tcp_share_a_free_port(serve: Serve, path: Path) -> None:
+    """Port 0 takes one port for both, for each address that is listened on."""
+    server = serve(path, flags={"listen": ["127.0.0.1:0", "127.0.0.2:0"]})
+    ports: dict[str, set[str]] = {}
+    for line in server.lines:
+        if line.startswith("listening "):
+            _, proto, address = line.split()
+            ports.setdefault(address, set()).add(proto)
+    assert len(ports) == 2 and all(protos == {"udp", "tcp"} for protos in ports.values())
+
+
+def test_explain_reads_what_serve_reads(path: Path) -> None:
+    """A snapshot that can be served can be explained while it is being served."""
+    assert run("explain", NAME, "--client", "127.1.0.1", "--snapshot", str(path)).returncode == 0

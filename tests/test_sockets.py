@@ -1,0 +1,318 @@
+"""Real sockets: one port for UDP and TCP, replies from the address that was asked, bursts, and who does harm."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import dns.message
+import dns.query
+import dns.rcode
+import pytest
+
+from tests import clusters, support
+from tests.clusters import opt, query
+from tests.support import PATIENCE, Server, needs_tool, serving
+
+WEB = "web.shop.svc.cluster.local"
+MANY = "many.shop.svc.cluster.local"
+CLUSTER = clusters.listed(
+    [
+        clusters.namespace("shop"),
+        clusters.service("web"),
+        clusters.endpoint_slice("web", 0, [clusters.endpoint("10.0.0.1"), clusters.endpoint("10.0.0.2")]),
+        *clusters.large("many", 250),
+    ]
+)
+Serve = Callable[..., Server]
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def skip(reason: str) -> None:
+    """Skip a test for what the machine lacks; in CI that is a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}, and CI must run this test")
+    pytest.skip(reason)
+
+
+def listen(*addresses: str) -> dict[str, object]:
+    return {"listen": list(addresses)}
+
+
+LISTENERS = {"server": ("0.0.0.0:0", "127.0.0.5:0"), "dual": ("[::]:0", "[::1]:0")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server at IPv4 addresses that the tests share; none of them may harm it."""
+    with serving(tmp_path_factory.mktemp("server"), CLUSTER, flags=listen(*LISTENERS["server"])) as server:
+        server.host = "127.0.0.1"
+        yield server
+    assert not any("Traceback" in line for line in server.lines)
+
+
+@pytest.fixture(scope="module")
+def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The same at IPv6 addresses, the first of which takes IPv4, too."""
+    if not has_ipv6():
+        skip("there is no IPv6 here")
+    with serving(tmp_path_factory.mktemp("dual"), CLUSTER, flags=listen(*LISTENERS["dual"])) as server:
+        yield server
+    assert not any("Traceback" in line for line in server.lines)
+
+
+def port_of(server: Server, at: str) -> int:
+    """Return the port that stands for 0 in a listener's address."""
+    return int(server.wait_for(rf"^listening udp {re.escape(at.removesuffix('0'))}(\d+)$")[1])
+
+
+def exchange(to: str, port: int, *, proto: str, source: str | None = None) -> bytes:
+    """Ask for WEB from a connected socket, which takes replies from the asked address alone; return the reply."""
+    family = socket.AF_INET6 if ":" in to else socket.AF_INET
+    kind = socket.SOCK_DGRAM if proto == "udp" else socket.SOCK_STREAM
+    with socket.socket(family, kind) as sock:
+        sock.settimeout(PATIENCE)
+        if source:
+            sock.bind((source, 0))
+        sock.connect(socket.getaddrinfo(to, port, family, kind)[0][4])
+        wire = query(WEB, edns=opt())
+        if proto == "udp":
+            sock.send(wire)
+            return sock.recv(65535)
+        sock.sendall(len(wire).to_bytes(2) + wire)
+        with sock.makefile("rb") as file:
+            return file.read(int.from_bytes(file.read(2)))
+
+
+def addresses(reply: bytes) -> set[str]:
+    return {row.to_text() for rrset in dns.message.from_wire(reply).answer for row in rrset}
+
+
+ASKED_AT = [
+    ("server", "0.0.0.0:0", "127.0.0.1"),
+    ("server", "0.0.0.0:0", "127.0.0.5"),
+    ("server", "0.0.0.0:0", "127.255.3.4"),
+    ("server", "127.0.0.5:0", "127.0.0.5"),
+    ("dual", "[::]:0", "::1"),
+    ("dual", "[::]:0", "127.0.0.1"),
+    ("dual", "[::]:0", "127.0.0.5"),
+    ("dual", "[::1]:0", "::1"),
+]
+
+
+@pytest.mark.parametrize(("which", "at", "to"), ASKED_AT, ids=[f"{at} asked at {to}" for _, at, to in ASKED_AT])
+def test_replies_leave_from_the_address_that_was_asked(
+    request: pytest.FixtureRequest, which: str, at: str, to: str
+) -> None:
+    """BEHAVIOUR 6: on one port for both, also on wildcard listeners, IPv4 through the dual-stack one too."""
+    port = port_of(request.getfixturevalue(which), at)
+    for proto in ("udp", "tcp", "udp"):
+        assert addresses(exchange(to, port, proto=proto)) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
+    """0.0.0.0 and [::] with the same port: two listeners, each with its own family."""
+    if not has_ipv6():
+        skip("there is no IPv6 here")
+    with serving(tmp_path, CLUSTER, flags=listen("127.0.0.1:0")) as first:
+        port = first.port  # free again for both families in a moment
+    with serving(tmp_path, CLUSTER, flags=listen(f"0.0.0.0:{port}", f"[::]:{port}")) as server:
+        for to in ("127.0.0.1", "127.0.0.5", "::1"):
+            for proto in ("udp", "tcp"):
+                assert addresses(exchange(to, port, proto=proto)) == {"10.0.0.1", "10.0.0.2"}
+        assert sum(line.startswith("listening ") for line in server.lines) == 4
+
+
+@pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
+@pytest.mark.parametrize("at", ["127.0.0.1", "127.0.0.5"])
+def test_dig_reads_every_reply_without_complaint(server: Server, transport: str, at: str) -> None:
+    """dig as a process: no "reply from unexpected source", no malformed message, ID and question accepted."""
+    dig = needs_tool("dig")
+    asked = [f"@{at}", "-p", str(server.port), "+tries=1", "+time=10", "+norec", transport]
+    for more, expected in (
+        ([WEB, "A"], r"status: NOERROR"),
+        ([WEB, "A", "+noedns"], r"\s10\.0\.0\.1\n"),
+        ([WEB, "SRV"], r"SRV\s+0 50 80 10-0-0-2\.web"),
+        ([WEB, "A", "+subnet=192.0.2.7/32"], r"CLIENT-SUBNET: 192\.0\.2\.7/32/0"),
+        ([WEB, "A", "+subnet=0"], r"CLIENT-SUBNET: 0\S*/0/0"),
+        ([MANY, "A"], r"ANSWER: 250"),
+        (["nope.shop.svc.cluster.local", "A"], r"status: NXDOMAIN"),
+        (["example.com", "A"], r"status: REFUSED"),
+        ([WEB, "A", "+edns=1", "+noednsneg"], r"status: BADVERS"),
+        ([WEB, "ANY", transport], r"HINFO\s+\"RFC8482\""),
+    ):
+        found = subprocess.run([dig, *asked, *more], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        assert re.search(expected, found.stdout), (more, found.stdout)
+        assert found.returncode == 0
+        assert not re.search(r"unexpected source|[Mm]alformed|mismatch|extra|WARNING: M", found.stdout + found.stderr)
+
+
+def test_a_burst_loses_nothing(server: Server) -> None:
+    """Two thousand queries at once wait in the socket's buffer; each gets its reply."""
+    with ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(40)]
+        for sock in socks:  # many, so that no buffer of the client's own is the limit
+            sock.settimeout(PATIENCE)
+            sock.connect((server.host, server.port))
+        for number in range(2000):
+            socks[number % 40].send(query(WEB, number=number, edns=opt()))
+        replies = {int.from_bytes(sock.recv(2048)[:2]) for sock in socks for _ in range(50)}
+        assert replies == set(range(2000))
+
+
+def test_the_server_that_is_busy_with_one_client_answers_another(server: Server) -> None:
+    """Many sockets at once, each with its own queries: every reply goes to the one who asked."""
+    socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(50)]
+    try:
+        for number, sock in enumerate(socks):
+            sock.settimeout(PATIENCE)
+            sock.bind((f"127.0.1.{number + 1}", 0))
+            sock.connect((server.host, server.port))
+        for round_ in range(10):
+            for number, sock in enumerate(socks):
+                sock.send(query(WEB if number % 2 else MANY, number=number * 100 + round_, edns=opt()))
+        for number, sock in enumerate(socks):
+            ids = {int.from_bytes(sock.recv(2048)[:2]) for _ in range(10)}
+            assert ids == {number * 100 + round_ for round_ in range(10)}
+    finally:
+        for sock in socks:
+            sock.close()
+
+
+@pytest.mark.parametrize("which", ["server", "dual"])
+def test_a_query_from_port_0_harms_nobody(request: pytest.FixtureRequest, which: str) -> None:
+    """A reply to port 0 cannot be sent; those around it in the same batch still are."""
+    server: Server = request.getfixturevalue(which)
+    try:
+        forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+    except PermissionError:
+        skip("forging a source port needs root")
+    with forger, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect(("127.0.0.1", server.port))
+        for number in range(100):
+            wire = query(WEB, number=number)
+            forger.sendto(struct.pack("!4H", 0, server.port, 8 + len(wire), 0) + wire, ("127.0.0.1", 0))
+            sock.send(wire)
+        assert {int.from_bytes(sock.recv(2048)[:2]) for _ in range(100)} == set(range(100))
+
+
+def test_clients_that_are_gone_harm_nobody(server: Server) -> None:
+    """Replies to closed ports come back as ICMP errors; nobody else notices."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((server.host, server.port))
+        for number in range(200):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+                gone.sendto(query(WEB), (server.host, server.port))
+            sock.send(query(WEB, number=number))
+        assert {int.from_bytes(sock.recv(2048)[:2]) for _ in range(200)} == set(range(200))
+
+
+@pytest.mark.parametrize("size", [0, 1, 11, 12, 600, 1024, 1025, 1232, 4000, 65000])
+def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int) -> None:
+    """RFC 1035, 4.1.1: silence below a header, else FORMERR; the next query is answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((server.host, server.port))
+        sock.send((query(WEB, number=7) + bytes(size))[: max(size, 12) if size > 11 else size])
+        sock.send(query(WEB, number=8))
+        replies = [sock.recv(2048) for _ in range(1 if size < 12 else 2)]
+        assert replies[-1][:2] == b"\0\x08" and replies[-1][3] & 15 == 0
+        assert all(reply[:2] == b"\0\x07" and reply[3] & 15 == 1 for reply in replies[:-1])
+
+
+@pytest.mark.parametrize("length", [600, 1024, 1025, 1100, 1232])
+def test_long_queries_are_read_whole(server: Server, length: int) -> None:
+    """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is no FORMERR."""
+    plain = len(query(WEB, edns=opt(clusters.option(12))))
+    wire = query(WEB, edns=opt(clusters.option(12, bytes(length - plain))))
+    assert len(wire) == length
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(PATIENCE)
+        sock.connect((server.host, server.port))
+        sock.send(wire)
+        assert addresses(sock.recv(2048)) == {"10.0.0.1", "10.0.0.2"}
+
+
+# Network namespaces: two machines and a wire, as far as that goes
+
+V4 = ("198.18.77.1", "198.18.77.2")  # of the server, on one interface
+V6 = ("fd77::1", "fd77::2")
+CLIENT = {"198.18.77.9": "198.18.77.9/24", "fd77::9": "fd77::9/64"}
+
+
+@contextmanager
+def two_machines(ip: str) -> Iterator[tuple[str, str]]:
+    """Make two network namespaces joined by a cable; the server's has two addresses of each family."""
+    server, client = (f"td-{os.getpid()}-{role}" for role in ("s", "c"))
+    near, far = f"tds{os.getpid()}"[:15], f"tdc{os.getpid()}"[:15]
+
+    def run(*words: str) -> None:
+        subprocess.run([ip, *words], check=True, capture_output=True, text=True, timeout=PATIENCE)
+
+    try:
+        for name in (server, client):
+            run("netns", "add", name)
+            run("-n", name, "link", "set", "lo", "up")
+        run("link", "add", near, "netns", server, "type", "veth", "peer", "name", far, "netns", client)
+        for text, length in (*((text, 24) for text in V4), *((text, 64) for text in V6)):
+            run("-n", server, "address", "add", f"{text}/{length}", "dev", near, *(["nodad"] if ":" in text else []))
+        for text in CLIENT.values():
+            run("-n", client, "address", "add", text, "dev", far, *(["nodad"] if ":" in text else []))
+        run("-n", server, "link", "set", near, "up")
+        run("-n", client, "link", "set", far, "up")
+        yield server, client
+    finally:
+        for name in (server, client):
+            subprocess.run([ip, "netns", "delete", name], capture_output=True, check=False)
+
+
+ASK_FROM_THERE = """
+import socket, sys
+wire, port = bytes.fromhex(sys.argv[1]), int(sys.argv[2])
+for to in sys.argv[3:]:
+    family = socket.AF_INET6 if ":" in to else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(20)
+        sock.connect((to, port))
+        sock.send(wire)
+        print(to, sock.recv(2048).hex())
+"""
+
+
+@pytest.mark.parametrize("at", ["0.0.0.0:0", "[::]:0"])
+def test_each_address_of_an_interface_answers_for_itself(
+    serve: Serve, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Across a real interface with two addresses: the routing table would choose the first one for every reply."""
+    ip = needs_tool("ip")
+    if os.geteuid() != 0:
+        skip("network namespaces need root")
+    with two_machines(ip) as (there, here):
+        monkeypatch.setattr(support, "COMMAND", (ip, "netns", "exec", there, *support.COMMAND))
+        server = serve(CLUSTER, flags=listen(at))
+        asked = [*V4, *(V6 if at.startswith("[") else ())]
+        program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]
+        found = subprocess.run(
+            [ip, "netns", "exec", here, *program], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert found.returncode == 0, found.stderr
+        replies = {to: bytes.fromhex(reply) for to, reply in map(str.split, found.stdout.splitlines())}
+        assert {to: addresses(reply) for to, reply in replies.items()} == {to: {"10.0.0.1", "10.0.0.2"} for to in asked}
+        assert server.end() == 0
