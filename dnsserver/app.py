@@ -147,7 +147,7 @@ class _Server:
 
     def _bind_pair(self, listen: ListenAddress) -> tuple[socket.socket, socket.socket]:
         """Return a bound UDP and a bound TCP socket that share a port."""
-        alone = any(each.port == listen.port and len(each.address) == 4 for each in self._listen)
+        alone = any(each.port == listen.port != 0 and len(each.address) == 4 for each in self._listen)
         for attempt in range(SHARED_PORT_TRIES):
             prepare = partial(udp.prepare, wildcard=listen.address in (V4_WILDCARD, V6_WILDCARD))
             datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=alone)

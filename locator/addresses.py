@@ -136,14 +136,11 @@ class AddressBook:
         endpoints = list(endpoints)
         self._cidrs = self._believed_cidrs(nodes, endpoints)
         self._cidr_table = PrefixTable(self._cidrs)
-        self._subnets = PrefixTable(
-            {
-                network: Place(
-                    Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}"
-                )
-                for network, labels in (subnets or {}).items()
-            }
-        )
+        self._subnets = {
+            network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
+            for network, labels in (subnets or {}).items()
+        }
+        self._subnet_table = PrefixTable(self._subnets)
 
         self.places = self._held(nodes, pods, endpoints)
         for address in forwarder_addresses:
@@ -162,7 +159,9 @@ class AddressBook:
 
     def locate(self, address: bytes) -> Place:
         """Return the place of one address, ``STRANGER`` if nobody knows it."""
-        return self.places.get(address) or self._cidr_table.find(address) or self._subnets.find(address) or STRANGER
+        return (
+            self.places.get(address) or self._cidr_table.find(address) or self._subnet_table.find(address) or STRANGER
+        )
 
     def locate_network(self, network: Network) -> Place:
         """Return the place that all of a block agrees on: a node, shared labels, or ``STRANGER``."""
@@ -177,7 +176,7 @@ class AddressBook:
     def _mark_forwarder(self, address: bytes) -> None:
         held = self.places.get(address)
         if held is None:
-            held = self._cidr_table.find(address) or self._subnets.find(address) or STRANGER
+            held = self._cidr_table.find(address) or self._subnet_table.find(address) or STRANGER
         self.places[address] = Place(held.location, held.located_by, held.holder, forwarder=True)
 
     def _held(
@@ -268,20 +267,28 @@ class AddressBook:
         return rows
 
     def _agreed(self, network: Network) -> Place:
-        holder = network_text(network)
-        within = self._cidr_table.find(network.address, network.length)
-        if within is not None:
-            return within
         first = int.from_bytes(network.address)
         last = first | ((1 << (8 * len(network.address) - network.length)) - 1)
         row = self._witnesses[len(network.address)]
         start = bisect_left(row, first, key=lambda witness: witness[0])
         stop = bisect_left(row, last + 1, key=lambda witness: witness[0])
-        if start < stop:
-            witnesses = [place for _, place in row[start:stop]]
-            location = shared_location(place.location for place in witnesses)
-            return Place(location, witnesses[0].located_by, holder) if location.known else STRANGER
-        return self._subnets.find(network.address, network.length) or STRANGER
+        around = self._cidr_table.find(network.address, network.length)
+        witnesses = [place for _, place in row[start:stop]]
+        if not witnesses and around is None:  # nothing of the cluster is there
+            around = self._subnet_table.find(network.address, network.length)
+            witnesses = [
+                place
+                for subnet, place in self._subnets.items()
+                if len(subnet.address) == len(network.address) and first <= int.from_bytes(subnet.address) <= last
+            ]
+        if around is not None:
+            witnesses.insert(0, around)
+        if not witnesses:
+            return STRANGER
+        location = shared_location(place.location for place in witnesses)
+        if location is witnesses[0].location:
+            return witnesses[0]
+        return Place(location, witnesses[0].located_by, network_text(network)) if location.known else STRANGER
 
 
 def shared_location(locations: Iterable[Location]) -> Location:

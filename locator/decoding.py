@@ -68,6 +68,10 @@ class NotJSON(ValueError):
     """A document that is no JSON, or no Kubernetes object or list of them."""
 
 
+class MalformedJSON(NotJSON):
+    """A document that is not even JSON, or more than one."""
+
+
 class _Meta(Struct):
     name: str | None = None
     namespace: str | None = None
@@ -360,14 +364,15 @@ READ: Mapping[tuple[str, str], _Kind] = {
 def decode(document: bytes) -> Iterator[Object | Finding]:
     """Yield the objects of one JSON document, a single object or a list, with what is wrong in them.
 
-    Kinds that nobody reads are passed over. Raises ``NotJSON`` if the document is none.
+    Kinds that nobody reads are passed over. Raises ``NotJSON`` if the document is none, before
+    it yields anything.
     """
     try:
         envelope = msgspec.json.decode(document, type=_Envelope)
     except msgspec.ValidationError as error:
         raise NotJSON(f"{_plain(error)[0]} in what should be a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotJSON(f"JSON is malformed ({error})") from None
+        raise MalformedJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
         raise NotJSON("no kind: this is no Kubernetes object or list")
     if envelope.items is not None and envelope.kind.endswith("List"):

@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a reply to be taken
 BACKLOG = 1024
 READ_SIZE = 65536
+MAX_AT_ONCE = 64  # queries of a connection answered before their replies are sent: at most 4 MiB of them
 
 
 class Connection:
@@ -130,25 +131,30 @@ async def _converse(
             return
         began, fresh = trio.current_time(), not received
         received += data
-        replies, number = _answer_whole(received, responder, source, channel)
-        if replies:
-            with trio.fail_after(MESSAGE_SECONDS):
-                await stream.send_all(replies)
-            counts.took(trio.current_time() - began, number)
-        if number:
+        answered = 0
+        while True:
+            replies, number = _answer_whole(received, responder, source, channel)
+            answered += number
+            if replies:
+                with trio.fail_after(MESSAGE_SECONDS):
+                    await stream.send_all(replies)
+                counts.took(trio.current_time() - began, number)
+            if number < MAX_AT_ONCE:
+                break
+        if answered:
             connections.active(connection)
         if not received:
             if connections.draining:
                 return
             deadline = trio.current_time() + idle
-        elif fresh or number:  # the message that stands there now has just begun
+        elif fresh or answered:  # the message that stands there now has just begun
             deadline = trio.current_time() + MESSAGE_SECONDS
 
 
 def _answer_whole(received: bytearray, responder: Responder, source: bytes, channel: Channel) -> tuple[bytes, int]:
-    """Take every whole message out of *received*; return their replies, framed, and how many there were."""
+    """Take whole messages out of *received*; return their replies, framed, and how many there were."""
     replies, position, number = [], 0, 0
-    while len(received) >= position + 2:
+    while number < MAX_AT_ONCE and len(received) >= position + 2:
         end = position + 2 + int.from_bytes(received[position : position + 2])
         if len(received) < end:
             break

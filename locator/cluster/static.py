@@ -23,7 +23,7 @@ import yaml
 from msgspec import Struct
 from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
 
-from locator.decoding import NotJSON, decode
+from locator.decoding import MalformedJSON, NotJSON, decode
 from locator.model import KINDS, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Pod, Service
 from locator.store import Store
 
@@ -234,34 +234,32 @@ async def load(snapshots: Snapshots) -> Dump:
 def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
     documents = 0
     try:
+        if data.lstrip()[:1] in (b"{", b"["):
+            try:
+                yield from decode(data)
+                return
+            except MalformedJSON:  # said before the first object: not one document of JSON
+                pass
         for document in _documents(name, data):
             documents += 1
             yield from decode(document)
     except NotJSON as error:
-        raise BadSnapshot(f"{name}: document {documents}: {error}") from None
+        raise BadSnapshot(f"{name}: document {documents or 1}: {error}") from None
     except RecursionError:
         raise BadSnapshot(f"{name}: nested too deeply") from None
     if not documents:  # such as a file that kubectl is about to write into
         raise BadSnapshot(f"{name}: nothing in it, expected Kubernetes objects")
 
 
-def _documents(name: str, data: bytes) -> Iterator[bytes]:
-    """Yield each document of a file as JSON."""
+def _documents(name: str, data: bytes) -> Iterable[bytes]:
+    """Return each document of a file as JSON."""
     if data.lstrip()[:1] in (b"{", b"["):
-        try:
-            msgspec.json.decode(data, type=msgspec.Raw)
-        except (msgspec.DecodeError, RecursionError):
-            yield from _flow(name, data)
-        else:
-            yield data
-        return
+        return _flow(name, data)
     try:
         documents = list(_yaml_documents(_SKIMMED.sub(b"", data)))
     except (yaml.YAMLError, ValueError, RecursionError):
         documents = _whole_yaml(name, data)  # what was left out may be the reason, and moved the lines
-    for document in documents:
-        if document is not None:
-            yield msgspec.json.encode(document)
+    return (msgspec.json.encode(document) for document in documents if document is not None)
 
 
 def _flow(name: str, data: bytes) -> list[bytes]:
