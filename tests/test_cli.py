@@ -435,7 +435,7 @@ def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
         ("c.yaml", "kind: Node\n\x01", "YAML"),
         ("c.yaml", b"kind: Node\nname: \xff\xfe\n", "YAML|UTF-8"),
         ("c.json", b'{"kind": "\xff"}', "UTF-8|JSON"),
-        ("c.yaml", "[" * 100_000, "nested|line"),
+        ("c.yaml", "[" * 100_000, "nested|line|array"),
         ("c.yaml", "a: " + "{b: " * 2_000, "nested|line"),
     ],
     ids=["missing", "yaml-line", "yaml-tab", "yaml-in-a-block-nobody-reads", "yaml-alias", "json-line", "json-rest",

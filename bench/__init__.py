@@ -1,0 +1,1 @@
+"""How fast topodns is, beside unbound: what ``make bench`` runs."""

@@ -1,0 +1,76 @@
+"""How long it takes to read and publish a dump, each time in a fresh process.
+
+``python -m bench.loading FILE`` is that process; it prints its figures as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from bench import dumps
+from locator.cluster import static
+from locator.store import Store
+
+FORMS = ("yaml", "json")
+PODS = ("pod", "slim-pod")  # as kubectl prints them, and with hardly more than what is read
+
+
+class Loaded(NamedTuple):
+    """One dump and its loading: octets; seconds to read, to publish, of CPU for both; what was found; peak MB."""
+
+    name: str
+    size: int
+    read: float
+    publish: float
+    cpu: float
+    objects: int
+    findings: int
+    peak: float
+
+
+def measure(folder: Path) -> Iterator[Loaded]:
+    """Write each dump, load it in a process of its own, and delete it."""
+    for pod in PODS:
+        for form in FORMS:
+            print(f"loading: {form}, {pod}s", file=sys.stderr)
+            path = dumps.write(folder, form=form, pod=pod)
+            command = [sys.executable, "-m", "bench.loading", str(path)]
+            printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+            path.unlink()
+            yield msgspec.json.decode(printed, type=Loaded)
+
+
+def load(path: Path) -> Loaded:
+    """Load a dump as ``topodns serve`` does, but in one process."""
+    began, cpu = time.perf_counter(), time.process_time()
+    dump = static.read(static.Snapshots([str(path)]).inputs())
+    read = time.perf_counter()
+    gc.disable()  # as the server does
+    store = Store()
+    static.apply(dump.objects, store)
+    snapshot = store.publish(int(time.time()))
+    published, cpu = time.perf_counter(), time.process_time() - cpu
+    return Loaded(
+        path.name,
+        path.stat().st_size,
+        read - began,
+        published - read,
+        cpu,
+        sum(snapshot.objects.values()),
+        len(dump.findings) + len(snapshot.findings),
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps(load(Path(sys.argv[1]))))

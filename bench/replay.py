@@ -1,0 +1,139 @@
+"""The load generator: keeps a window of queries outstanding, and takes the server's time meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from bench.datagrams import Datagrams
+from bench.loads import Load, Query, complaint
+from bench.servers import Server
+
+WINDOW = 1536  # queries outstanding, over all sockets: some milliseconds of work, and it fits the server's buffer
+REST = 50e-6  # between rounds in which little came: sleeping readers would cost the server a wake-up for each reply
+LITTLE = 64
+SAMPLE_EVERY = 0.01  # seconds between replies that are looked at
+STALLED = 2.0  # without a reply for so long, what is outstanding is lost
+WARM = 25_000  # replies: by then each name has been asked from each zone, but for one in a thousand
+MAX_WARMUP = 30.0  # seconds
+
+
+class BadReply(Exception):
+    """A reply that is wrong, or none at all: nothing measured is worth anything."""
+
+
+class Run(NamedTuple):
+    """What one run found: seconds of it, replies, queries lost, replies looked at, the server's CPU seconds."""
+
+    seconds: float
+    replies: int
+    lost: int
+    checked: int
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        """Replies in a second."""
+        return self.replies / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """The server's CPU microseconds for each reply."""
+        return 1e6 * self.cpu / self.replies
+
+    @property
+    def busy(self) -> float:
+        """Which part of the time the server had the CPU: less than nearly all is no full load."""
+        return self.cpu / self.seconds
+
+
+def run(server: Server, load: Load, *, warmup: float, seconds: float) -> Run:
+    """Put *load* on *server*; measure once *warmup* is over and the server is warm. Raises BadReply."""
+    replayer = _Replayer(server, load)
+    try:
+        replayer.go(warmup)
+        end = time.perf_counter() + MAX_WARMUP
+        while replayer.replies < WARM and time.perf_counter() < end:
+            replayer.go(SAMPLE_EVERY)
+        replies, lost, cpu, began = replayer.replies, replayer.lost, server.cpu_seconds(), time.perf_counter()
+        replayer.go(seconds)
+        cpu, took = server.cpu_seconds() - cpu, time.perf_counter() - began
+        replies, lost = replayer.replies - replies, replayer.lost - lost
+        replayer.drain()
+    except ConnectionError as error:
+        raise BadReply(f"{server.name}, load ({load.letter}): {error.strerror}") from None
+    finally:
+        replayer.close()
+    if not replies:
+        raise BadReply(f"{server.name}, load ({load.letter}): no reply in {took:.0f} s")
+    return Run(took, replies, lost, replayer.check(), cpu)
+
+
+class _Replayer:
+    def __init__(self, server: Server, load: Load) -> None:
+        self._server, self._load = server, load
+        self._sockets = [
+            Datagrams([query.wire for query in queries], source=source, port=server.port)
+            for source, queries in zip(load.sources, load.queries, strict=True)
+        ]
+        self._outstanding = [0] * len(self._sockets)
+        self._sample: list[tuple[int, bytes]] = []
+        self.replies = self.lost = 0
+
+    def go(self, seconds: float) -> None:
+        """Keep the window full for some seconds."""
+        now = time.perf_counter()
+        end, sample_at, heard = now + seconds, now, now
+        share = WINDOW // len(self._sockets)
+        while now < end:
+            came = 0
+            for index, sock in enumerate(self._sockets):
+                number = sock.receive()
+                if number and now >= sample_at:
+                    self._sample.append((index, sock.first_reply()))
+                    sample_at = now + SAMPLE_EVERY
+                came += number
+                outstanding = max(0, self._outstanding[index] - number)  # a reply given up may still come
+                self._outstanding[index] = outstanding + sock.send(share - outstanding)
+            self.replies += came
+            now = time.perf_counter()
+            if came:
+                heard = now
+            elif now - heard > STALLED:
+                self._give_up()
+                heard = now
+            if came < LITTLE:
+                time.sleep(REST)
+
+    def drain(self) -> None:
+        """Wait for what is outstanding, so that the next run begins with an idle server."""
+        heard = time.perf_counter()
+        while any(self._outstanding) and time.perf_counter() - heard < STALLED:
+            for index, sock in enumerate(self._sockets):
+                if number := sock.receive():
+                    self._outstanding[index] = max(0, self._outstanding[index] - number)
+                    heard = time.perf_counter()
+            time.sleep(REST)
+        self._give_up()
+
+    def check(self) -> int:
+        """Look at the sample; return how many replies were in it. Raises BadReply."""
+        for index, reply in self._sample:
+            query = self._query(index, reply)
+            found = complaint(query, reply, nearest=self._server.nearest) if query else "a reply to no query"
+            if found:
+                raise BadReply(f"{self._server.name}, load ({self._load.letter}): {found}")
+        return len(self._sample)
+
+    def close(self) -> None:
+        """Close every socket."""
+        for sock in self._sockets:
+            sock.close()
+
+    def _query(self, index: int, reply: bytes) -> Query | None:
+        queries, number = self._load.queries[index], int.from_bytes(reply[:2])
+        return queries[number] if number < len(queries) else None
+
+    def _give_up(self) -> None:
+        self.lost += sum(self._outstanding)
+        self._outstanding = [0] * len(self._sockets)

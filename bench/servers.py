@@ -1,0 +1,139 @@
+"""The servers that are compared, each a process of its own on the first core."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import dns.exception
+import dns.message
+import dns.query
+
+from bench.cluster import dump, service_name, static_records
+
+SERVER_CORE, LOAD_CORE = 0, 1
+UNBOUND = "/usr/sbin/unbound"  # Debian's package
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+UNBOUND_CONF = """\
+server:
+    interface: 127.0.0.1@{port}
+    access-control: 127.0.0.0/8 allow
+    num-threads: 1
+    so-rcvbuf: 4m
+    so-sndbuf: 4m
+    module-config: "iterator"
+    chroot: ""
+    username: ""
+    directory: "{folder}"
+    pidfile: ""
+    use-syslog: no
+    verbosity: 0
+    local-zone: "cluster.local." static
+{records}
+remote-control:
+    control-enable: no
+"""
+
+
+class CannotStart(Exception):
+    """A server that does not come up: which, and what it said."""
+
+
+class Server:
+    """A running server. ``nearest`` is whether it gives each client the nearest endpoints only."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, *, nearest: bool) -> None:
+        self.name = name
+        self.port = port
+        self.nearest = nearest
+        self._process = process
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all threads of the process have had, user and system."""
+        spent = 0
+        for task in os.listdir(f"/proc/{self._process.pid}/task"):
+            with open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file:
+                spent += int(file.read().split()[0])
+        return spent / 1e9
+
+    def stop(self) -> None:
+        """End the process and wait for it."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def start_topodns(folder: Path, *, forwarded: bool, remembering: bool = True) -> Server:
+    """Start ``topodns serve`` on the cluster's dump. Raises CannotStart."""
+    name = "topodns" if remembering else "topodns without memory"
+    snapshot = folder / "cluster.json"
+    snapshot.write_text(dump())
+    module = "dnsserver" if remembering else "bench.without_memory"
+    command = [sys.executable, "-m", module, "serve", "--snapshot", str(snapshot)]
+    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: counting is part of the figure
+    if forwarded:
+        command += ["--trusted-forwarder", "127.0.0.0/8"]
+    log = folder / f"{module}-{'b' if forwarded else 'a'}.log"
+    process = _start(command, log)
+    said = _wait(name, process, log, lambda text: "ready" in text.splitlines())
+    listening = re.search(r"^listening udp 127\.0\.0\.1:(\d+)$", said, re.MULTILINE)
+    assert listening is not None, said
+    return Server(name, process, int(listening[1]), nearest=True)
+
+
+def start_unbound(folder: Path) -> Server:
+    """Start unbound with the same records as static data. Raises CannotStart."""
+    if not os.access(UNBOUND, os.X_OK):
+        raise CannotStart(f"{UNBOUND} is missing, and everything is measured against it: apt-get install unbound")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    conf, log = folder / "unbound.conf", folder / "unbound.log"
+    records = "\n".join(f'    local-data: "{record}"' for record in static_records())
+    conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=records))
+    process = _start([UNBOUND, "-d", "-c", str(conf)], log)
+    _wait("unbound", process, log, lambda text: _answers(port))
+    return Server("unbound", process, port, nearest=False)
+
+
+def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            preexec_fn=lambda: os.sched_setaffinity(0, {SERVER_CORE}),
+        )
+
+
+def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callable[[str], bool]) -> str:
+    """Wait until a server is up; return what it has printed."""
+    end = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        said = log.read_text()
+        if is_up(said):
+            return said
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    raise CannotStart(f"{name} does not come up: {log.read_text().strip() or 'it says nothing'}")
+
+
+def _answers(port: int) -> bool:
+    try:
+        dns.query.udp(dns.message.make_query(service_name(0), "A"), "127.0.0.1", port=port, timeout=0.2)
+    except (OSError, dns.exception.DNSException):
+        return False
+    return True
