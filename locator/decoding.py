@@ -179,11 +179,14 @@ class _EndpointSlice(Struct, rename="camel"):
     ports: list[_Port] | None = None
 
 
-class _Envelope(Struct):
+class _Typed(Struct):
     """What every object and every list has in common."""
 
     kind: str | None = None
     api_version: str | None = field(name="apiVersion", default=None)
+
+
+class _Envelope(_Typed):
     items: list[Raw] | None = None
 
 
@@ -361,11 +364,11 @@ READ: Mapping[tuple[str, str], _Kind] = {
 }
 
 
-def decode(document: bytes) -> Iterator[Object | Finding]:
+def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
     """Yield the objects of one JSON document, a single object or a list, with what is wrong in them.
 
-    Kinds that nobody reads are passed over. Raises ``NotJSON`` if the document is none, before
-    it yields anything.
+    Kinds that nobody reads are passed over. *first* is the number of a list's first item, for
+    findings. Raises ``NotJSON`` if the document is none, before it yields anything.
     """
     try:
         envelope = msgspec.json.decode(document, type=_Envelope)
@@ -375,18 +378,18 @@ def decode(document: bytes) -> Iterator[Object | Finding]:
         raise MalformedJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
         raise NotJSON("no kind: this is no Kubernetes object or list")
-    if envelope.items is not None and envelope.kind.endswith("List"):
-        listed = envelope.kind.removesuffix("List")
-        for position, item in enumerate(envelope.items):
-            yield from _object(bytes(item), f"items[{position}]", listed, envelope.api_version)
-    else:
+    if envelope.items is None or not envelope.kind.endswith("List"):
         yield from _object(document, "", envelope.kind, envelope.api_version)
+        return
+    listed = envelope.kind.removesuffix("List")
+    for position, item in enumerate(envelope.items, first):
+        yield from _object(item, f"items[{position}]", listed, envelope.api_version)
 
 
-def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Iterator[Object | Finding]:
+def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) -> Iterator[Object | Finding]:
     """Yield one object; *listed* and *api_version* are what the list around it says."""
     try:
-        envelope = msgspec.json.decode(raw, type=_Envelope)
+        envelope = msgspec.json.decode(raw, type=_Typed)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = _plain(error)
         yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
@@ -403,7 +406,7 @@ def _object(raw: bytes, where: str, listed: str, api_version: str | None) -> Ite
         shaped = msgspec.json.decode(raw, type=reader.shape)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = _plain(error)
-        namespace, name = _name_of(raw)
+        namespace, name = _name_of(bytes(raw))
         yield Finding(ERROR, kind, namespace, name or where, path, f"unreadable object: {message}")
         return
     meta: _Meta = shaped.metadata

@@ -1,0 +1,77 @@
+"""Dumps as text: whatever is cut or passed over for speed, the objects are those that stand there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from locator.cluster import static
+from locator.model import Node
+from tests.clusters import world
+
+TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
+
+
+def read(text: str, name: str = "cluster.yaml") -> static.Dump:
+    return static.read([(name, text.encode())])
+
+
+def listed(items: list[Any]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    """Return a node with an annotation that looks like a dump, and blocks and lines that nobody reads."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "uid": "7",
+            "labels": labels,
+            "annotations": {"text": TEXT, "projectcalico.org/IPv4Address": "10.0.0.1/24"},
+            "managedFields": [{"fieldsV1": {"f:metadata": {}}}],
+        },
+        "spec": {"podCIDRs": ["10.0.1.0/24"]},
+        "status": {"images": [{"names": ["a"]}], "conditions": [{"type": "Ready"}]},
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
+    """A list as kubectl writes it is cut between its items; JSON is not, and says what must come out."""
+    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(static.CHUNK))]
+    in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
+    assert in_yaml.objects == in_json.objects
+    assert [each.message for each in in_yaml.findings] == [each.message for each in in_json.findings]
+
+
+@pytest.mark.parametrize("indent", [1, 2, 4, 7])
+def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None:
+    """However deep a dump is indented, a label that is called like a field is a label."""
+    labels = dict.fromkeys(("uid", "resourceVersion", "hostIP", "startTime", "schedulerName", "volumes"), "mine")
+    text = yaml.safe_dump(listed([node("a", **labels), node("b", **labels)]), indent=indent)
+    for each in read(text).objects:
+        assert isinstance(each, Node)
+        assert labels.items() <= each.labels.items()
+
+
+def test_findings_count_items_from_the_head_of_the_list() -> None:
+    """A list that is cut is still one list to whoever looks for its nameless item."""
+    items = [node(f"n{n}") for n in range(2 * static.CHUNK + 3)]
+    nameless = static.CHUNK + 7
+    del items[nameless]["metadata"]["name"]
+    (finding,) = read(yaml.safe_dump(listed(items))).findings
+    assert finding.name == f"items[{nameless}]"
+
+
+def test_a_broken_item_is_found_at_its_line() -> None:
+    """What was left out and cut away before does not count against the line."""
+    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * static.CHUNK)])).splitlines()
+    broken = len(lines) - 30
+    lines.insert(broken, "  : [")
+    with pytest.raises(static.BadSnapshot, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
+        read("\n".join(lines))
