@@ -6,6 +6,7 @@ import errno
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -15,7 +16,7 @@ from functools import partial
 
 import trio
 
-from dnsserver.metrics import Counts, Metrics
+from dnsserver.metrics import OTHER, Counts, Metrics
 from dnsserver.net import tcp, udp
 from dnsserver.resolution import Authority
 from dnsserver.responder import Responder
@@ -32,6 +33,7 @@ PORT, HTTP_PORT = 1053, 9153
 SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
 DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
 FORWARDER_SECONDS = 5.0  # between looks at who forwards without naming clients
+OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
 MAX_FINDINGS_LOGGED = 50  # of one reading; ``check`` lists them all
 
@@ -103,7 +105,7 @@ class _Server:
         self._snapshots = static.Snapshots(settings.snapshot)
         self._store = store_of(settings)
         self._responder = Responder(authority_of(settings), self._counts, client_option=settings.client_option)
-        self._connections = tcp.Connections(self._counts, limit=settings.max_connections)
+        self._connections = tcp.Connections(self._counts, limit=_connection_limit(settings.max_connections))
         self._asked = trio.Event()
         self._reported: set[str] = set()
         self._logged: set[Finding] = set()
@@ -193,9 +195,12 @@ class _Server:
             signature = await trio.to_thread.run_sync(self._snapshots.signature)
             try:
                 self._publish(await self._load())
-            except static.BadSnapshot as error:  # the wall around one reading
+            except static.BadSnapshot as error:
                 self._counts.reloads["failure"] += 1
                 log.error("%s; the view from before stays", error)
+            except Exception:  # the wall around one reading
+                self._counts.reloads["failure"] += 1
+                log.exception("the snapshot could not be read; the view from before stays")
             else:
                 self._counts.reloads["success"] += 1
                 log.info("snapshot read again")
@@ -245,7 +250,7 @@ class _Server:
         """Log each trusted forwarder that names no clients, once, with what mends it."""
         while True:
             await trio.sleep(FORWARDER_SECONDS)
-            for forwarder in set(self._counts.unnamed) - self._reported:
+            for forwarder in set(self._counts.unnamed) - self._reported - {OTHER}:
                 self._reported.add(forwarder)
                 log.warning(
                     "forwarder %s names no client, so its clients are unknown: put "
@@ -278,6 +283,18 @@ def _bound(
         reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
         raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected an address and port that are free") from None
     return sock
+
+
+def _connection_limit(asked: int) -> int:
+    """Return how many connections there may be: as many as asked for, if there can be so many descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard and soft < asked + OTHER_DESCRIPTORS:
+        soft = hard if hard != resource.RLIM_INFINITY else asked + OTHER_DESCRIPTORS
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    possible = asked if soft == resource.RLIM_INFINITY else max(1, min(asked, soft - OTHER_DESCRIPTORS))
+    if possible < asked:
+        log.warning("--max-connections: %d of %d, as many as 'ulimit -n' allows", possible, asked)
+    return possible
 
 
 def _has_ipv6() -> bool:

@@ -20,7 +20,7 @@ from dnsserver import __version__, app, records
 from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
 from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
-from locator.addresses import parse_network
+from locator.addresses import parse_client
 from locator.cluster import static
 from locator.model import ERROR, Finding
 from locator.snapshot import Snapshot
@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> int:
     if word not in commands:
         raise Wrong(f"{word}: unknown command{nearest(word, commands)}; see 'topodns --help'")
     command = commands[word]
-    parsed, unknown = command.parse_known_args(arguments[1:])
+    parsed, unknown = command.parse_known_intermixed_args(arguments[1:])
     for extra in unknown:
         flag = extra.partition("=")[0]
         if not extra.startswith("-") or extra == "-":
@@ -157,7 +157,7 @@ def _config(path: str) -> Any:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
         raise Wrong(f"{path}: {line}no YAML ({error.problem}), expected settings as KEY: VALUE") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Wrong(f"{path}: no YAML ({error}), expected settings as KEY: VALUE") from None
+        raise Wrong(f"{path}: no YAML ({' '.join(str(error).split())}), expected settings as KEY: VALUE") from None
 
 
 def _serve(parsed: argparse.Namespace) -> int:
@@ -172,9 +172,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     settings = _settings(parsed)
     name = _argument("NAME", labels_of, parsed.name, "a domain name")
     qtype = _argument("TYPE", records.type_number, parsed.type, "a record type such as A, AAAA or SRV")
-    client = _argument(
-        "--client", lambda text: parse_network(text, strict=False), parsed.client, "an address or a prefix"
-    )
+    client = _argument("--client", parse_client, parsed.client, "an address or a prefix")
     snapshot, _ = _read(settings)
     explained = explain(name, qtype, client, snapshot, app.authority_of(settings))
     if parsed.output == "json":

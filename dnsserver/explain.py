@@ -59,6 +59,8 @@ def _reason(decision: Decision) -> str:
     """Return in a few words why the answer is what it is."""
     meaning, compiled = decision.meaning, decision.service
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
+        if decision.outcome == ALL and decision.selection.key is None:
+            return "every ready endpoint, since unknown clients are given all"
         return OUTCOMES[decision.outcome]
     if meaning is None:
         return "the name is outside the served zones"

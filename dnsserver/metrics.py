@@ -23,6 +23,7 @@ DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 # Types that have a label of their own; the rest are "other", so that nobody can make labels by asking.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
+OTHER = "other"
 MAX_FORWARDERS = 1024  # distinct addresses counted; more are counted together as "other"
 
 
@@ -90,13 +91,13 @@ class Counts:
     def forwarded_without_client(self, forwarder: str) -> None:
         """Note a query from a trusted forwarder that said nothing of who asked."""
         known = forwarder in self.unnamed or len(self.unnamed) < MAX_FORWARDERS
-        self.unnamed[forwarder if known else "other"] += 1
+        self.unnamed[forwarder if known else OTHER] += 1
 
 
 def counted_type(qtype: int) -> str:
     """Return the label under which a query type is counted."""
     name = type_name(qtype)
-    return name if name in COUNTED_TYPES else "other"
+    return name if name in COUNTED_TYPES else OTHER
 
 
 class Metrics(Collector):

@@ -123,13 +123,14 @@ class Rendered:
     every rotation is one slice of ``length``. ``tail`` is authority and glue, ``glue`` how
     many octets of it are glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0
     where there is none. ``heads`` are flags and counts by the index of ``head_index``.
-    ``tally`` is what the answer counts as. Two things change: ``turn`` is the record that the
-    next reply begins with, and ``stamp`` brings the serial up to date.
+    ``tally`` is what the answer counts as. What changes: ``turn`` is the record that the next
+    reply begins with, ``cut_turn`` the same of truncated ones, since a client that is told to
+    ask again by TCP would else take two turns; ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
-        "blob", "counts", "dependent", "error", "flags", "glue", "heads", "length", "offsets", "records", "serial_at",
-        "size", "tail", "tally", "turn",
+        "blob", "counts", "cut_turn", "dependent", "error", "flags", "glue", "heads", "length", "offsets", "records",
+        "serial_at", "size", "tail", "tally", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -159,7 +160,13 @@ class Rendered:
         self.dependent = dependent
         self.error = error
         self.tally = tally
-        self.turn = turn % (len(answers) or 1)
+        self.turn = self.cut_turn = turn % (len(answers) or 1)
+
+    def begin(self) -> int:
+        """Return the record that this reply begins with; the next one begins with another."""
+        turn = self.turn
+        self.turn = turn + 1 if turn + 1 < self.records else 0
+        return turn
 
     def stamp(self, serial: bytes) -> None:
         """Put a serial of four octets into the SOA record, if there is one."""
@@ -239,9 +246,15 @@ def _text(text: str) -> bytes:
 def type_number(text: str) -> int:
     """Return the number of a record type by its name, or of ``TYPE65280`` (RFC 3597). Raises ValueError."""
     number = dnslib.QTYPE.reverse.get(text.upper())
-    if number is None and text.upper().startswith("TYPE") and text[4:].isdigit() and int(text[4:]) < 65536:
+    if (
+        number is None
+        and text.upper().startswith("TYPE")
+        and text[4:].isascii()
+        and text[4:].isdigit()
+        and len(text) < 10
+    ):
         number = int(text[4:])
-    if number is None:
+    if number is None or number > 65535:
         raise ValueError(f"{text!r} is no record type")
     return int(number)
 
@@ -304,21 +317,22 @@ def _subnet_head(edns: Edns, length: int, *, dependent: bool) -> bytes:
 def truncated(rendered: Rendered, head: int, room: int) -> tuple[bytes, bytes]:
     """Return flags with counts, and records, of an answer that has only *room* octets.
 
-    Glue goes first and silently; then as many whole records stay as fit, the present turn
-    first, with TC (RFC 2181, section 9).
+    Glue goes first and silently; then as many whole records stay as fit, those whose turn it
+    is, with TC (RFC 2181, section 9).
     """
     answers, authority, _ = rendered.counts
     flags = rendered.flags | HEAD_BITS[head % 4]
-    opt = head // 4
-    start, turn = rendered.offsets[rendered.turn], rendered.turn
+    opt, offsets = head // 4, rendered.offsets
     rest = rendered.tail[: len(rendered.tail) - rendered.glue]
     if rendered.length + len(rest) <= room:
+        start = offsets[rendered.begin()]
         body = rendered.blob[start : start + rendered.length] + rest
         return _head(flags, answers, authority, 0, opt=opt), body
-    fit = 0
-    while fit < answers and rendered.offsets[turn + fit + 1] - start <= room:
+    turn, fit = rendered.cut_turn, 0
+    rendered.cut_turn = turn + 1 if turn + 1 < answers else 0
+    while fit < answers and offsets[turn + fit + 1] - offsets[turn] <= room:
         fit += 1
-    return _head(flags | wire.TC, fit, 0, 0, opt=opt), rendered.blob[start : rendered.offsets[turn + fit]]
+    return _head(flags | wire.TC, fit, 0, 0, opt=opt), rendered.blob[offsets[turn] : offsets[turn + fit]]
 
 
 def error_reply(

@@ -265,7 +265,8 @@ class Responder:
 
     def _render(self, read: Query, decision: Decision) -> Rendered:
         """Return a decision as bytes."""
-        meaning, authority, selection = decision.meaning, self._authority, decision.selection
+        meaning, authority = decision.meaning, self._authority
+        selection = decision.selection if decision.answers or decision.dependent else None
         tier = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
         assert meaning is not None and self._snapshot is not None
@@ -319,7 +320,9 @@ class Responder:
         assert compiled is not None and selection is not None
         key = (question, tuple(map(id, selection.endpoints)), selection.outcome, selection.key, decision.extended_error)
         found: Rendered | None = compiled.memory.get(key)
-        if found is None:
+        if found is not None:
+            found.stamp(self._serial)
+        else:
             found = self._render(read, decision)
             if decision.extended_error is None:  # what differs by place alone is shared with nobody
                 compiled.memory[key] = found
@@ -330,22 +333,18 @@ class Responder:
     ) -> bytes:
         """Put a reply together: id and question as they came, the records in their turn, the OPT."""
         channel.counts[found.tally] += 1
-        start = found.offsets[found.turn]
-        body, tail = found.blob[start : start + found.length], found.tail
         if found.error is not None and shape.edns is not None:
             opt = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address)
         else:
             opt = shape.opts[found.dependent] + address
         limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
         if end + found.size + len(opt) <= limit:
-            counts = found.heads[head]
+            start = found.offsets[found.begin()]
+            counts, body = found.heads[head], found.blob[start : start + found.length] + found.tail
         else:
             if found.error is not None and shape.edns is not None:  # its text goes before any record does
                 opt = opt_record(shape.edns, dependent=found.dependent, error=(found.error[0], ""), address=address)
-            room = limit - end - len(opt)
-            counts, body = records.truncated(found, head, room)
-            tail = b""
+            counts, body = records.truncated(found, head, limit - end - len(opt))
             if counts[0] & 0x02:
                 channel.truncated += 1
-        found.turn = found.turn + 1 if found.turn + 1 < found.records else 0
-        return b"".join((query[:2], counts, query[wire.HEADER : end], body, tail, opt))
+        return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))

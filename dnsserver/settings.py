@@ -291,6 +291,8 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, tuple[s
     found, warnings = {}, []
     for variable, text in sorted(environment.items()):
         name = known.get(variable)
+        if name is not None and not text.strip():
+            continue  # manifests leave variables empty to say nothing
         if name is not None:
             found[name] = (variable, text.split() if FLAGS[name].repeatable else [text.strip()])
         elif (

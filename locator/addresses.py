@@ -22,7 +22,6 @@ NODE = "node"
 POD_CIDR = "podcidr"
 SUBNET = "subnet"
 NOWHERE = "unknown"
-LOCATED_BY = (POD, ENDPOINT, NODE, POD_CIDR, SUBNET, NOWHERE)
 
 MAX_PREFIXES = 4096  # remembered client subnets: a /24 for each node of a large cluster fits
 
@@ -53,6 +52,14 @@ def parse_network(text: str, *, strict: bool = True) -> Network:
             raise ValueError(f"{text!r} has host bits set") from None
         raise ValueError(f"{text!r} is no CIDR") from None
     return plain_network(Network(block.network_address.packed, block.prefixlen))
+
+
+def parse_client(text: str) -> Network:
+    """Return an address as a block as long as it, or a block; host bits are passed over. Raises ValueError."""
+    if "/" in text:
+        return parse_network(text, strict=False)
+    address = parse_address(text)
+    return Network(address, 8 * len(address))
 
 
 def plain_network(network: Network) -> Network:
@@ -224,23 +231,15 @@ class AddressBook:
         for node, location in nodes.values():
             for network in dict.fromkeys(node.pod_cidrs):
                 owners.setdefault(network, []).append((node, location))
-        claims = PrefixTable({network: (network, {node.name for node, _ in by}) for network, by in owners.items()})
-        liars: dict[Network, tuple[str, str, str]] = {}
-        for endpoint, holder, _ in endpoints:
-            if endpoint.node is None:
-                continue
-            for address in endpoint.addresses:
-                claim = claims.find(address)
-                if claim is not None and endpoint.node not in claim[1]:
-                    liars.setdefault(claim[0], (holder, address_text(address), endpoint.node))
-        for network, (holder, witness, elsewhere) in liars.items():
-            for node, _ in owners.pop(network):
-                self.distrusted_cidrs += 1
-                self._warn(
-                    node,
-                    f"{network_text(network)} is not believed: {holder} has {witness} but is on node {elsewhere}",
-                    "a block that holds only this node's pods",
-                )
+        while liars := self._liars(owners, endpoints):  # without a block, the one around it may be shown to lie
+            for network, (holder, witness, elsewhere) in liars.items():
+                for node, _ in owners.pop(network):
+                    self.distrusted_cidrs += 1
+                    self._warn(
+                        node,
+                        f"{network_text(network)} is not believed: {holder} has {witness} but is on node {elsewhere}",
+                        "a block that holds only this node's pods",
+                    )
         believed = {}
         for network, by in owners.items():
             if len(by) > 1:
@@ -250,6 +249,22 @@ class AddressBook:
             holder = f"pod CIDR {network_text(network)} of {', '.join(node.name for node, _ in by)}"
             believed[network] = Place(shared_location(location for _, location in by), POD_CIDR, holder)
         return believed
+
+    @staticmethod
+    def _liars(
+        owners: Mapping[Network, list[tuple[Node, Location]]], endpoints: Iterable[tuple[Endpoint, str, Location]]
+    ) -> dict[Network, tuple[str, str, str]]:
+        """Return the blocks that hold an endpoint of another node, each with that endpoint, its address and node."""
+        claims = PrefixTable({network: (network, {node.name for node, _ in by}) for network, by in owners.items()})
+        liars: dict[Network, tuple[str, str, str]] = {}
+        for endpoint, holder, _ in endpoints:
+            if endpoint.node is None:
+                continue
+            for address in endpoint.addresses:
+                claim = claims.find(address)
+                if claim is not None and endpoint.node not in claim[1]:
+                    liars.setdefault(claim[0], (holder, address_text(address), endpoint.node))
+        return liars
 
     def _warn(self, node: Node, message: str, expected: str) -> None:
         self.findings.append(Finding(WARNING, "Node", "", node.name, "spec.podCIDRs", message, expected))

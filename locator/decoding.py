@@ -430,7 +430,10 @@ def _plain(error: Exception) -> tuple[str, str]:
 
 def _name_of(raw: bytes) -> tuple[str, str]:
     """Return namespace and name of an object that could not be read, as far as they can be."""
-    meta = json.loads(raw.decode(errors="replace")).get("metadata")
+    try:
+        meta = json.loads(raw.decode(errors="replace")).get("metadata")
+    except ValueError:  # such as a number of five thousand digits
+        return "", ""
     if not isinstance(meta, dict):
         return "", ""
     return _printable(meta.get("namespace")), _printable(meta.get("name"))

@@ -48,8 +48,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     """One cluster at one moment.
 
     ``services`` by ``namespace/name``; ``serial`` is the time of the last visible change in
-    seconds since 1970; ``objects`` counts what is known by kind. ``memory`` may hold what is
-    derived from this snapshot as a whole.
+    seconds since 1970; ``objects`` counts what is known by kind.
     """
 
     services: Mapping[str, CompiledService]
@@ -58,4 +57,3 @@ class Snapshot(Struct, frozen=True, eq=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     objects: Mapping[str, int] = {}
-    memory: dict[Any, Any] = field(default_factory=dict)

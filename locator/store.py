@@ -60,6 +60,7 @@ class Store:
         self._forwarder_services = frozenset(forwarder_services)
         self._passed_over = {kind for kind, wanted in ((Pod, pods), (Node, nodes)) if not wanted}
         self._objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
+        self._pod_namespaces: frozenset[str] = frozenset()
         self._visible = True
         self._nodes: dict[str, tuple[Node, Location]] = {}
         self._words: dict[object, Location] = {}  # what slices say of nodes nobody knows
@@ -68,6 +69,8 @@ class Store:
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Make *objects* all that is known of *kind*; return whether any answer could differ now."""
         if kind in self._passed_over:
+            if kind is Pod:  # a namespace exists if any object is in it, whoever looks at that object
+                self._pod_namespaces = frozenset(each.namespace for each in objects if isinstance(each, Pod))
             return False
         before = self._objects[kind]
         after: dict[str, Object] = {}
@@ -125,16 +128,12 @@ class Store:
         return cast("dict[str, K]", self._objects[kind])
 
     def _namespaces(self) -> frozenset[str]:
-        """The Namespaces; where there are none, the namespaces that any object is in."""
-        names = self._of(Namespace)
-        if names:
-            return frozenset(names)
-        placed: tuple[Pod | Service | EndpointSlice, ...] = (
-            *self._of(Pod).values(),
-            *self._of(Service).values(),
-            *self._of(EndpointSlice).values(),
-        )
-        return frozenset(each.namespace for each in placed)
+        """The Namespaces, and what Services are in; where there are no Namespaces, what any object is in."""
+        of_services = frozenset(each.namespace for each in self._of(Service).values())
+        if names := self._of(Namespace):
+            return of_services.union(names)
+        placed: tuple[Pod | EndpointSlice, ...] = (*self._of(Pod).values(), *self._of(EndpointSlice).values())
+        return of_services.union(self._pod_namespaces, (each.namespace for each in placed))
 
     def _locate_nodes(self) -> None:
         before = self._nodes
@@ -238,16 +237,16 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
             if not endpoint.ready:
                 continue
             fresh = tuple(address for address in endpoint.addresses if address not in holders)
-            key: object = next((holders[address] for address in endpoint.addresses if address in holders), None)
-            if key is None:
-                key = (endpoint.pod, endpoint.node) if endpoint.pod else fresh
+            key: object = (endpoint.pod, endpoint.node)
+            if endpoint.pod is None:  # who knows no pod is told by its address
+                key = next((holders[each] for each in endpoint.addresses if each in holders), fresh)
             other = joined.get(key)
             if other is None:
                 joined[key] = endpoint
             else:
                 joined[key] = replace(
                     other,
-                    addresses=other.addresses + fresh,
+                    addresses=tuple(dict.fromkeys((*other.addresses, *endpoint.addresses))),
                     ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
                 )
             holders.update(dict.fromkeys(fresh, key))

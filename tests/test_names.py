@@ -127,7 +127,7 @@ NEGATIVES = [
     ("db.none.svc.cluster.local", "A", NXDOMAIN),
     ("none.svc.cluster.local", "A", NXDOMAIN),
     ("lost.gone.svc.cluster.local", "TXT", NODATA),  # a Service's own name exists, whatever its namespace does
-    ("gone.svc.cluster.local", "A", NXDOMAIN),  # there are Namespaces in the dump, and this is none
+    ("gone.svc.cluster.local", "A", NODATA),  # no Namespace of the dump, but a name exists beneath it (RFC 8020)
     ("asleep.shop.svc.cluster.local", "A", NXDOMAIN),
     ("asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),
     ("_pg._tcp.asleep.shop.svc.cluster.local", "SRV", NXDOMAIN),

@@ -200,7 +200,7 @@ def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
     for each in clients:
         each.join(PATIENCE)
     assert not failures
-    assert {0, len(versions) - 1} & set(seen) and len(seen) > 50
+    assert {0, len(versions) - 1} & set(seen) and len(seen) > len(versions)
 
 
 def test_hangups_in_a_row(serve: Serve, path: Path) -> None:

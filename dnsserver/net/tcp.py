@@ -21,12 +21,16 @@ MAX_AT_ONCE = 64  # queries of a connection answered before their replies are se
 
 
 class Connection:
-    """One open connection: what has been read of a message that is not whole yet, and how to end it."""
+    """One open connection: what has been read of a message that is not whole yet, and how to end it.
+
+    It is ``busy`` from the first octet of a query to the last of its reply.
+    """
 
     def __init__(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
         self.stream = stream
         self.scope = scope
         self.received = bytearray()
+        self.busy = False
 
 
 class Connections:
@@ -44,7 +48,7 @@ class Connections:
         Where every connection is in the middle of a message, the one that was used longest ago.
         """
         while len(self._open) >= self._limit:
-            idle = (each for each in self._open if not each.received)
+            idle = (each for each in self._open if not each.busy)
             oldest = next(idle, next(iter(self._open)))
             del self._open[oldest]
             oldest.scope.cancel()
@@ -65,7 +69,7 @@ class Connections:
         """End idle connections now, and others once their message is answered."""
         self.draining = True
         for connection in self._open:
-            if not connection.received:
+            if not connection.busy:
                 connection.scope.cancel()
 
 
@@ -103,17 +107,8 @@ async def serve(
 
     sock.listen(BACKLOG)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-    await trio.serve_listeners(handle, [listener], handler_nursery=clients, task_status=_Bare(task_status))
-
-
-class _Bare(trio.TaskStatus[list[trio.SocketListener]]):
-    """Passes on that the listeners have started, without them."""
-
-    def __init__(self, inner: trio.TaskStatus[None]) -> None:
-        self._inner = inner
-
-    def started(self, value: object = None) -> None:
-        self._inner.started()
+    task_status.started()
+    await trio.serve_listeners(handle, [listener], handler_nursery=clients)
 
 
 async def _converse(
@@ -131,6 +126,7 @@ async def _converse(
             return
         began, fresh = trio.current_time(), not received
         received += data
+        connection.busy = True
         answered = 0
         while True:
             replies, number = _answer_whole(received, responder, source, channel)
@@ -143,6 +139,7 @@ async def _converse(
                 break
         if answered:
             connections.active(connection)
+        connection.busy = bool(received)
         if not received:
             if connections.draining:
                 return

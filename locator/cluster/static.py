@@ -11,12 +11,12 @@ import json
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import anyio
 import anyio.to_process
 import msgspec
 import trio
@@ -109,7 +109,7 @@ class Snapshots:
         for path in self._paths:
             if path == STDIN:
                 if path not in self._kept:
-                    self._kept[path] = sys.stdin.buffer.read()
+                    self._kept[path] = _read_standard_input()
                 rows.append(("standard input", self._kept[path]))
                 continue
             try:
@@ -149,7 +149,15 @@ class Snapshots:
                 return
 
 
-def read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
+def _read_standard_input() -> bytes:
+    """Read past Python's own buffer, whose lock would hold up an end that comes before the input's."""
+    parts = []
+    while part := os.read(0, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     """Read every input, as ``Snapshots.inputs`` gives them. Raises BadSnapshot.
 
     Of an object that stands twice the later one holds; the finding says so.
@@ -163,7 +171,7 @@ def read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
             gc.enable()
 
 
-def _read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
+def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     objects: dict[tuple[type, str], Object] = {}
     findings: list[Finding] = []
     origins: dict[str, str] = {}
@@ -184,6 +192,10 @@ def _read(inputs: Iterable[tuple[str, bytes | None]]) -> Dump:
             objects[key] = found
             if not isinstance(found, Pod):
                 origins[f"{type(found).__name__} {found.key}"] = name
+    if not objects and not findings:  # a kubeconfig, say, or the wrong folder
+        names = ", ".join(dict.fromkeys(name for name, _ in inputs))
+        kinds = ", ".join(kind.__name__ for kind in KINDS)
+        raise BadSnapshot(f"{names}: no object that matters, expected some of {kinds}")
     return Dump(list(objects.values()), findings, origins)
 
 
@@ -240,7 +252,12 @@ def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
 async def load(snapshots: Snapshots) -> Dump:
     """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot."""
     inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
-    packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
+    try:
+        packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
+    except (anyio.BrokenWorkerProcess, OSError) as error:  # killed for want of memory, or no descriptor left
+        raise BadSnapshot(
+            f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})"
+        ) from None
     return await trio.to_thread.run_sync(_unpack, *packed)
 
 
