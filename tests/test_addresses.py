@@ -147,6 +147,15 @@ FINDINGS = [
      [node("a1", podCIDR="10.0.1.0/24"), node("b1"),
       endpoints("shop/w", {"addresses": ["10.0.1.9"], "nodeName": "b1"})],
      [("a1", ("10.0.1.0/24", "10.0.1.9", "b1"))]),
+    ("cidr-around-one-that-lies",
+     [node("a1", podCIDR="10.0.0.0/24"), node("b1", podCIDR="10.0.0.0/16"), node("c1"),
+      endpoints("shop/w", {"addresses": ["10.0.0.5"], "nodeName": "c1"})],
+     [("a1", ("10.0.0.0/24", "10.0.0.5", "c1")), ("b1", ("10.0.0.0/16", "10.0.0.5", "c1"))]),
+    ("cidr-within-another",
+     [node("a1", podCIDR="10.0.0.0/24"), node("b1", podCIDR="10.0.0.0/16"),
+      endpoints("shop/w", {"addresses": ["10.0.0.5"], "nodeName": "a1"}),
+      endpoints("shop/v", {"addresses": ["10.0.9.5"], "nodeName": "b1"})],
+     []),
     ("cidr-that-is-shared", [node("a1", podCIDR="10.0.1.0/24"), node("b1", podCIDR="10.0.1.0/24")],
      [("a1", ("10.0.1.0/24", "b1")), ("b1", ("10.0.1.0/24", "a1"))]),
     ("shared-cidr-that-one-of-them-proves",
@@ -165,3 +174,12 @@ def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple
     assert [each.name for each in found] == [name for name, _ in expected]
     for each, (_, words) in zip(found, expected, strict=True):
         assert each.field.startswith("spec.podCIDR") and not [word for word in words if word not in each.message]
+
+
+def test_a_block_agrees_with_the_subnets_within_it() -> None:
+    """A client subnet has a location only as far as all of it agrees, the longer subnets in it included."""
+    flags = {"subnet": ["10.0.0.0/8=region=north,zone=a", "10.0.1.0/24=region=north,zone=b"]}
+    book = snapshot_of([node("a1")], flags).addresses
+    assert book.locate_network(parse_network("10.0.0.0/16")).location.labels == {"region": "north"}
+    assert book.locate_network(parse_network("10.0.1.0/25")).location.labels == {"region": "north", "zone": "b"}
+    assert book.locate_network(parse_network("10.2.0.0/16")).location.labels == {"region": "north", "zone": "a"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -107,12 +106,11 @@ def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
-    def call(*arguments: str, stdin: str = "", **env: str) -> Ran:
+    def call(*arguments: str, **env: str) -> Ran:
         for name in [name for name in os.environ if name.startswith("TOPODNS_")]:
             monkeypatch.delenv(name)
         for name, value in env.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         try:
             status = main(arguments)
         except SystemExit as end:  # argparse's --help
@@ -800,3 +798,43 @@ def test_standard_input_is_served(tmp_path: Path) -> None:
         assert len(reply.answer) == 1
     finally:
         assert process.end() == DONE
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("{name}", "{type}", "{client}", "{snapshot}"),
+        ("{name}", "{client}", "{type}", "{snapshot}"),
+        ("{client}", "{name}", "{snapshot}", "{type}"),
+        ("{snapshot}", "{client}", "{name}", "{type}"),
+    ],
+    ids=" ".join,
+)
+def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, ...]) -> None:
+    """NAME and TYPE keep their order; flags stand before, between or behind them."""
+    words = {
+        "{name}": [NAME],
+        "{type}": ["SRV"],
+        "{client}": ["--client", "127.1.0.9"],
+        "{snapshot}": ["--snapshot", cluster],
+    }
+    ran = topodns("explain", "-o", "json", *(word for part in order for word in words[part]))
+    assert (ran.status, ran.json["question"]["type"]) == (DONE, "SRV")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["apiVersion: v1\nkind: Config\nclusters: []\n", '{"kind": "List"}', "kind: List\napiVersion: v1\nitems: []\n"],
+    ids=["kubeconfig", "list", "empty-list"],
+)
+def test_what_holds_no_object_is_no_cluster(topodns: Run, tmp_path: Path, text: str) -> None:
+    """Whoever names the wrong file must not be answered from an empty cluster."""
+    ran = topodns("check", "--snapshot", *_files(tmp_path, text))
+    assert ran.status == WRONG and "no object that matters" in ran.err
+
+
+def test_huge_number_in_an_unreadable_object(topodns: Run, tmp_path: Path) -> None:
+    """An object of which not even the name can be read is passed over like any other."""
+    text = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 1, "n": %s}}' % ("9" * 5000)
+    ran = topodns("check", "--snapshot", *_files(tmp_path, text, suffix=".json"))
+    assert ran.status == FAILED and "Pod: metadata.name" in ran.out

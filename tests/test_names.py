@@ -266,3 +266,45 @@ def test_any_labels_mean_something(zone: str) -> None:
     for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
         meaning = meaning_of((*labels, *labels_of(zone)), zones)
         assert meaning is not None and meaning.zone is zones[0]
+
+
+WEB = "web.shop.svc.cluster.local"
+TWO_PODS = """\
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, annotations: {topodns.io/topology-keys: "topology.kubernetes.io/zone,*"}}
+spec: {clusterIP: None}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+ports: [{name: a, port: 80}]
+endpoints: [{addresses: [10.0.0.1], hostname: web-0, targetRef: {kind: Pod, name: web-0}}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {name: web-2, namespace: shop, labels: {kubernetes.io/service-name: web}}
+ports: [{name: b, port: 81}]
+endpoints: [{addresses: [10.0.0.1], hostname: web-1, targetRef: {kind: Pod, name: web-1}}]
+"""
+
+
+def test_pods_that_share_an_address_keep_their_names() -> None:
+    """Two pods on one node's network have one address and two names; the address is answered once."""
+    responder = responder_of(TWO_PODS)
+    assert data(ask(responder, WEB, "A").answer) == ["A 10.0.0.1"]
+    for number in (0, 1):
+        assert data(ask(responder, f"web-{number}.{WEB}", "A").answer) == ["A 10.0.0.1"]
+        expected = [f"SRV 0 100 {80 + number} web-{number}.{WEB}."]
+        assert data(ask(responder, f"_{'ab'[number]}._tcp.{WEB}", "SRV").answer) == expected
+
+
+@pytest.mark.parametrize(("keys", "scope"), [("topology.kubernetes.io/zone,*", 0), ("topology.kubernetes.io/zone", 32)])
+def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: int) -> None:
+    """A soft Service without IPv6 has no AAAA for anybody; a hard one may have a reason to say so."""
+    responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
+    subnet = dns.edns.ECSOption("192.0.2.1", 32)
+    (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
+    assert echo.scopelen == scope

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support import PATIENCE, Process, Server, run
+from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
 
 NAME = "web.shop.svc.cluster.local"
 Serve = Callable[..., Server]
@@ -377,3 +378,38 @@ def test_udp_and_tcp_share_a_free_port(serve: Serve, path: Path) -> None:
 def test_explain_reads_what_serve_reads(path: Path) -> None:
     """A snapshot that can be served can be explained while it is being served."""
     assert run("explain", NAME, "--client", "127.1.0.1", "--snapshot", str(path)).returncode == 0
+
+
+def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
+    """Where the system ends the process that reads, for want of memory say, the server lives and reads again."""
+    server = serve(path)
+    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/children")
+    (reader,) = (int(child) for task in tasks for child in task.read_text().split())
+    os.kill(reader, signal.SIGKILL)
+    write(path, "10.0.0.9")
+    while asked(server) != {"10.0.0.9"}:  # the first reading may still meet the dead process, and say so
+        reload(server)
+
+
+def test_end_while_standard_input_is_awaited() -> None:
+    """SIGTERM ends a server that has not read its snapshot yet as it ends any other: with status 0."""
+    held, theirs = os.pipe()
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--snapshot", "-", "--listen", "127.0.0.1:0", "--http", "off"],
+        stdin=held,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    try:
+        assert process.stderr is not None
+        assert [process.stderr.readline()[:13] for _ in range(2)] == ["listening udp", "listening tcp"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+        assert "Fatal" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        os.close(held)
+        os.close(theirs)

@@ -284,3 +284,17 @@ def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Ser
         assert_answered(busy.read(), 3)
         assert busy.read() == b""
         assert server.wait() == 0
+
+
+def test_replies_that_are_on_their_way_arrive_whole_when_the_server_ends(serve: Serve) -> None:
+    """A reply is begun with its first octet: who reads slowly gets it to the end, and every one behind it."""
+    server = serve(CLUSTER)
+    with connected(server) as client:
+        client.sock.sendall(b"".join(framed(query(MANY, "SRV", number=number)) for number in range(400)))
+        first = client.read()
+        server.process.terminate()
+        server.wait_for("ending")
+        replies = [first, *(client.read() for _ in range(399))]
+        assert [int.from_bytes(reply[:2]) for reply in replies] == list(range(400))
+        assert all(len(dns.message.from_wire(reply).answer[0]) == 250 for reply in replies)
+        assert server.wait() == 0

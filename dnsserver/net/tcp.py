@@ -14,9 +14,10 @@ from locator.addresses import parse_address
 
 log = logging.getLogger(__name__)
 
-MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a reply to be taken
+MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of the replies to be taken
 BACKLOG = 1024
 READ_SIZE = 65536
+WRITE_SIZE = 65536  # taken within the time of a message: a slow reader is waited for, one that stopped is not
 MAX_AT_ONCE = 64  # queries of a connection answered before their replies are sent: at most 4 MiB of them
 
 
@@ -131,9 +132,10 @@ async def _converse(
         while True:
             replies, number = _answer_whole(received, responder, source, channel)
             answered += number
-            if replies:
+            for start in range(0, len(replies), WRITE_SIZE):
                 with trio.fail_after(MESSAGE_SECONDS):
-                    await stream.send_all(replies)
+                    await stream.send_all(replies[start : start + WRITE_SIZE])
+            if number:
                 counts.took(trio.current_time() - began, number)
             if number < MAX_AT_ONCE:
                 break
