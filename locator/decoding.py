@@ -1,18 +1,17 @@
 """Kubernetes JSON to the model: the only module that spells the API's field names.
 
-Typed structs skip what nobody reads. What cannot be read of an object becomes a ``Finding``
-that names object, field and what was expected; whatever stands beside it lives.
+``READ`` has one row a kind: a typed struct, which skips what nobody reads, and how the model's
+record is built from it. What cannot be read of an object becomes a ``Finding`` that names
+object, field and what was expected; whatever stands beside it lives.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from locator.addresses import parse_address, parse_network
 from locator.constraints import PREFIX
@@ -62,14 +61,6 @@ CIDR_ANNOTATIONS = {  # by bytes in an address; the first that is there stands i
     4: ("network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"),
     16: ("network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"),
 }
-
-
-class NotJSON(ValueError):
-    """A document that is no JSON, or no Kubernetes object or list of them."""
-
-
-class MalformedJSON(NotJSON):
-    """A document that is not even JSON, or more than one."""
 
 
 class _Meta(Struct):
@@ -179,31 +170,22 @@ class _EndpointSlice(Struct, rename="camel"):
     ports: list[_Port] | None = None
 
 
-class _Typed(Struct):
-    """What every object and every list has in common."""
-
-    kind: str | None = None
-    api_version: str | None = field(name="apiVersion", default=None)
-
-
-class _Envelope(_Typed):
-    items: list[Raw] | None = None
-
-
 T = TypeVar("T")
 
 
-class _Reading(list[Finding]):
+class Reading(list[Finding]):
     """What was found wrong while one object was read."""
 
-    def __init__(self, kind: str, meta: _Meta) -> None:
+    def __init__(self, kind: str, namespace: str, name: str) -> None:
         super().__init__()
-        self._object = (kind, meta.namespace or "", meta.name or "")
+        self._object = (kind, namespace, name)
 
     def wrong(self, field: str, message: str, expected: str) -> None:
+        """Note that *field* holds what it must not."""
         self.append(Finding(ERROR, *self._object, field, message, expected))
 
     def try_parse(self, field: str, parse: Callable[[str], T], text: str, expected: str) -> T | None:
+        """Return what *parse* makes of *text*, None where it raises ValueError, which is noted."""
         try:
             return parse(text)
         except ValueError as error:
@@ -211,15 +193,16 @@ class _Reading(list[Finding]):
             return None
 
     def address(self, field: str, text: str) -> tuple[bytes, ...]:
+        """Return the address that *text* is, none where it is none, which is noted."""
         found = self.try_parse(field, parse_address, text, "an IPv4 or IPv6 address")
         return () if found is None else (found,)
 
 
-def _namespace(raw: _Namespace, found: _Reading) -> Namespace:
+def _namespace(raw: _Namespace, found: Reading) -> Namespace:
     return Namespace(raw.metadata.name or "")
 
 
-def _node(raw: _Node, found: _Reading) -> Node:
+def _node(raw: _Node, found: Reading) -> Node:
     name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
     addresses: list[bytes] = []
     for position, each in enumerate((raw.status.addresses if raw.status else None) or ()):
@@ -236,7 +219,7 @@ def _node(raw: _Node, found: _Reading) -> Node:
     )
 
 
-def _pod_cidrs(spec: _NodeSpec, annotations: Mapping[str, str], found: _Reading) -> tuple[Network, ...]:
+def _pod_cidrs(spec: _NodeSpec, annotations: Mapping[str, str], found: Reading) -> tuple[Network, ...]:
     expected = "an address block such as 10.244.1.0/24"
     texts = spec.cidrs or ([spec.cidr] if spec.cidr else [])
     stated = [
@@ -256,7 +239,7 @@ def _lenient_network(text: str) -> Network:
     return parse_network(text, strict=False)
 
 
-def _pod(raw: _Pod, found: _Reading) -> Pod:
+def _pod(raw: _Pod, found: Reading) -> Pod:
     spec, status = raw.spec or _PodSpec(), raw.status or _PodStatus()
     finished = status.phase in ("Succeeded", "Failed")
     addresses: list[bytes] = []
@@ -275,7 +258,7 @@ def _pod(raw: _Pod, found: _Reading) -> Pod:
     )
 
 
-def _ports(ports: list[_Port] | None, field: str, found: _Reading) -> tuple[Port, ...]:
+def _ports(ports: list[_Port] | None, field: str, found: Reading) -> tuple[Port, ...]:
     read = []
     for position, each in enumerate(ports or ()):
         if each.port is None:  # of an EndpointSlice: any port will do
@@ -287,7 +270,7 @@ def _ports(ports: list[_Port] | None, field: str, found: _Reading) -> tuple[Port
     return tuple(read)
 
 
-def _service(raw: _Service, found: _Reading) -> Service:
+def _service(raw: _Service, found: Reading) -> Service:
     spec = raw.spec or _ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
     kind = spec.type or "ClusterIP"
@@ -309,7 +292,7 @@ def _service(raw: _Service, found: _Reading) -> Service:
     )
 
 
-def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
+def _endpoint_slice(raw: _EndpointSlice, found: Reading) -> EndpointSlice:
     ports = _ports(raw.ports, "ports", found)
     endpoints = []
     named = raw.address_type != "FQDN"  # names are no addresses; nothing in DNS is made of such slices
@@ -342,103 +325,25 @@ def _endpoint_slice(raw: _EndpointSlice, found: _Reading) -> EndpointSlice:
     )
 
 
-def _hostname(text: str | None, field: str, found: _Reading) -> str | None:
+def _hostname(text: str | None, field: str, found: Reading) -> str | None:
     if text and not _LABEL.fullmatch(text.lower()):
         found.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
         return None
     return text.lower() if text else None
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
+    """How objects of a kind are read: the shape of their JSON, and what is built from it."""
+
     shape: type[Any]
-    build: Callable[[Any, _Reading], Object]
+    build: Callable[[Any, Reading], Object]
 
 
 # (API group, kind) -> how it is read; the versions of a group are alike in what matters here.
-READ: Mapping[tuple[str, str], _Kind] = {
-    ("", "Namespace"): _Kind(_Namespace, _namespace),
-    ("", "Node"): _Kind(_Node, _node),
-    ("", "Pod"): _Kind(_Pod, _pod),
-    ("", "Service"): _Kind(_Service, _service),
-    ("discovery.k8s.io", "EndpointSlice"): _Kind(_EndpointSlice, _endpoint_slice),
+READ: Mapping[tuple[str, str], Kind] = {
+    ("", "Namespace"): Kind(_Namespace, _namespace),
+    ("", "Node"): Kind(_Node, _node),
+    ("", "Pod"): Kind(_Pod, _pod),
+    ("", "Service"): Kind(_Service, _service),
+    ("discovery.k8s.io", "EndpointSlice"): Kind(_EndpointSlice, _endpoint_slice),
 }
-
-
-def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
-    """Yield the objects of one JSON document, a single object or a list, with what is wrong in them.
-
-    Kinds that nobody reads are passed over. *first* is the number of a list's first item, for
-    findings. Raises ``NotJSON`` if the document is none, before it yields anything.
-    """
-    try:
-        envelope = msgspec.json.decode(document, type=_Envelope)
-    except msgspec.ValidationError as error:
-        raise NotJSON(f"{_plain(error)[0]} in what should be a Kubernetes object or list") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedJSON(f"JSON is malformed ({error})") from None
-    if envelope.kind is None:
-        raise NotJSON("no kind: this is no Kubernetes object or list")
-    if envelope.items is None or not envelope.kind.endswith("List"):
-        yield from _object(document, "", envelope.kind, envelope.api_version)
-        return
-    listed = envelope.kind.removesuffix("List")
-    for position, item in enumerate(envelope.items, first):
-        yield from _object(item, f"items[{position}]", listed, envelope.api_version)
-
-
-def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) -> Iterator[Object | Finding]:
-    """Yield one object; *listed* and *api_version* are what the list around it says."""
-    try:
-        envelope = msgspec.json.decode(raw, type=_Typed)
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        message, path = _plain(error)
-        yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
-        return
-    kind = envelope.kind or listed
-    if not kind:
-        yield Finding(ERROR, "object", "", where, "kind", "object without a kind", "such as Service")
-        return
-    group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
-    reader = READ.get((group if slash else "", kind))
-    if reader is None:
-        return
-    try:
-        shaped = msgspec.json.decode(raw, type=reader.shape)
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        message, path = _plain(error)
-        namespace, name = _name_of(bytes(raw))
-        yield Finding(ERROR, kind, namespace, name or where, path, f"unreadable object: {message}")
-        return
-    meta: _Meta = shaped.metadata
-    if not meta.name:
-        yield Finding(ERROR, kind, meta.namespace or "", where, "metadata.name", "object without a name", "a name")
-        return
-    found = _Reading(kind, meta)
-    built = reader.build(shaped, found)
-    yield from found
-    yield built
-
-
-def _plain(error: Exception) -> tuple[str, str]:
-    """Return what an error of msgspec says, and the path of the field it speaks of."""
-    message, _, path = str(error).partition(" - at ")
-    message = message.replace("`", "")
-    if match := re.fullmatch(r"Expected (.+), got (.+)", message):
-        message = f"{match[2]} found, expected {match[1].replace(' | null', '')}"
-    return message, path.strip("`").removeprefix("$").removeprefix(".")
-
-
-def _name_of(raw: bytes) -> tuple[str, str]:
-    """Return namespace and name of an object that could not be read, as far as they can be."""
-    try:
-        meta = json.loads(raw.decode(errors="replace")).get("metadata")
-    except ValueError:  # such as a number of five thousand digits
-        return "", ""
-    if not isinstance(meta, dict):
-        return "", ""
-    return _printable(meta.get("namespace")), _printable(meta.get("name"))
-
-
-def _printable(value: object) -> str:
-    """Return what stands as a name, whatever it is: half a surrogate pair cannot be printed."""
-    return str(value or "").encode(errors="replace").decode()

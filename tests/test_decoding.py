@@ -14,7 +14,7 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
     warnings.simplefilter("ignore", DeprecationWarning)
     from kubernetes import client as k8s
 
-from locator.decoding import NotJSON, decode
+from locator.documents import NotJSON, decode
 from locator.model import Endpoint, EndpointSlice, Finding, Namespace, Network, Node, Pod, Port, Service
 
 API = k8s.ApiClient()

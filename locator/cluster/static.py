@@ -1,30 +1,24 @@
 """A dump as a source: what ``kubectl get ... -o yaml|json`` prints, in files, folders or a pipe.
 
-YAML becomes JSON first, so that one decoder reads both. Composing YAML holds the interpreter
-for seconds, and a server must answer meanwhile: ``load`` reads in a process of its own.
+Composing YAML holds the interpreter for seconds, and a server must answer meanwhile: ``load``
+reads in a process of its own.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_process
 import msgspec
 import trio
-import yaml
 from msgspec import Struct
-from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
 
-from locator.decoding import MalformedJSON, NotJSON, decode
+from locator import documents
 from locator.model import KINDS, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Pod, Service
 from locator.store import Store
 
@@ -33,39 +27,9 @@ SUFFIXES = (".yaml", ".yml", ".json")
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
 BATCH = 500  # objects that cross from the reading process at a time: some milliseconds of work
 
-# Blocks of kubectl's YAML that nobody reads, two thirds of a pod. A block is its key and all
-# lines indented deeper; labels hold no blocks, so no label can be mistaken for one.
-_SKIMMED = re.compile(
-    rb"^( *)(?:managedFields|ownerReferences|containers|initContainers|ephemeralContainers|volumes|tolerations"
-    rb"|affinity|securityContext|hostIPs|containerStatuses|initContainerStatuses|images|volumesInUse|volumesAttached"
-    rb"|conditions(?=:\r?\n *-)):\r?\n(?:\1(?: .*|- .*)\r?\n|\r?\n)*",
-    re.MULTILINE,
-)
-# A list as kubectl writes it. Its items begin at the margin, so that it can be cut between them:
-# many small trees are made faster than a large one, in a fraction of the memory. And what stands
-# four spaces deep is of metadata, spec or status, never a label.
-_LIST = re.compile(rb"apiVersion: v1\nitems:\n(?=- )")
-_ITEM = re.compile(rb"^- ", re.MULTILINE)
-_LIST_END = re.compile(rb"^[^- \n]", re.MULTILINE)
-_LIST_SKIMMED = re.compile(
-    rb"^    (?:uid|resourceVersion|generateName|dnsPolicy|enableServiceLinks|preemptionPolicy|restartPolicy"
-    rb"|schedulerName|serviceAccount|serviceAccountName|terminationGracePeriodSeconds|hostIP|qosClass|startTime): .*\n",
-    re.MULTILINE,
-)
-CHUNK = 50  # items composed at a time
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
-_PLAIN: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-
 
 class BadSnapshot(Exception):
-    """A snapshot that cannot be read as a whole; the text names file, place and reason.
-
-    ``missing`` says that there was nothing to read.
-    """
+    """A snapshot that cannot be read as a whole; the text names file, place and reason."""
 
 
 class Dump(Struct):
@@ -176,11 +140,7 @@ def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     findings: list[Finding] = []
     origins: dict[str, str] = {}
     for name, content in inputs:
-        try:
-            data = Path(name).read_bytes() if content is None else content
-        except OSError as error:
-            raise BadSnapshot(f"{name}: {error.strerror}, expected a file that can be read") from None
-        for found in _objects(name, data):
+        for found in _objects(name, content):
             if isinstance(found, Finding):
                 findings.append(msgspec.structs.replace(found, file=name))
                 continue
@@ -197,6 +157,16 @@ def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
         kinds = ", ".join(kind.__name__ for kind in KINDS)
         raise BadSnapshot(f"{names}: no object that matters, expected some of {kinds}")
     return Dump(list(objects.values()), findings, origins)
+
+
+def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
+    try:
+        data = Path(name).read_bytes() if content is None else content
+        yield from documents.objects(data, only_json=name.endswith(".json"))
+    except OSError as error:
+        raise BadSnapshot(f"{name}: {error.strerror}, expected a file that can be read") from None
+    except documents.NotADump as error:
+        raise BadSnapshot(f"{name}: {error}") from None
 
 
 def apply(objects: Iterable[Object], store: Store) -> None:
@@ -259,125 +229,3 @@ async def load(snapshots: Snapshots) -> Dump:
             f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})"
         ) from None
     return await trio.to_thread.run_sync(_unpack, *packed)
-
-
-def _objects(name: str, data: bytes) -> Iterator[Object | Finding]:
-    documents = 0
-    try:
-        if data.lstrip()[:1] in (b"{", b"["):
-            try:
-                yield from decode(data)
-                return
-            except MalformedJSON:  # said before the first object: not one document of JSON
-                pass
-        for document, first in _documents(name, data):
-            documents += 1
-            yield from decode(document, first=first)
-    except NotJSON as error:
-        raise BadSnapshot(f"{name}: document {documents or 1}: {error}") from None
-    except RecursionError:
-        raise BadSnapshot(f"{name}: nested too deeply") from None
-    if not documents:  # such as a file that kubectl is about to write into
-        raise BadSnapshot(f"{name}: nothing in it, expected Kubernetes objects")
-
-
-def _documents(name: str, data: bytes) -> list[tuple[bytes, int]]:
-    """Return each document of a file as JSON, with the number of its first item in the list it is cut from."""
-    if data.lstrip()[:1] in (b"{", b"["):
-        return [(document, 0) for document in _flow(name, data)]
-    try:
-        return [
-            (msgspec.json.encode(document), first)
-            for part, first in _parts(_SKIMMED.sub(b"", data))
-            for document in _yaml_documents(part)
-            if document is not None
-        ]
-    except (yaml.YAMLError, ValueError, RecursionError):  # what was left out may be the reason, and moved the lines
-        return [(msgspec.json.encode(document), 0) for document in _whole_yaml(name, data) if document is not None]
-
-
-def _parts(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Cut a list as kubectl writes it into lists of some items each; anything else stays whole."""
-    head = _LIST.match(data)
-    end = _LIST_END.search(data, head.end()) if head is not None else None
-    if head is None or end is None or not data.startswith(b"kind: List\n", end.start()) or b"\n---" in data:
-        yield data, 0
-        return
-    items = _LIST_SKIMMED.sub(b"", data[head.end() : end.start()])
-    starts = [match.start() for match in _ITEM.finditer(items)][::CHUNK]
-    for number, (start, stop) in enumerate(pairwise((*starts, len(items)))):
-        yield b"kind: List\nitems:\n" + items[start:stop], number * CHUNK
-
-
-def _flow(name: str, data: bytes) -> list[bytes]:
-    """Return the documents of what begins with a brace: concatenated JSON, or YAML's flow style."""
-    documents = []
-    try:
-        text, decoder = data.decode().strip(), json.JSONDecoder()
-        while text:
-            _, end = decoder.raw_decode(text)
-            documents.append(text[:end].encode())
-            text = text[end:].lstrip()
-    except UnicodeDecodeError as error:
-        raise BadSnapshot(f"{name}: byte {error.start}: no UTF-8, expected JSON or YAML") from None
-    except json.JSONDecodeError as error:
-        if name.endswith(".json"):
-            raise BadSnapshot(f"{name}: line {error.lineno}: {error.msg}, expected JSON") from None
-        return [msgspec.json.encode(document) for document in _whole_yaml(name, data)]
-    return documents
-
-
-def _whole_yaml(name: str, data: bytes) -> list[Any]:
-    try:
-        return list(_yaml_documents(data))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise BadSnapshot(f"{name}: {line}{error.problem or error.context}, expected YAML") from None
-    except yaml.reader.ReaderError as error:
-        raise BadSnapshot(f"{name}: byte {error.position}: {error.reason}, expected YAML") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise BadSnapshot(f"{name}: {error}, expected YAML") from None
-
-
-_UNQUOTED: Any = object()
-
-
-class _Loader(CParser):
-    """libyaml's composer, which notes of each scalar only whether it stood without quotes."""
-
-    def __init__(self, stream: bytes) -> None:
-        CParser.__init__(self, stream)
-
-    def resolve(self, kind: type[Any], value: str | None, implicit: Any) -> object:
-        return _UNQUOTED if kind is yaml.ScalarNode and implicit[0] else None
-
-    def descend_resolver(self, node: Any, index: Any) -> None:
-        """Part of the composer's protocol; nothing here depends on a path."""
-
-    def ascend_resolver(self) -> None:
-        """Part of the composer's protocol; nothing here depends on a path."""
-
-
-def _yaml_documents(data: bytes) -> Iterator[Any]:
-    loader = _Loader(data)
-    try:
-        while loader.check_node():
-            yield _plain(loader.get_node())
-    finally:
-        loader.dispose()
-
-
-def _plain(node: Any) -> Any:
-    """Return a composed node as JSON's types (YAML 1.2's core schema, with fractions left as text)."""
-    if node.__class__ is yaml.ScalarNode:
-        value: str = node.value
-        if node.tag is _UNQUOTED:
-            if value in _PLAIN:
-                return _PLAIN[value]
-            if _INTEGER.fullmatch(value):
-                return int(value)
-        return value
-    if node.__class__ is yaml.MappingNode:
-        return {str(key.value): _plain(value) for key, value in node.value}
-    return [_plain(each) for each in node.value]
