@@ -273,7 +273,7 @@ def _ports(ports: list[_Port] | None, field: str, found: Reading) -> tuple[Port,
 def _service(raw: _Service, found: Reading) -> Service:
     spec = raw.spec or _ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
-    kind = spec.type or "ClusterIP"
+    external = spec.type == "ExternalName"  # it has no address, whatever stands there
     addresses: list[bytes] = []
     for position, text in enumerate(texts):
         if text not in ("None", ""):
@@ -282,9 +282,8 @@ def _service(raw: _Service, found: Reading) -> Service:
     return Service(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
-        type=kind,
-        headless=kind != "ExternalName" and "None" in texts,
-        cluster_ips=() if kind == "ExternalName" else tuple(addresses),
+        headless=not external and "None" in texts,
+        cluster_ips=() if external else tuple(addresses),
         ports=_ports(spec.ports, "spec.ports", found),
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),

@@ -118,7 +118,6 @@ class Service(Struct, frozen=True):
 
     namespace: str
     name: str
-    type: str = "ClusterIP"
     headless: bool = False
     cluster_ips: tuple[bytes, ...] = ()
     ports: tuple[Port, ...] = ()

@@ -147,9 +147,9 @@ SERVICES = [
     ("headless", service(cluster_ip="None", cluster_ips=["None"], type="ClusterIP"), {"headless": True}),
     ("headless-by-the-older-field", service(cluster_ip="None"), {"headless": True}),
     ("cluster-ips", service(cluster_ip="10.96.0.1", cluster_ips=["10.96.0.1", "fd00::1"], type="NodePort"),
-     {"type": "NodePort", "cluster_ips": (ip("10.96.0.1"), ip("fd00::1"))}),
-    ("not-allocated-yet", service(type="LoadBalancer"), {"type": "LoadBalancer"}),
-    ("external-name", service(type="ExternalName", external_name="example.com"), {"type": "ExternalName"}),
+     {"cluster_ips": (ip("10.96.0.1"), ip("fd00::1"))}),
+    ("not-allocated-yet", service(type="LoadBalancer"), {}),
+    ("external-name", service(type="ExternalName", external_name="example.com"), {"cluster_ips": ()}),
     ("ports", service(cluster_ip="None", ports=[
         k8s.V1ServicePort(name="HTTP", port=80, protocol="TCP", target_port="web"),
         k8s.V1ServicePort(name="dns", port=53, protocol="UDP"),
