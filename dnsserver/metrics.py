@@ -101,7 +101,7 @@ def counted_type(qtype: int) -> str:
 
 
 class Metrics(Collector):
-    """The counters of INTERFACES as Prometheus reads them."""
+    """The counters as Prometheus reads them."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts

@@ -195,7 +195,7 @@ class Responder:
         return memory
 
     def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | None:
-        """Answer a query that was not recognised: judge it in the order of RFC and BEHAVIOUR."""
+        """Answer a query that was not recognised: judge it, the coarsest fault first."""
         if len(query) < wire.HEADER or query[2] & 0x80:
             self._counts.silent += 1
             return None

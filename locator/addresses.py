@@ -119,7 +119,7 @@ FORWARDER = Place(UNKNOWN, NOWHERE, forwarder=True)
 
 
 class AddressBook:
-    """Where every address of one cluster is (BEHAVIOUR of topodns: first match wins).
+    """Where every address of one cluster is (first match wins).
 
     ``places`` maps packed addresses that are held by something known; ``source`` and
     ``locate`` answer for every address, ``locate_network`` for a block.

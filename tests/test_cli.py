@@ -587,7 +587,7 @@ def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
 
 
 def test_explain_as_json(topodns: Run, cluster: str) -> None:
-    """The Decision of INTERFACES, field by field."""
+    """The Decision, field by field."""
     explained = topodns("explain", NAME, "SRV", "--client", "127.1.0.9", "-o", "json", "--snapshot", cluster).json
     expected = {
         "question": {"name": f"{NAME}.", "type": "SRV"},

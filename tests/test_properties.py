@@ -222,7 +222,7 @@ label_values = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"), m
 def test_selection_equals_the_rule_read_word_by_word(
     keys: list[str], soft: bool, here: dict[str, str], rows: list[dict[str, str]], least: int
 ) -> None:
-    """BEHAVIOUR 4: the first tier with enough decides, ``*`` takes all, else the first tier that had any."""
+    """The first tier with enough decides, ``*`` takes all, else the first tier that had any."""
     keys = keys + ["*"] * soft
     endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, i)),)), Location(None, row)) for i, row in enumerate(rows)]
     tiers = [
@@ -256,7 +256,7 @@ def rows_at(rows: Sequence[object], numbers: Iterable[int]) -> list[int]:
 
 
 class Twin:
-    """BEHAVIOUR 2 to 4, read from kubectl's JSON without any index: slow and plain."""
+    """Read from kubectl's JSON without any index: slow and plain."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.pods, self.nodes = (
@@ -380,7 +380,7 @@ def longest_first(networks: Iterable[Any], address: Any) -> list[Any]:
 @steady
 @given(seed=SEEDS)
 def test_every_address_is_where_the_first_match_says(seed: int) -> None:
-    """BEHAVIOUR 2: pod, endpoint, node, the node's pod CIDR if it tells the truth, subnet, unknown."""
+    """Pod, endpoint, node, the node's pod CIDR if it tells the truth, subnet, unknown."""
     world = clusters.world(seed)
     twin, book = Twin(world.items), store_with(world.items).publish(NOW).addresses
     for address in world.addresses:
@@ -429,7 +429,7 @@ networks = st.builds(
 def test_the_longest_block_around_an_address_decides(
     nodes: list[list[Network]], subnets: list[Network], asked: list[tuple[int, int]]
 ) -> None:
-    """BEHAVIOUR 2: pod CIDRs before configured subnets, the longest prefix in each; shared ones as they agree."""
+    """Pod CIDRs before configured subnets, the longest prefix in each; shared ones as they agree."""
     labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
     known = {
         f"n{number}": (Node(f"n{number}", labels[number], (), tuple(cidrs)), Location(f"n{number}", labels[number]))
@@ -461,7 +461,7 @@ def test_the_longest_block_around_an_address_decides(
 @steady
 @given(seed=SEEDS)
 def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed: int) -> None:
-    """BEHAVIOUR 2: EndpointSlices, node addresses and pod CIDRs must do; pods need not be watched at all."""
+    """EndpointSlices, node addresses and pod CIDRs must do; pods need not be watched at all."""
     world = clusters.world(seed, truthful=True)
     with_pods, without = responder_on(world.items), responder_on(world.items, {"client-source": "nodes"})
     for name in Twin(world.items).services:
@@ -476,7 +476,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 @settings(steady, max_examples=150)
 @given(conversation=conversations(1, 10))
 def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> None:
-    """DESIGN 2: the slow path is the oracle of the fast one, octet for octet but for the rotation."""
+    """The slow path is the oracle of the fast one, octet for octet but for the rotation."""
     responder = responder_on(conversation.world.items)
     for each in conversation.from_everywhere():
         assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
@@ -487,7 +487,7 @@ def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> N
 def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     conversation: Conversation, seed: int
 ) -> None:
-    """DESIGN 2: after a change, whatever was remembered before, answers are those of a server that starts now."""
+    """After a change, whatever was remembered before, answers are those of a server that starts now."""
     before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
     store = store_with(before)
     responder = responder_for(store.publish(NOW))
@@ -505,7 +505,7 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
 @steady
 @given(seed=SEEDS, later=SEEDS)
 def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) -> None:
-    """DESIGN 2: a Service, its slices and its endpoints' nodes unchanged: the very same compiled Service."""
+    """A Service, its slices and its endpoints' nodes unchanged: the very same compiled Service."""
     before = clusters.world(seed).items
     after = clusters.changed(before, later)
     store = store_with(before)
@@ -524,7 +524,7 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
 @settings(steady, max_examples=100)
 @given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
 def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: list[int]) -> None:
-    """STYLE 21: whatever came before, the last snapshot says what one that is made of the final state alone says."""
+    """Whatever came before, the last snapshot says what one that is made of the final state alone says."""
     items = clusters.world(seed).items
     store = store_with(items)
     store.publish(NOW)
@@ -583,7 +583,7 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
 @steady
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -> None:
-    """STYLE 21: any sequence of events ends in the same snapshot as one list of the final state."""
+    """Any sequence of events ends in the same snapshot as one list of the final state."""
     world = clusters.world(seed)
     shuffled = list(world.items)
     order.shuffle(shuffled)
@@ -599,7 +599,7 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
 @steady
 @given(conversation=conversations())
 def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
-    """BEHAVIOUR 6: readable, with the query's ID and question, flags as promised, and within its size."""
+    """Readable, with the query's ID and question, flags as promised, and within its size."""
     responder = responder_on(conversation.world.items)
     for each in conversation.queries:
         assert_sound(each, answer(responder, each), limit=size_allowed(each.wire))
@@ -628,7 +628,7 @@ def test_every_record_stands_under_its_right_name(conversation: Conversation) ->
 @steady
 @given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
 def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
-    """BEHAVIOUR 4: one choice for each Service over both families and SRV."""
+    """One choice for each Service over both families and SRV."""
     world = clusters.world(seed)
     responder, source = responder_on(world.items), world.addresses[client % len(world.addresses)]
     for name in (name for name in world.names if re.fullmatch(r"s\d\.shop\..*", name)):

@@ -306,7 +306,7 @@ def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
 
 
 def test_metrics(serve: Serve, path: Path) -> None:
-    """What is counted is what was asked, by INTERFACES' names."""
+    """What is counted is what was asked, under the names that dashboards know."""
     write(path, "10.0.0.1", "10.0.0.2", keys="topology.kubernetes.io/zone")
     server = serve(path, flags={"http": "127.0.0.1:0", "trusted-forwarder": ["127.0.0.53/32"]})
     for _ in range(3):

@@ -119,7 +119,7 @@ ASKED_AT = [
 def test_replies_leave_from_the_address_that_was_asked(
     request: pytest.FixtureRequest, which: str, at: str, to: str
 ) -> None:
-    """BEHAVIOUR 6: on one port for both, also on wildcard listeners, IPv4 through the dual-stack one too."""
+    """On one port for both, also on wildcard listeners, IPv4 through the dual-stack one too."""
     port = port_of(request.getfixturevalue(which), at)
     for proto in ("udp", "tcp", "udp"):
         assert addresses(exchange(to, port, proto=proto)) == {"10.0.0.1", "10.0.0.2"}

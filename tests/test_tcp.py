@@ -142,7 +142,7 @@ def test_half_a_message_and_the_end_is_the_end(server: Server) -> None:
     ids=["length 0", "too short", "a response", "cut", "trailing", "garbage of 60,002", "garbage of 65,535"],
 )
 def test_garbage_is_formerr_or_silence_and_the_connection_lives(server: Server, message: bytes, silent: bool) -> None:
-    """BEHAVIOUR 6: judged as over UDP; the next query on the connection is answered."""
+    """Judged as over UDP; the next query on the connection is answered."""
     with connected(server) as client:
         client.send(message)
         if not silent:
@@ -192,7 +192,7 @@ def test_an_idle_connection_ends_after_its_time(serve: Serve) -> None:
 
 
 def test_a_started_message_must_be_whole_within_five_seconds(server: Server) -> None:
-    """BEHAVIOUR 6: also when it trickles, and though the idle timeout is longer; a slow client holds nobody."""
+    """Also when it trickles, and though the idle timeout is longer; a slow client holds nobody."""
     with connected(server) as stalled, connected(server) as trickling, connected(server) as other:
         began, octets = time.monotonic(), iter(framed(query(WEB)))
         stalled.ask(1)
@@ -214,7 +214,7 @@ def test_a_started_message_must_be_whole_within_five_seconds(server: Server) -> 
 
 
 def test_at_the_limit_the_oldest_idle_connection_is_closed(serve: Serve) -> None:
-    """BEHAVIOUR 6: whoever asked last stays, a new one gets in."""
+    """Whoever asked last stays, a new one gets in."""
     server = serve(CLUSTER, "--max-connections", "3")
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(connected(server)) for _ in range(3))
@@ -270,7 +270,7 @@ def test_three_hundred_connections_with_one_query_each(server: Server) -> None:
 
 
 def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Serve) -> None:
-    """STYLE 8: SIGTERM drains: a message that has begun is answered, an idle connection ends at once."""
+    """SIGTERM drains: a message that has begun is answered, an idle connection ends at once."""
     server = serve(CLUSTER)
     with connected(server) as idle, connected(server) as busy:
         idle.ask(1)

@@ -177,7 +177,7 @@ JUDGED = [
 @pytest.mark.parametrize(("wire", "rcode"), [row[1:] for row in JUDGED], ids=[row[0] for row in JUDGED])
 @pytest.mark.parametrize("proto", ["udp", "tcp"])
 def test_queries_are_judged_in_order(ask: Asker, wire: bytes, rcode: int | None, proto: str) -> None:
-    """BEHAVIOUR 6: silence, NOTIMP, FORMERR, BADVERS, REFUSED, and only then an answer; flags to match."""
+    """Silence, NOTIMP, FORMERR, BADVERS, REFUSED, and only then an answer; flags to match."""
     reply = ask.octets(wire, IN_A, proto=proto)
     if rcode is SILENCE:
         assert reply is None
@@ -205,7 +205,7 @@ UNSYNCED = [
 
 @pytest.mark.parametrize(("wire", "rcode"), [row[1:] for row in UNSYNCED], ids=[row[0] for row in UNSYNCED])
 def test_unsynced_is_servfail_but_last_in_the_order(wire: bytes, rcode: int) -> None:
-    """BEHAVIOUR 5 and 6: not knowing is not knowing nothing: SERVFAIL with extended error 14 "Not Ready"."""
+    """Not knowing is not knowing nothing: SERVFAIL with extended error 14 "Not Ready"."""
     reply = Asker(synced=False)(wire)
     assert reply.rcode() == rcode
     ready = option_of(reply, 15)
@@ -224,7 +224,7 @@ def test_unsynced_without_edns_is_a_bare_servfail() -> None:
 )
 @pytest.mark.parametrize("name", [WEB, "nope.shop.svc.cluster.local", "example.com"])
 def test_rd_and_cd_are_copied_and_nothing_else(ask: Asker, name: str, flags: int) -> None:
-    """BEHAVIOUR 6: RD and CD copied, RA=0, AD=0; what else a query sets is its own affair."""
+    """RD and CD copied, RA=0, AD=0; what else a query sets is its own affair."""
     reply = ask(query(name, flags=flags), IN_A)
     others = reply.flags & ~(dns.flags.QR | dns.flags.AA) & 0xFFF0
     assert others == flags & (RD | CD)
@@ -267,7 +267,7 @@ def test_an_opt_to_those_who_sent_one(ask: Asker, wire: bytes) -> None:
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513, 700, 1231, 1232, 1233, 4096, 65535])
 @pytest.mark.parametrize("qtype", ["A", "SRV"])
 def test_udp_replies_fit_what_the_client_takes(ask: Asker, size: int, qtype: str) -> None:
-    """BEHAVIOUR 6: the smaller of the client's size (at least 512) and 1232, used up as far as whole records go."""
+    """The smaller of the client's size (at least 512) and 1232, used up as far as whole records go."""
     limit = min(max(size, 512), 1232)
     octets = ask.octets(query("many.shop.svc.cluster.local", qtype, edns=opt(size=size)))
     assert octets is not None
@@ -380,7 +380,7 @@ def test_a_malformed_subnet_is_formerr(ask: Asker, content: bytes, client: str, 
 
 
 def test_two_subnets_are_formerr(ask: Asker) -> None:
-    """BEHAVIOUR 6."""
+    """What RFC 7871 asks of a reply."""
     reply = ask(query(WEB, edns=opt(ecs("192.0.2.7"), ecs("192.0.2.8"))), FORWARDER)
     assert reply.rcode() == FORMERR and reply.edns == 0 and option_of(reply, 8) is None
 
@@ -444,7 +444,7 @@ TOLD = [
 def test_only_trusted_forwarders_say_who_asks(
     ask: Asker, client: str, options: list[bytes], expected: set[str]
 ) -> None:
-    """BEHAVIOUR 2: from a trusted forwarder what it says, option before subnet; from anyone else the source address."""
+    """From a trusted forwarder what it says, option before subnet; from anyone else the source address."""
     wire = query(WEB, edns=opt(*options))
     assert answers(ask(wire, client)) == expected
     assert answers(ask(wire, client, proto="tcp")) == expected
@@ -513,7 +513,7 @@ def test_odd_labels_are_names_like_any_other(labels: list[bytes], rcode: int, qt
 
 
 def test_glue_goes_first_and_silently(ask: Asker) -> None:
-    """BEHAVIOUR 6: without room for the addresses, the SRV records alone, whole and without TC."""
+    """Without room for the addresses, the SRV records alone, whole and without TC."""
     wire = query("some.shop.svc.cluster.local", "SRV", edns=opt(size=1232))
     cut, whole = ask(wire), ask(wire, proto="tcp")
     assert len(whole.additional) == 20
@@ -574,7 +574,7 @@ def test_the_soa_is_compressed_against_the_question(ask: Asker) -> None:
 @pytest.mark.parametrize("name", [WEB, "nope.shop.svc.cluster.local", "cluster.local"])
 @pytest.mark.parametrize("client", [IN_A, NOWHERE])
 def test_the_serial_is_that_of_the_last_visible_change(name: str, client: str) -> None:
-    """BEHAVIOUR 5: also in an answer that is remembered of a Service which did not change itself."""
+    """Also in an answer that is remembered of a Service which did not change itself."""
     ask = Asker()
     for now, items in ((NOW, CLUSTER), (NOW + 60, [*CLUSTER, clusters.service("new")]), (NOW + 90, CLUSTER)):
         ask.publish(items, now=now)
@@ -586,7 +586,7 @@ def test_the_serial_is_that_of_the_last_visible_change(name: str, client: str) -
 
 
 def test_unmet_says_which_key_and_value(ask: Asker) -> None:
-    """BEHAVIOUR 5: NODATA, TTL and minimum 0, extended error 0 with key and value; none without EDNS."""
+    """NODATA, TTL and minimum 0, extended error 0 with key and value; none without EDNS."""
     reply = ask(query(WEB, edns=opt(ecs("10.244.9.9"))), FORWARDER)
     soa = reply.authority[0]
     assert (reply.rcode(), soa.ttl, soa[0].minimum) == (0, 0, 0)
