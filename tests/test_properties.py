@@ -391,7 +391,7 @@ def test_every_address_is_where_the_first_match_says(seed: int) -> None:
 @steady
 @given(seed=SEEDS)
 def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int) -> None:
-    """BEHAVIOUR 2 to 4 from kubectl's JSON to the answer: A and AAAA hold the chosen endpoints, no other."""
+    """From kubectl's JSON to the answer: A and AAAA hold the chosen endpoints, no other."""
     world = clusters.world(seed)
     twin, responder = Twin(world.items), responder_on(world.items)
     headless = [name for name, each in twin.services.items() if each["spec"]["clusterIP"] == "None"]

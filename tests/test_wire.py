@@ -380,7 +380,7 @@ def test_a_malformed_subnet_is_formerr(ask: Asker, content: bytes, client: str, 
 
 
 def test_two_subnets_are_formerr(ask: Asker) -> None:
-    """What RFC 7871 asks of a reply."""
+    """Two of them name nobody, and a query that says so is malformed."""
     reply = ask(query(WEB, edns=opt(ecs("192.0.2.7"), ecs("192.0.2.8"))), FORWARDER)
     assert reply.rcode() == FORMERR and reply.edns == 0 and option_of(reply, 8) is None
 
