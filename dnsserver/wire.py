@@ -80,10 +80,8 @@ class Unreadable(Exception):
     ``end`` is where a readable question ends, or None; ``edns`` a readable OPT record.
     """
 
-    def __init__(self, reason: str, *, end: int | None = None, edns: Edns | None = None) -> None:
-        super().__init__(reason)
-        self.end = end
-        self.edns = edns
+    end: int | None = None
+    edns: Edns | None = None
 
 
 def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
@@ -92,28 +90,36 @@ def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
     QDCOUNT must be 1, every record in every section whole, nothing behind them, at most one
     OPT, in the additional section (RFC 6891, section 6.1.1), and its options well-formed.
     """
-    if wire[4:6] != b"\0\1":
-        raise Unreadable("QDCOUNT is not 1")
-    labels, end = _question_name_untrusted(wire)
-    qtype, qclass = int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end])
-    position, edns = end, None
-    before_additional = int.from_bytes(wire[6:8]) + int.from_bytes(wire[8:10])
-    for number in range(before_additional + int.from_bytes(wire[10:12])):
-        start, at = position, _skip_name_untrusted(wire, position, end=end, edns=edns)
-        position = at + 10 + int.from_bytes(wire[at + 8 : at + 10])
-        if at + 10 > len(wire) or position > len(wire):
-            raise Unreadable("a record is cut off", end=end, edns=edns)
-        if int.from_bytes(wire[at : at + 2]) != OPT:
-            continue
-        if number < before_additional or wire[start] != 0 or edns is not None:
-            raise Unreadable("an OPT record stands where none may", end=end, edns=edns)
-        edns = _edns_untrusted(wire[at:position], end=end, client_option=client_option)
-    if position != len(wire):
-        raise Unreadable("trailing octets", end=end, edns=edns)
-    return Query(end, labels, qtype, qclass, edns)
+    end: int | None = None
+    edns: Edns | None = None
+    try:
+        questions, answers, authority, additional = (int.from_bytes(wire[at : at + 2]) for at in (4, 6, 8, 10))
+        labels, position = (
+            _question_untrusted(wire) if questions == 1 else ((), _skip_questions_untrusted(wire, questions))
+        )
+        end = position if questions == 1 else None
+        for number in range(answers + authority + additional):
+            start, at = position, _skip_name_untrusted(wire, position)
+            position = at + 10 + int.from_bytes(wire[at + 8 : at + 10])
+            if at + 10 > len(wire) or position > len(wire):
+                raise Unreadable("a record is cut off")
+            if int.from_bytes(wire[at : at + 2]) != OPT:
+                continue
+            if number < answers + authority or wire[start] != 0 or edns is not None:
+                raise Unreadable("an OPT record stands where none may")
+            edns = _edns_untrusted(wire[at:position])
+            edns = _options_untrusted(edns, wire[at + 10 : position], client_option=client_option)
+        if position != len(wire):
+            raise Unreadable("trailing octets")
+        if end is None:
+            raise Unreadable("QDCOUNT is not 1")
+    except Unreadable as error:
+        error.end, error.edns = end, edns
+        raise
+    return Query(end, labels, int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end]), edns)
 
 
-def _question_name_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
+def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
     """Return the labels of the question's name in lower case, and the end of the question."""
     labels, position = [], HEADER
     while True:
@@ -129,7 +135,15 @@ def _question_name_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
     return tuple(labels), position + 4
 
 
-def _skip_name_untrusted(wire: bytes, position: int, *, end: int, edns: Edns | None) -> int:
+def _skip_questions_untrusted(wire: bytes, questions: int) -> int:
+    """Return where the records begin behind none or several questions, of which no answer can come."""
+    position = HEADER
+    for _ in range(questions):
+        position = _skip_name_untrusted(wire, position) + 4
+    return position
+
+
+def _skip_name_untrusted(wire: bytes, position: int) -> int:
     """Return where a record's owner name ends; pointers must point back (RFC 1035, section 4.1.4)."""
     start = position
     while position < len(wire):
@@ -143,28 +157,28 @@ def _skip_name_untrusted(wire: bytes, position: int, *, end: int, edns: Edns | N
         if length > 63 or position - start >= MAX_NAME:
             break
         position += 1 + length
-    raise Unreadable("a record's name cannot be read", end=end, edns=edns)
+    raise Unreadable("a record's name cannot be read")
 
 
-def _edns_untrusted(record: bytes, *, end: int, client_option: int | None) -> Edns:
-    """Read an OPT record that is whole, from its type on."""
-    edns = Edns(size=int.from_bytes(record[2:4]), version=record[5], do=bool(int.from_bytes(record[6:8]) & DO))
+def _edns_untrusted(record: bytes) -> Edns:
+    """Read what stands before the options in an OPT record that is whole, from its type on."""
+    return Edns(size=int.from_bytes(record[2:4]), version=record[5], do=bool(int.from_bytes(record[6:8]) & DO))
+
+
+def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None) -> Edns:
+    """Return what the options of an OPT record add to it; a later version's are of a form that we do not know."""
     if edns.version != 0:
-        return edns  # its options may be of a form that we do not know
-    subnet, named = None, []
-    position = 10
-    while position < len(record):
-        code, length = (
-            int.from_bytes(record[position : position + 2]),
-            int.from_bytes(record[position + 2 : position + 4]),
-        )
-        content = record[position + 4 : position + 4 + length]
-        if position + 4 > len(record) or len(content) != length:
-            raise Unreadable("an EDNS option is cut off", end=end, edns=edns)
+        return edns
+    subnet, named, position = None, [], 0
+    while position < len(options):
+        code, length = (int.from_bytes(options[at : at + 2]) for at in (position, position + 2))
+        content = options[position + 4 : position + 4 + length]
+        if position + 4 > len(options) or len(content) != length:
+            raise Unreadable("an EDNS option is cut off")
         if code == CLIENT_SUBNET:
             if subnet is not None:
-                raise Unreadable("two client subnets", end=end, edns=edns)
-            subnet = _subnet_untrusted(content, end=end, edns=edns)
+                raise Unreadable("two client subnets")
+            subnet = _subnet_untrusted(content)
         elif code == client_option:
             named.append(content)
         position += 4 + length
@@ -173,7 +187,7 @@ def _edns_untrusted(record: bytes, *, end: int, client_option: int | None) -> Ed
     return Edns(edns.size, edns.version, edns.do, subnet, option)
 
 
-def _subnet_untrusted(content: bytes, *, end: int, edns: Edns) -> ClientSubnet:
+def _subnet_untrusted(content: bytes) -> ClientSubnet:
     """Read a client subnet option (RFC 7871, sections 6 and 7.1.1)."""
     subnet = ClientSubnet(int.from_bytes(content[:2]), content[2] if len(content) > 2 else 0, content[4:])
     family, source, address = subnet.family, subnet.source, subnet.address
@@ -187,5 +201,5 @@ def _subnet_untrusted(content: bytes, *, end: int, edns: Edns) -> ClientSubnet:
         or len(address) != (source + 7) // 8
         or (unused and address[-1] & ((1 << unused) - 1))
     ):
-        raise Unreadable("a malformed client subnet", end=end, edns=edns)
+        raise Unreadable("a malformed client subnet")
     return subnet

@@ -630,3 +630,15 @@ def test_a_service_whose_names_are_too_long_harms_no_answer() -> None:
     ask = Asker(items, zone=[zone])
     for qtype in ("A", "SRV", "ANY"):
         assert ask(query(f"web.shop.svc.{zone}", qtype)).rcode() == 0
+
+
+@pytest.mark.parametrize("questions", [0, 2])
+@pytest.mark.parametrize("opcode", [0, 4], ids=["query", "notify"])
+def test_an_opt_is_answered_by_an_opt_whatever_the_count_of_questions(questions: int, opcode: int) -> None:
+    """An OPT goes to those who sent a readable one, errors included; there is no question to repeat."""
+    asked_for = query(WEB)[12:] * questions
+    wire = b"\x12\x34" + bytes((opcode << 3, 0)) + bytes((0, questions, 0, 0, 0, 0, 0, 1)) + asked_for + opt()
+    reply = Asker().octets(wire, IN_A)
+    assert reply is not None
+    assert (reply[:2], reply[3] & 15, reply[4:12]) == (b"\x12\x34", 4 if opcode else 1, b"\0\0\0\0\0\0\0\1")
+    assert reply[12:15] == b"\0\0\x29"
