@@ -119,9 +119,9 @@ class _Server:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
                         await nursery.start(udp.serve, datagrams, self._responder, self._counts)
-                        _announce("udp", datagrams)
+                        _announce("udp", datagrams.getsockname())
                         await nursery.start(partial(self._serve_tcp, streams, clients))
-                        _announce("tcp", streams)
+                        _announce("tcp", streams.getsockname())
                     await self._start_http(nursery)
                     nursery.start_soon(self._follow_snapshots)
                     nursery.start_soon(self._report_forwarders)
@@ -182,7 +182,7 @@ class _Server:
         )
         name = sock.getsockname()
         await nursery.start(admin.serve, sock, app)
-        _say("http", name)
+        _announce("http", name)
 
     async def _follow_snapshots(self) -> None:
         """Read the snapshot, and again whenever it changes or someone asks; a broken one changes nothing."""
@@ -306,11 +306,7 @@ def _has_ipv6() -> bool:
     return True
 
 
-def _announce(proto: str, sock: socket.socket) -> None:
-    _say(proto, sock.getsockname())
-
-
-def _say(proto: str, name: tuple[str, int]) -> None:
+def _announce(proto: str, name: tuple[str, int]) -> None:
     """Print where we listen, alone on a line: programs wait for it."""
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from dnsserver import names, wire
 from dnsserver.names import Meaning, Zone, endpoint_label
 from dnsserver.records import Address, Host, HostInfo, Record, Soa, Srv
-from locator.constraints import ANY
 from locator.model import Location
 from locator.selection import ALL, UNCONSTRAINED, UNMET, LocatedEndpoint, Selection, select, unconstrained
 from locator.snapshot import CompiledService, Snapshot
@@ -247,14 +246,9 @@ def _headless(asked: _Asked, compiled: CompiledService, wanted: Callable[[tuple[
     if dependent and not decision.answers:
         if _endpoint_records(asked, compiled, compiled.endpoints, wanted).answers:
             decision = replace(decision, negative_ttl=0)  # others do get records of this type
-        elif selection_is_soft(compiled):
+        elif compiled.constraint is not None and compiled.constraint.soft:
             dependent = False  # nobody does, wherever they are
     return replace(decision, selection=selection, dependent=dependent)
-
-
-def selection_is_soft(compiled: CompiledService) -> bool:
-    """Whether every client gets endpoints of a Service, if there are any."""
-    return compiled.constraint is None or compiled.constraint.keys[-1] == ANY
 
 
 def _select(asked: _Asked, compiled: CompiledService) -> Selection:

@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from dnsserver import names, records, wire
-from dnsserver.metrics import Channel, Counts, Tally, counted_type
+from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.records import HEAD_BITS, Rendered, head_index, opt_head, opt_record, udp_limit
 from dnsserver.resolution import Authority, Decision, resolve, soa_record
@@ -164,7 +164,7 @@ class Responder:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
         return self._read(query, source, channel, remember=False)
 
-    def place_of(self, edns: Edns | None, source: bytes) -> Place:
+    def _place_of(self, edns: Edns | None, source: bytes) -> Place:
         """Return where the client is: whom a trusted forwarder names, else the packet's source."""
         place = self._places.get(source) or self._book.source(source)
         if not place.forwarder:
@@ -216,7 +216,7 @@ class Responder:
             return self._refuse(
                 query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, error=NOT_READY
             )
-        place = self.place_of(read.edns, source)
+        place = self._place_of(read.edns, source)
         self._counts.located[place.located_by] += 1
         question = query[wire.HEADER : read.end].lower()
         memory = (self._index.get(question) or self._recall(question)) if remember else None
@@ -244,7 +244,7 @@ class Responder:
         error: tuple[int, str] | None = None,
     ) -> bytes:
         self._counts.computed += 1
-        label = "other" if qtype is None else counted_type(qtype)
+        label = OTHER if qtype is None else counted_type(qtype)
         channel.counts[self._counts.tally(Tally(label, rcode))] += 1
         return records.error_reply(query, rcode, end=end, edns=edns, error=error)
 
@@ -295,7 +295,7 @@ class Responder:
         """
         compiled, meaning = decision.service, decision.meaning
         exists = decision.rcode == wire.NOERROR or (meaning is not None and meaning.shape == names.SERVICE)
-        if compiled is None or not exists or read.qtype not in REMEMBERED_TYPES or read.qclass != wire.IN:
+        if compiled is None or not exists or read.qtype not in REMEMBERED_TYPES:
             self._spanning[question] = found = self._render(read, decision)
             return found
         if len(self._owners) >= MAX_QUESTIONS * (len(self._services) + len(self._places) + 64):

@@ -48,6 +48,11 @@ class Constraint(Struct, frozen=True):
         return self.error is None
 
     @property
+    def soft(self) -> bool:
+        """Whether any endpoint will do where none is near: without a final ``*`` the constraint is hard."""
+        return self.keys[-1] == ANY
+
+    @property
     def effective(self) -> bool:
         """Whether the constraint narrows what DNS answers."""
         return self.error is None and self.headless

@@ -225,10 +225,11 @@ class Store:
 
 
 def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
-    """Return the ready endpoints of a Service's slices: each address once, a pod's two families as one.
+    """Return the ready endpoints of a Service's slices, a pod's as one, and those of no pod once for each address.
 
-    IPv4 and IPv6 stand in slices of their own; a pod in both is one endpoint, so that one
-    choice holds for A, AAAA and SRV.
+    IPv4 and IPv6 stand in slices of their own, and so may ports; a pod in several is one
+    endpoint, so that one choice holds for A, AAAA and SRV. Pods on one node's network may
+    share an address and stay two.
     """
     joined: dict[object, Endpoint] = {}
     holders: dict[bytes, object] = {}  # address -> its key in joined

@@ -147,6 +147,19 @@ class World(NamedTuple):
     addresses: list[str]
 
 
+WEB = "web.shop.svc.cluster.local"
+MANY = "many.shop.svc.cluster.local"
+# A small Service and a large one, without constraints.
+WEB_AND_MANY = listed(
+    [
+        namespace("shop"),
+        service("web"),
+        endpoint_slice("web", 0, [endpoint("10.0.0.1"), endpoint("10.0.0.2")]),
+        *large("many", 250),
+    ]
+)
+
+
 def world(seed: int, *, truthful: bool = False) -> World:
     """Return a small cluster in which much overlaps: reused addresses, old labels, unready endpoints, both families.
 

@@ -18,19 +18,9 @@ import dns.rcode
 import pytest
 
 from tests import clusters, support
-from tests.clusters import opt, query
+from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
 from tests.support import PATIENCE, Server, needs_tool, serving
 
-WEB = "web.shop.svc.cluster.local"
-MANY = "many.shop.svc.cluster.local"
-CLUSTER = clusters.listed(
-    [
-        clusters.namespace("shop"),
-        clusters.service("web"),
-        clusters.endpoint_slice("web", 0, [clusters.endpoint("10.0.0.1"), clusters.endpoint("10.0.0.2")]),
-        *clusters.large("many", 250),
-    ]
-)
 Serve = Callable[..., Server]
 
 
@@ -60,7 +50,7 @@ LISTENERS = {"server": ("0.0.0.0:0", "127.0.0.5:0"), "dual": ("[::]:0", "[::1]:0
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server at IPv4 addresses that the tests share; none of them may harm it."""
-    with serving(tmp_path_factory.mktemp("server"), CLUSTER, flags=listen(*LISTENERS["server"])) as server:
+    with serving(tmp_path_factory.mktemp("server"), WEB_AND_MANY, flags=listen(*LISTENERS["server"])) as server:
         server.host = "127.0.0.1"
         yield server
     assert not any("Traceback" in line for line in server.lines)
@@ -71,7 +61,7 @@ def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The same at IPv6 addresses, the first of which takes IPv4, too."""
     if not has_ipv6():
         skip("there is no IPv6 here")
-    with serving(tmp_path_factory.mktemp("dual"), CLUSTER, flags=listen(*LISTENERS["dual"])) as server:
+    with serving(tmp_path_factory.mktemp("dual"), WEB_AND_MANY, flags=listen(*LISTENERS["dual"])) as server:
         yield server
     assert not any("Traceback" in line for line in server.lines)
 
@@ -129,9 +119,9 @@ def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
     """0.0.0.0 and [::] with the same port: two listeners, each with its own family."""
     if not has_ipv6():
         skip("there is no IPv6 here")
-    with serving(tmp_path, CLUSTER, flags=listen("127.0.0.1:0")) as first:
+    with serving(tmp_path, WEB_AND_MANY, flags=listen("127.0.0.1:0")) as first:
         port = first.port  # free again for both families in a moment
-    with serving(tmp_path, CLUSTER, flags=listen(f"0.0.0.0:{port}", f"[::]:{port}")) as server:
+    with serving(tmp_path, WEB_AND_MANY, flags=listen(f"0.0.0.0:{port}", f"[::]:{port}")) as server:
         for to in ("127.0.0.1", "127.0.0.5", "::1"):
             for proto in ("udp", "tcp"):
                 assert addresses(exchange(to, port, proto=proto)) == {"10.0.0.1", "10.0.0.2"}
@@ -306,7 +296,7 @@ def test_each_address_of_an_interface_answers_for_itself(
         skip("network namespaces need root")
     with two_machines(ip) as (there, here):
         monkeypatch.setattr(support, "COMMAND", (ip, "netns", "exec", there, *support.COMMAND))
-        server = serve(CLUSTER, flags=listen(at))
+        server = serve(WEB_AND_MANY, flags=listen(at))
         asked = [*V4, *(V6 if at.startswith("[") else ())]
         program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]
         found = subprocess.run(

@@ -13,26 +13,16 @@ import dns.message
 import pytest
 
 from tests import clusters
-from tests.clusters import opt, query
+from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
 from tests.support import PATIENCE, Server, serving
 
-WEB = "web.shop.svc.cluster.local"
-MANY = "many.shop.svc.cluster.local"
-CLUSTER = clusters.listed(
-    [
-        clusters.namespace("shop"),
-        clusters.service("web"),
-        clusters.endpoint_slice("web", 0, [clusters.endpoint("10.0.0.1"), clusters.endpoint("10.0.0.2")]),
-        *clusters.large("many", 250),
-    ]
-)
 Serve = Callable[..., Server]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that the tests share; none of them may harm it."""
-    with serving(tmp_path_factory.mktemp("tcp"), CLUSTER) as server:
+    with serving(tmp_path_factory.mktemp("tcp"), WEB_AND_MANY) as server:
         yield server
     assert not any("Traceback" in line for line in server.lines)
 
@@ -181,7 +171,7 @@ def ends_after(client: Client) -> float:
 
 def test_an_idle_connection_ends_after_its_time(serve: Serve) -> None:
     """--tcp-idle-timeout: counted from the last message, not from the connection's begin."""
-    server = serve(CLUSTER, "--tcp-idle-timeout", "1")
+    server = serve(WEB_AND_MANY, "--tcp-idle-timeout", "1")
     with connected(server) as silent, connected(server) as used:
         used.ask(1)
         assert 0.5 < ends_after(silent) < 4
@@ -215,7 +205,7 @@ def test_a_started_message_must_be_whole_within_five_seconds(server: Server) -> 
 
 def test_at_the_limit_the_oldest_idle_connection_is_closed(serve: Serve) -> None:
     """Whoever asked last stays, a new one gets in."""
-    server = serve(CLUSTER, "--max-connections", "3")
+    server = serve(WEB_AND_MANY, "--max-connections", "3")
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(connected(server)) for _ in range(3))
         for number, client in enumerate((first, second, third, first)):
@@ -271,7 +261,7 @@ def test_three_hundred_connections_with_one_query_each(server: Server) -> None:
 
 def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Serve) -> None:
     """SIGTERM drains: a message that has begun is answered, an idle connection ends at once."""
-    server = serve(CLUSTER)
+    server = serve(WEB_AND_MANY)
     with connected(server) as idle, connected(server) as busy:
         idle.ask(1)
         busy.ask(2)
@@ -288,7 +278,7 @@ def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Ser
 
 def test_replies_that_are_on_their_way_arrive_whole_when_the_server_ends(serve: Serve) -> None:
     """A reply is begun with its first octet: who reads slowly gets it to the end, and every one behind it."""
-    server = serve(CLUSTER)
+    server = serve(WEB_AND_MANY)
     with connected(server) as client:
         client.sock.sendall(b"".join(framed(query(MANY, "SRV", number=number)) for number in range(400)))
         first = client.read()
