@@ -4,13 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
-.PHONY: run test bench lint clean
+SECONDS ?= 60
+
+.PHONY: run test fuzz bench lint clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
 
-test: $(VENV)/.installed-tests
+test: $(VENV)/.installed-tests $(if $(filter true,$(CI)),$(VENV)/.installed-fuzz)
 	$(VENV)/bin/pytest
+
+# Asks whatever atheris finds for as long as 'make fuzz SECONDS=3600' says; begins where it ended.
+fuzz: $(VENV)/.installed-fuzz
+	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
 
 bench: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench
@@ -21,7 +27,7 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 
 # Made again from nothing when what is to be installed changes.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -36,4 +42,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-tests: $(VENV)/.installed
 	$(INSTALL) --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-tests
+	$(INSTALL) --no-build-isolation -e '.[test,fuzz]'
 	@touch $@

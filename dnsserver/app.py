@@ -13,19 +13,24 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
+from dnsserver.decision import VERIFIED, Authority
 from dnsserver.metrics import OTHER, Counts, Metrics
 from dnsserver.net import tcp, udp
-from dnsserver.resolution import Authority
 from dnsserver.responder import Responder
 from dnsserver.settings import ListenAddress, Settings
 from locator.addresses import address_text
 from locator.cluster import static
 from locator.model import ERROR, Finding
+from locator.selectors import Scope
 from locator.snapshot import Snapshot
 from locator.store import Store
+
+if TYPE_CHECKING:
+    from dnsserver.net.upstream import Upstream
 
 log = logging.getLogger("topodns")
 
@@ -34,6 +39,7 @@ SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
 DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
 FORWARDER_SECONDS = 5.0  # between looks at who forwards without naming clients
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
+RESOLV_CONF = "/etc/resolv.conf"
 SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
 MAX_FINDINGS_LOGGED = 50  # of one reading; ``check`` lists them all
 
@@ -52,6 +58,9 @@ def store_of(settings: Settings) -> Store:
         forwarder_services=settings.forwarder_service,
         pods="pods" in settings.client_source,
         nodes="nodes" in settings.client_source,
+        pod_names=settings.pods == VERIFIED,
+        scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
+        endpoint_records=not settings.no_endpoints,
     )
 
 
@@ -63,7 +72,27 @@ def authority_of(settings: Settings) -> Authority:
         ttl=settings.ttl,
         addresses=settings.ns_address or tuple(dict.fromkeys(own)),
         unknown_gets_all=settings.unknown_client == "all",
+        pods=settings.pods,
+        endpoint_pod_names=settings.endpoint_pod_names,
+        ignore_empty_service=settings.ignore_empty_service,
+        zonal=settings.zonal,
+        chases=bool(upstream_of(settings)),
     )
+
+
+def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Return the name servers that a server with these settings asks for names elsewhere; () for nobody."""
+    if settings.upstream is not None:
+        return settings.upstream
+    if not _in_pod():
+        return ()
+    from dnsserver.net import upstream  # it brings dnspython, which those without an upstream need not
+
+    try:
+        return upstream.servers_in(RESOLV_CONF)
+    except upstream.NoServers as error:
+        log.warning("--upstream: %s; targets of ExternalName Services are not resolved", error)
+        return ()
 
 
 def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
@@ -73,9 +102,13 @@ def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
 
 def _default_listen(port: int) -> ListenAddress:
     """Return where to listen when nothing is said: loopback, or in a pod everywhere."""
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:
+    if not _in_pod():
         return ListenAddress(bytes((127, 0, 0, 1)), port)
     return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
+
+
+def _in_pod() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def serve(settings: Settings) -> None:
@@ -104,8 +137,13 @@ class _Server:
         self._metrics = Metrics(self._counts)
         self._snapshots = static.Snapshots(settings.snapshot)
         self._store = store_of(settings)
-        self._responder = Responder(authority_of(settings), self._counts, client_option=settings.client_option)
-        self._connections = tcp.Connections(self._counts, limit=_connection_limit(settings.max_connections))
+        authority = authority_of(settings)
+        nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
+        self._responder = Responder(authority, self._counts, client_option=settings.client_option, nsid=nsid)
+        self._upstream = _upstream(settings, self._counts) if authority.chases else None
+        others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
+        limit = _connection_limit(settings.max_connections, others=others)
+        self._connections = tcp.Connections(self._counts, limit=limit)
         self._asked = trio.Event()
         self._reported: set[str] = set()
         self._logged: set[Finding] = set()
@@ -118,7 +156,7 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
-                        await nursery.start(udp.serve, datagrams, self._responder, self._counts)
+                        await nursery.start(udp.serve, datagrams, self._responder, self._counts, self._upstream)
                         _announce("udp", datagrams.getsockname())
                         await nursery.start(partial(self._serve_tcp, streams, clients))
                         _announce("tcp", streams.getsockname())
@@ -144,6 +182,8 @@ class _Server:
             self._connections,
             clients,
             idle=float(self._settings.tcp_idle_timeout),
+            in_flight=self._settings.max_queries_in_flight,
+            upstream=self._upstream,
             task_status=task_status,
         )
 
@@ -285,13 +325,19 @@ def _bound(
     return sock
 
 
-def _connection_limit(asked: int) -> int:
+def _upstream(settings: Settings, counts: Counts) -> Upstream:
+    from dnsserver.net.upstream import Upstream
+
+    return Upstream(upstream_of(settings), counts)
+
+
+def _connection_limit(asked: int, *, others: int) -> int:
     """Return how many connections there may be: as many as asked for, if there can be so many descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and soft < asked + OTHER_DESCRIPTORS:
-        soft = hard if hard != resource.RLIM_INFINITY else asked + OTHER_DESCRIPTORS
+    if soft != hard and soft < asked + others:
+        soft = hard if hard != resource.RLIM_INFINITY else asked + others
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    possible = asked if soft == resource.RLIM_INFINITY else max(1, min(asked, soft - OTHER_DESCRIPTORS))
+    possible = asked if soft == resource.RLIM_INFINITY else max(1, min(asked, soft - others))
     if possible < asked:
         log.warning("--max-connections: %d of %d, as many as 'ulimit -n' allows", possible, asked)
     return possible

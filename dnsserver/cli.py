@@ -27,6 +27,9 @@ from locator.snapshot import Snapshot
 
 T = TypeVar("T")
 
+# A flag that needs no value never takes the word behind it for one.
+_SWITCHES = {option(name): f"{option(name)}=on" for name, flag in FLAGS.items() if flag.switch}
+
 DONE, FAILED, WRONG = 0, 1, 2
 LIBRARIES = ("dnslib", "trio", "msgspec", "cachetools", "PyYAML", "hypercorn", "starlette", "prometheus-client")
 
@@ -69,7 +72,7 @@ def _run(arguments: list[str]) -> int:
     if word not in commands:
         raise Wrong(f"{word}: unknown command{nearest(word, commands)}; see 'topodns --help'")
     command = commands[word]
-    parsed, unknown = command.parse_known_intermixed_args(arguments[1:])
+    parsed, unknown = command.parse_known_intermixed_args([_SWITCHES.get(each, each) for each in arguments[1:]])
     for extra in unknown:
         flag = extra.partition("=")[0]
         if not extra.startswith("-") or extra == "-":
@@ -127,6 +130,7 @@ def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
             again = "; repeatable" if flag.repeatable else ""
             groups[flag.theme].add_argument(
                 option(name), metavar=flag.metavar, action="append", dest=f"setting_{name}",
+                nargs="?" if flag.switch else None,
                 help=f"{flag.help} (default: {shown}{again})".replace("%", "%%"),
             )  # fmt: skip
     if groups:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnsserver import names
+from dnsserver.decision import Authority, Decision
 from dnsserver.names import meaning_of
 from dnsserver.records import type_name
-from dnsserver.resolution import Authority, Decision, resolve
-from dnsserver.wire import NOERROR, NXDOMAIN, REFUSED
+from dnsserver.resolution import resolve
+from dnsserver.wire import ANY, CNAME, NOERROR, NXDOMAIN, REFUSED
 from locator.addresses import Place, network_text
+from locator.constraints import ZONAL_NAME
 from locator.model import ERROR, SUCCESSORS, Network
-from locator.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Step
+from locator.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Selection, Step
 from locator.snapshot import Snapshot
 
 RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
@@ -23,6 +25,11 @@ OUTCOMES = {
     NEAREST: "the endpoints nearest to the client",
     ALL: "every ready endpoint, since any will do",
     UNMET: "no endpoint is as near as the Service demands",
+}
+ZONAL_OUTCOMES = {
+    NEAREST: "the endpoints where the name says",
+    ALL: "every ready endpoint, since none is where the name says",
+    UNMET: "no endpoint is where the name says",
 }
 COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
@@ -45,33 +52,42 @@ def explain(
         "constraint": _constraint(decision),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
         "outcome": decision.outcome,
-        "reason": _reason(decision),
+        "reason": _reason(decision, authority),
         "rcode": RCODES[decision.rcode],
         "extended_error": _error(decision),
         "answers": [
             {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
-            for record in decision.answers
+            for record in (*decision.aliases, *decision.answers)
         ],
     }
 
 
-def _reason(decision: Decision) -> str:
+def _reason(decision: Decision, authority: Authority) -> str:
     """Return in a few words why the answer is what it is."""
-    meaning, compiled = decision.meaning, decision.service
+    meaning, compiled, exists = decision.meaning, decision.service, decision.rcode != NXDOMAIN
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        if decision.outcome == ALL and decision.selection.key is None:
-            return "every ready endpoint, since unknown clients are given all"
-        return OUTCOMES[decision.outcome]
+        return _outcome(decision, decision.selection)
     if meaning is None:
         return "the name is outside the served zones"
     if decision.rcode == REFUSED:
         return "zones are not transferred"
+    if decision.aliases and decision.qtype in (CNAME, ANY):
+        return "the Service is an alias"
+    if decision.elsewhere is not None:
+        return "an alias of a name elsewhere" + (", for which an upstream is asked" if authority.chases else "")
+    if decision.aliases and not decision.answers and not decision.authority:
+        return "an alias that leads back to itself, or too far"
+    if decision.aliases and not exists:
+        return "an alias of a name that does not exist"
+    if meaning.shape == names.REVERSE and exists:
+        return "the way back from an address is never narrowed"
     if compiled is None:
-        return "there is no such name" if decision.rcode == NXDOMAIN else "the name belongs to no Service"
-    if compiled.service.headless and not compiled.endpoints:
-        return "the Service has no ready endpoint"
-    if decision.rcode == NXDOMAIN:
-        return "the Service has nothing of this name"
+        return "the name belongs to no Service" if exists else "there is no such name"
+    if compiled.service.alias == "":
+        return "the Service is an alias of something that is no name"
+    if not exists:
+        empty = meaning.shape == names.SERVICE and not compiled.endpoints
+        return "the Service has no ready endpoint" if empty else "the Service has nothing of this name"
     if meaning.shape == names.ENDPOINT:
         return "an endpoint's own name is never narrowed"
     if not compiled.service.headless:
@@ -81,6 +97,14 @@ def _reason(decision: Decision) -> str:
     return (
         "the constraint is invalid" if not compiled.constraint.valid else "no endpoint is chosen for this name and type"
     )
+
+
+def _outcome(decision: Decision, selection: Selection) -> str:
+    if decision.constraint is not None and decision.constraint.source == ZONAL_NAME:
+        return ZONAL_OUTCOMES[selection.outcome]
+    if selection.outcome == ALL and selection.key is None:
+        return "every ready endpoint, since unknown clients are given all"
+    return OUTCOMES[selection.outcome]
 
 
 def _client(text: str, place: Place) -> dict[str, Any]:
@@ -102,7 +126,7 @@ def _service(decision: Decision) -> dict[str, str] | None:
 
 
 def _constraint(decision: Decision) -> dict[str, Any] | None:
-    constraint = decision.service.constraint if decision.service is not None else None
+    constraint = decision.constraint
     if constraint is None:
         return None
     return {
@@ -199,5 +223,5 @@ def counted(number: int, word: str) -> str:
 def _aligned_answers(answers: Sequence[dict[str, Any]]) -> list[str]:
     if not answers:
         return []
-    width = max(len(answer["name"]) for answer in answers)
-    return [f"{each['name']:<{width}}  {each['ttl']:>4}  {each['type']:<4}  {each['data']}" for each in answers]
+    name, rtype = (max(len(answer[field]) for answer in answers) for field in ("name", "type"))
+    return [f"{each['name']:<{name}}  {each['ttl']:>4}  {each['type']:<{rtype}}  {each['data']}" for each in answers]

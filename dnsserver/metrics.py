@@ -69,6 +69,7 @@ class Counts:
         self.silent = 0
         self.failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
+        self.upstream: Counter[str] = Counter()
         self.connections = 0
         self.durations = [0] * (len(DURATION_BOUNDS) + 1)
         self.seconds = 0.0
@@ -144,6 +145,12 @@ class Metrics(Collector):
         yield _counter("topodns_remembered", "Replies made from memory, or computed.", ("result",), remembered)
         truncated = sum(channel.truncated for channel in counts.channels.values())
         yield _counter("topodns_dns_response_truncated", "Replies sent with TC.", (), Counter({(): truncated}))
+        yield _counter(
+            "topodns_upstream_requests",
+            "Queries that needed a name elsewhere, by what came of it.",
+            ("result",),
+            _labelled(counts.upstream),
+        )
         failures = _labelled(counts.failures)
         yield _counter("topodns_failures", "Failures that were stopped at a wall.", ("wall",), failures)
         yield _counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))

@@ -5,40 +5,59 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from locator.addresses import address_text
-from locator.model import Endpoint
+from locator.addresses import address_text, parse_address, plain_network
+from locator.model import Endpoint, Network
 
 APEX = "apex"
 BETWEEN = "between"  # an empty non-terminal that always exists
 NAME_SERVER = "name server"
+VERSION = "version"
+POD_NAMESPACE = "pod namespace"
+POD = "pod"
 NAMESPACE = "namespace"
 SERVICE = "service"
 PROTOCOL = "protocol"
 PORT = "port"
 ENDPOINT = "endpoint"
+ZONAL = "zonal"
+PINNED = "pinned"
+PREFERRED = "preferred"
+REVERSE = "reverse"
 IMPOSSIBLE = "impossible"
 
 # The part of a name before its zone -> what it names. ``{x}`` stands for any label that does not
-# begin with an underscore, ``_{x}`` for one that does. The first row that fits decides.
+# begin with an underscore, ``_{x}`` for one that does, ``{x...}`` at the head for one or more labels
+# of any kind. The first row that fits decides.
 SHAPES = (
     ("", APEX),
     ("dns", BETWEEN),
     ("ns.dns", NAME_SERVER),
+    ("dns-version", VERSION),
     ("svc", BETWEEN),
     ("pod", BETWEEN),
+    ("{namespace}.pod", POD_NAMESPACE),
+    ("{pod}.{namespace}.pod", POD),
     ("{namespace}.svc", NAMESPACE),
     ("{service}.{namespace}.svc", SERVICE),
+    ("_zone.{service}.{namespace}.svc", ZONAL),
+    ("pin._zone.{service}.{namespace}.svc", ZONAL),
+    ("prefer._zone.{service}.{namespace}.svc", ZONAL),
+    ("{value...}.pin._zone.{service}.{namespace}.svc", PINNED),
+    ("{value...}.prefer._zone.{service}.{namespace}.svc", PREFERRED),
     ("_{protocol}.{service}.{namespace}.svc", PROTOCOL),
     ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
-REVERSE_SHAPES = SHAPES[:3]  # what a reverse zone has
+REVERSE_SHAPES = SHAPES[:6]  # what a reverse zone has beside the names of addresses
 
+REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
+MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
 MAX_NAME = 253  # characters of a name without its final dot (RFC 1035, section 3.1)
 MAX_ZONE = MAX_NAME - len("hostmaster.")  # the longest name that every zone has
 
@@ -52,11 +71,14 @@ class Zone(Struct, frozen=True):
     @property
     def reverse(self) -> bool:
         """Whether names in it stand for addresses."""
-        return self.labels[-2:] in ((b"in-addr", b"arpa"), (b"ip6", b"arpa"))
+        return self.labels[-2:] in REVERSE_ZONES
 
 
 class Meaning(Struct, frozen=True):
-    """What a name inside a served zone names; the fields that its shape has are filled in."""
+    """What a name inside a served zone names; the fields that its shape has are filled in.
+
+    ``network`` is the block of addresses that a reverse name stands for.
+    """
 
     shape: str
     zone: Zone
@@ -66,6 +88,9 @@ class Meaning(Struct, frozen=True):
     port: str = ""
     protocol: str = ""
     endpoint: str = ""
+    pod: str = ""
+    value: str = ""
+    network: Network | None = None
 
     @property
     def service_key(self) -> str:
@@ -88,7 +113,7 @@ def labels_of(text: str) -> tuple[bytes, ...]:
         labels = tuple(label.encode("ascii") for label in text.rstrip(".").lower().split(".")) if text != "." else ()
     except UnicodeEncodeError:
         raise ValueError(f"{text!r} is not ASCII") from None
-    if any(not 0 < len(label) <= 63 for label in labels) or sum(map(len, labels)) + len(labels) > 254:
+    if any(not 0 < len(label) <= MAX_LABEL for label in labels) or sum(map(len, labels)) + len(labels) > 254:
         raise ValueError(f"{text!r} is no domain name")
     return labels
 
@@ -99,19 +124,48 @@ def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None
     if not within:
         return None
     zone = max(within, key=lambda zone: len(zone.labels))
-    relative = [label.decode("ascii", "replace") for label in labels[: len(labels) - len(zone.labels)]]
+    relative = [label.decode("latin-1") for label in labels[: len(labels) - len(zone.labels)]]
     name = ".".join((*relative, zone.name))
     for pattern, shape in _REVERSE_PATTERNS if zone.reverse else _PATTERNS:
         fields = _match(pattern, relative)
         if fields is not None:
-            return Meaning(shape, zone, name, **fields)
+            return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no row fills in a network
+    if zone.reverse and (network := _reverse_network(labels)) is not None:
+        return Meaning(REVERSE, zone, name, network=network)
     return Meaning(IMPOSSIBLE, zone, name)
 
 
+def _reverse_network(labels: Sequence[bytes]) -> Network | None:
+    """Return the block of addresses that a name in a reverse zone stands for, None if it is none.
+
+    Each label is an octet of an IPv4 address in decimal (RFC 1035, section 3.5), or four bits
+    of an IPv6 address in hexadecimal (RFC 3596, section 2.5), the last ones first.
+    """
+    size = REVERSE_ZONES[labels[-2], labels[-1]]
+    base, bits, known = (10, 8, _OCTETS) if size == 4 else (16, 4, _NIBBLES)
+    parts = labels[-3::-1]
+    if len(parts) * bits > 8 * size or any(part not in known for part in parts):
+        return None
+    number = 0
+    for part in parts:
+        number = number << bits | int(part, base)
+    return plain_network(Network((number << (8 * size - bits * len(parts))).to_bytes(size), bits * len(parts)))
+
+
+_OCTETS = frozenset(b"%d" % number for number in range(256))
+_NIBBLES = frozenset(b"%x" % number for number in range(16))
+
+
 def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[str, str] | None:
+    fields = {}
+    if pattern and pattern[0][1].endswith(MANY):
+        many = len(labels) - len(pattern) + 1
+        if many < 1:
+            return None
+        fields[pattern[0][1].removesuffix(MANY)] = ".".join(labels[:many])
+        pattern, labels = pattern[1:], labels[many:]
     if len(pattern) != len(labels):
         return None
-    fields = {}
     for (literal, field), label in zip(pattern, labels, strict=True):
         if not field:
             if label != literal:
@@ -123,9 +177,12 @@ def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[
     return fields
 
 
+MANY = "*"  # at the end of a field that takes one or more labels
+
+
 def _pattern(text: str) -> tuple[tuple[str, str], ...]:
     """Compile a row: for each label what it starts with or is, and the field it fills, if any."""
-    pairs = (label.partition("{") for label in text.split(".") if label)
+    pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 
 
@@ -133,6 +190,28 @@ _PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES)
 _REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in REVERSE_SHAPES)
 
 
-def endpoint_label(endpoint: Endpoint, address: bytes) -> str:
-    """Return the first label of an endpoint's own name: its hostname, else the address with dashes."""
-    return endpoint.hostname or address_text(address).replace(".", "-").replace(":", "-")
+_HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = False) -> str:
+    """Return the first label of an endpoint's own name.
+
+    Its hostname, else with *pod_names* its pod's name if that is one label, else the address
+    with dashes.
+    """
+    if endpoint.hostname:
+        return endpoint.hostname
+    if pod_names and endpoint.pod and _HOST.fullmatch(endpoint.pod):
+        return endpoint.pod
+    dashed = address_text(address).replace(".", "-").replace(":", "-")
+    return f"{dashed}0" if dashed.endswith("-") else dashed  # no label of a host ends with a dash
+
+
+def pod_address(label: str) -> bytes | None:
+    """Return the address in a pod's name: with dashes for its dots or colons; None if it is none."""
+    dots = label.count("-") == 3 and "--" not in label
+    text = label.replace("-", "." if dots else ":")
+    try:
+        return None if "%" in text else parse_address(text)  # an interface is no part of it
+    except ValueError:
+        return None

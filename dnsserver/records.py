@@ -67,7 +67,7 @@ class Soa(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """NS data: the name of a host."""
+    """NS, CNAME and PTR data: the name of a host."""
 
     name: str
 
@@ -85,7 +85,25 @@ class HostInfo(Struct, frozen=True):
         return f'"{self.cpu}" "{self.os}"'
 
 
-Data = Address | Srv | Soa | Host | HostInfo
+class Text(Struct, frozen=True):
+    """TXT data: one string of at most 255 octets."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f'"{self.text}"'
+
+
+class Opaque(Struct, frozen=True):
+    """Data of any type as octets, in which no name is compressed (RFC 3597)."""
+
+    octets: bytes
+
+    def __str__(self) -> str:
+        return f"\\# {len(self.octets)} {self.octets.hex()}"
+
+
+Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque
 
 
 class Record(Struct, frozen=True):
@@ -111,26 +129,31 @@ _DATA: dict[type[Data], Callable[[Any], Any]] = {
         _label(data.rname),
         (data.serial, data.refresh, data.retry, data.expire, data.minimum),
     ),
-    Host: lambda data: dnslib.NS(_label(data.name)),
+    Host: lambda data: dnslib.CNAME(_label(data.name)),  # NS and PTR are the same octets
     HostInfo: lambda data: dnslib.RD(_text(data.cpu) + _text(data.os)),
+    Text: lambda data: dnslib.RD(_text(data.text)),
+    Opaque: lambda data: dnslib.RD(data.octets),
 }
 
 
 class Rendered:
     """An answer as bytes, to be put behind a header and a question.
 
-    ``blob`` holds the answer records twice over and ``offsets`` where each begins, so that
-    every rotation is one slice of ``length``. ``tail`` is authority and glue, ``glue`` how
-    many octets of it are glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0
-    where there is none. ``heads`` are flags and counts by the index of ``head_index``.
-    ``tally`` is what the answer counts as. What changes: ``turn`` is the record that the next
-    reply begins with, ``cut_turn`` the same of truncated ones, since a client that is told to
-    ask again by TCP would else take two turns; ``stamp`` brings the serial up to date.
+    ``aliases`` are the CNAME records that come before all others. ``blob`` holds the answer
+    records behind them twice over and ``offsets`` where each begins, so that every rotation is
+    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how many octets of it are
+    glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none.
+    ``heads`` are flags and counts by the index of ``head_index``. ``tally`` is what the answer
+    counts as, ``elsewhere`` a name outside the zones whose records belong into the answer. An
+    answer is ``plain`` if nothing but a rotation and an OPT record is left to be done. What
+    changes: ``turn`` is the record that the next reply begins with, ``cut_turn`` the same of
+    truncated ones, since a client that is told to ask again by TCP would else take two turns;
+    ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
-        "blob", "counts", "cut_turn", "dependent", "error", "flags", "glue", "heads", "length", "offsets", "records",
-        "serial_at", "size", "tail", "tally", "turn",
+        "aliases", "blob", "counts", "cut_turn", "dependent", "elsewhere", "error", "flags", "glue", "heads", "length",
+        "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -138,35 +161,41 @@ class Rendered:
         *,
         flags: int,
         answers: Sequence[bytes],
+        aliases: Sequence[bytes] = (),
         authority: Sequence[bytes] = (),
         glue: Sequence[bytes] = (),
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
+        elsewhere: str | None = None,
         tally: int = 0,
         turn: int = 0,
     ) -> None:
         self.flags = flags
+        self.aliases = tuple(aliases)
         self.records = len(answers)
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
         self.tail = b"".join((*authority, *glue))
         self.glue = sum(map(len, glue))
-        self.counts = (len(answers), len(authority), len(glue))
+        self.counts = (len(self.aliases) + len(answers), len(authority), len(glue))
         self.heads = _heads(flags, *self.counts)
         self.serial_at = serial_at
-        self.size = self.length + len(self.tail)
+        self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
         self.dependent = dependent
         self.error = error
+        self.elsewhere = elsewhere
+        self.plain = not aliases and error is None and elsewhere is None
         self.tally = tally
         self.turn = self.cut_turn = turn % (len(answers) or 1)
 
-    def begin(self) -> int:
-        """Return the record that this reply begins with; the next one begins with another."""
+    def take_turn(self) -> bytes:
+        """Return the answer records, aliases first; the next time they begin with another one."""
         turn = self.turn
         self.turn = turn + 1 if turn + 1 < self.records else 0
-        return turn
+        start = self.offsets[turn]
+        return b"".join((*self.aliases, self.blob[start : start + self.length]))
 
     def stamp(self, serial: bytes) -> None:
         """Put a serial of four octets into the SOA record, if there is one."""
@@ -210,7 +239,7 @@ def pack_records(records: Iterable[Record], question: Sequence[bytes]) -> list[b
     names, asked = _question_names(question), b".".join(question).decode("latin-1")
     return [
         _pack_own(record.rtype, record.ttl, record.data)
-        if record.name == asked and isinstance(record.data, (Address, Srv))
+        if record.name == asked and isinstance(record.data, (Address, Srv, HostInfo))
         else _pack(record, names)
         for record in records
     ]
@@ -270,19 +299,21 @@ def udp_limit(edns: Edns | None) -> int:
     return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, MAX_UDP_REPLY))
 
 
-def opt_head(edns: Edns, *, dependent: bool) -> bytes:
+def opt_head(edns: Edns, *, nsid: bytes, dependent: bool) -> bytes:
     """Return the OPT record of a reply without the client subnet's address, which is to follow.
 
-    *dependent* says that the answer depended on where the client is; then the subnet's scope
-    is its source prefix (RFC 7871, section 7.2.1).
+    *nsid* is what names this server, empty if nothing is to (RFC 5001). *dependent* says that
+    the answer depended on where the client is; then the subnet's scope is its source prefix
+    (RFC 7871, section 7.2.1).
     """
     length = 0 if edns.subnet is None else len(edns.subnet.address)
-    return _opt(edns, wire.NOERROR, _subnet_head(edns, length, dependent=dependent), length)
+    return _opt(edns, wire.NOERROR, _nsid(edns, nsid) + _subnet_head(edns, length, dependent=dependent), length)
 
 
 def opt_record(
     edns: Edns,
     *,
+    nsid: bytes,
     dependent: bool,
     rcode: int = wire.NOERROR,
     error: tuple[int, str] | None = None,
@@ -294,7 +325,7 @@ def opt_record(
     """
     if address is None:
         address = b"" if edns.subnet is None else edns.subnet.address
-    options = _subnet_head(edns, len(address), dependent=dependent) + address
+    options = _nsid(edns, nsid) + _subnet_head(edns, len(address), dependent=dependent) + address
     if error is not None:
         text = error[1].encode()[:MAX_ERROR_TEXT].decode(errors="ignore").encode()
         options += struct.pack("!HHH", wire.EXTENDED_ERROR, 2 + len(text), error[0]) + text
@@ -304,6 +335,10 @@ def opt_record(
 def _opt(edns: Edns, rcode: int, options: bytes, more: int = 0) -> bytes:
     flags = wire.DO if edns.do else 0
     return struct.pack("!BHHBBHH", 0, wire.OPT, MAX_UDP_REPLY, rcode >> 4, 0, flags, len(options) + more) + options
+
+
+def _nsid(edns: Edns, nsid: bytes) -> bytes:
+    return struct.pack("!HH", wire.NSID, len(nsid)) + nsid if edns.nsid and nsid else b""
 
 
 def _subnet_head(edns: Edns, length: int, *, dependent: bool) -> bytes:
@@ -324,19 +359,26 @@ def truncated(rendered: Rendered, head: int, room: int) -> tuple[bytes, bytes]:
     flags = rendered.flags | HEAD_BITS[head % 4]
     opt, offsets = head // 4, rendered.offsets
     rest = rendered.tail[: len(rendered.tail) - rendered.glue]
-    if rendered.length + len(rest) <= room:
-        start = offsets[rendered.begin()]
-        body = rendered.blob[start : start + rendered.length] + rest
-        return _head(flags, answers, authority, 0, opt=opt), body
-    turn, fit = rendered.cut_turn, 0
-    rendered.cut_turn = turn + 1 if turn + 1 < answers else 0
-    while fit < answers and offsets[turn + fit + 1] - offsets[turn] <= room:
-        fit += 1
-    return _head(flags | wire.TC, fit, 0, 0, opt=opt), rendered.blob[offsets[turn] : offsets[turn + fit]]
+    if rendered.size - rendered.glue <= room:
+        return _head(flags, answers, authority, 0, opt=opt), rendered.take_turn() + rest
+    turn = rendered.cut_turn
+    rendered.cut_turn = turn + 1 if turn + 1 < rendered.records else 0
+    ends = accumulate((*map(len, rendered.aliases), *(
+        offsets[n + 1] - offsets[n] for n in range(turn, turn + rendered.records))))  # fmt: skip
+    fit = sum(end <= room for end in ends)
+    first = min(fit, len(rendered.aliases))
+    body = b"".join((*rendered.aliases[:first], rendered.blob[offsets[turn] : offsets[turn + fit - first]]))
+    return _head(flags | wire.TC, fit, 0, 0, opt=opt), body
 
 
 def error_reply(
-    query: bytes, rcode: int, *, end: int | None, edns: Edns | None, error: tuple[int, str] | None = None
+    query: bytes,
+    rcode: int,
+    *,
+    end: int | None,
+    edns: Edns | None,
+    nsid: bytes,
+    error: tuple[int, str] | None = None,
 ) -> bytes:
     """Return a reply without records: the question where it could be read, an OPT where one was.
 
@@ -344,6 +386,6 @@ def error_reply(
     """
     flags = int.from_bytes(query[2:4])
     kept = flags & (wire.OPCODE | wire.RD | wire.CD)
-    opt = opt_record(edns, dependent=False, rcode=rcode, error=error) if edns is not None else b""
+    opt = opt_record(edns, nsid=nsid, dependent=False, rcode=rcode, error=error) if edns is not None else b""
     counts = struct.pack("!HHHHH", wire.QR | kept | (rcode & 15), 0 if end is None else 1, 0, 0, 1 if opt else 0)
     return query[:2] + counts + (b"" if end is None else query[wire.HEADER : end]) + opt

@@ -11,29 +11,32 @@ answer. Whole packets are never remembered, since behind a forwarder hardly two 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 from cachetools import LRUCache
 from msgspec import Struct
 
-from dnsserver import names, records, wire
+from dnsserver import records, wire
+from dnsserver.decision import Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
-from dnsserver.records import HEAD_BITS, Rendered, head_index, opt_head, opt_record, udp_limit
-from dnsserver.resolution import Authority, Decision, resolve, soa_record
-from dnsserver.wire import Edns, Query, Unreadable, read_untrusted
+from dnsserver.records import HEAD_BITS, Record, Rendered, head_index, opt_head, opt_record, udp_limit
+from dnsserver.resolution import resolve
+from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
 from locator.addresses import STRANGER, AddressBook, Place, address_text, plain_address
 from locator.model import Location
 from locator.snapshot import CompiledService, Snapshot
 
-MAX_SPANNING = 8192  # answers that hang on the whole snapshot; most are names that do not exist
+MAX_PASSING = 8192  # answers about names of which there is no end: most do not exist
 MAX_SHAPES = 1024  # ways to write what follows a question; real clients and forwarders know a handful
 MAX_PLACES = 1024  # answers to one question by the client's label values
 MAX_QUESTIONS = 16  # remembered questions for each Service and address: types times zones, with room
 
 # Types that get a place beside the Service; 65,000 others are one NODATA each and share a small memory.
-REMEMBERED_TYPES = frozenset((wire.A, wire.AAAA, wire.SRV, wire.TXT, wire.MX, wire.CNAME, wire.ANY, 64, 65))
+REMEMBERED_TYPES = frozenset(
+    (wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.CNAME, wire.TXT, wire.MX, wire.NS, wire.SOA, wire.ANY, 64, 65)
+)
 
 SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
@@ -66,27 +69,47 @@ class Shape(Struct, frozen=True):
     host: int = 0
 
 
-def shape_of(edns: Edns | None, *, host: int = 0) -> Shape:
-    """Return the shape of a query with this OPT record."""
-    if edns is None:
-        return Shape(None, records.MIN_UDP_REPLY, (b"", b""))
-    return Shape(edns, udp_limit(edns), (opt_head(edns, dependent=False), opt_head(edns, dependent=True)), host)
+def shape_of(edns: Edns, *, nsid: bytes, host: int = 0) -> Shape:
+    """Return the shape of a query with this OPT record, at a server of the name *nsid*."""
+    independent, dependent = (opt_head(edns, nsid=nsid, dependent=each) for each in (False, True))
+    return Shape(edns, udp_limit(edns), (independent, dependent), host)
 
 
-_NO_EDNS = shape_of(None)
+_NO_EDNS = Shape(None, records.MIN_UDP_REPLY, (b"", b""))
+
+
+class Waiting(Struct, frozen=True, eq=False):
+    """A reply that waits for what a name elsewhere has: *target*, without a final dot, and a type.
+
+    The rest is what ``Responder.finish`` makes the reply of.
+    """
+
+    target: str
+    qtype: int
+    query: bytes
+    end: int
+    head: int
+    shape: Shape
+    address: bytes
+    channel: Channel
+    alias: Rendered
 
 
 class Responder:
     """Answers queries from the snapshot published last; SERVFAIL before the first.
 
-    *client_option* is the EDNS option in which trusted forwarders may name a client. What is
-    remembered hangs on the snapshots published: a snapshot belongs to one responder.
+    *client_option* is the EDNS option in which trusted forwarders may name a client, *nsid* what
+    names this server to those who ask (RFC 5001), empty for nothing. What is remembered hangs on
+    the snapshots published: a snapshot belongs to one responder.
     """
 
-    def __init__(self, authority: Authority, counts: Counts, *, client_option: int | None = None) -> None:
+    def __init__(
+        self, authority: Authority, counts: Counts, *, client_option: int | None = None, nsid: bytes = b""
+    ) -> None:
         self._authority = authority
         self._counts = counts
         self._client_option = client_option
+        self._nsid = nsid
         self._snapshot: Snapshot | None = None
         self._book = AddressBook(nodes={})
         self._places: Mapping[bytes, Place] = {}
@@ -95,7 +118,7 @@ class Responder:
         self._located = counts.located
         self._owners: dict[bytes, str] = {}
         self._index: dict[bytes, Memory] = {}
-        self._spanning: LRUCache[bytes, Rendered] = LRUCache(MAX_SPANNING)
+        self._passing: LRUCache[bytes, Any] = LRUCache(MAX_PASSING)
         self._shapes: dict[bytes, Shape] = {}
         self._turn = 0
 
@@ -107,13 +130,14 @@ class Responder:
         self._services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._index = {}
-        self._spanning = LRUCache(MAX_SPANNING)
+        self._passing = LRUCache(MAX_PASSING)
 
-    def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
+    def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
 
-        Never raises, whatever *query* holds: a query that cannot be read gets FORMERR when its
-        header is whole, and silence otherwise (RFC 1035, section 4.1.1).
+        A reply that needs to know of a name elsewhere is ``Waiting`` for it. Never raises,
+        whatever *query* holds: a query that cannot be read gets FORMERR when its header is
+        whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
         head = _HEADS.get(query[2:12])
         # A label that holds a zero octet makes this end too early: such a question is never remembered.
@@ -149,9 +173,9 @@ class Responder:
         self._located[place.located_by] += 1
         opt = shape.opts[found.dependent]
         limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
-        if found.error is not None or end + found.size + len(opt) + len(address) > limit:
+        if not found.plain or end + found.size + len(opt) + len(address) > limit:
             return self._reply(found, query, end, head, shape, address, channel)
-        # The common case of ``_reply``, in line: a call costs as much as all of this.
+        # The common case of ``_written``, in line: a call costs as much as all of this.
         channel.counts[found.tally] += 1
         turn = found.turn
         start = found.offsets[turn]
@@ -160,7 +184,27 @@ class Responder:
         reply: bytes = b"".join((query[:2], found.heads[head], question, body, found.tail, opt, address))
         return reply
 
-    def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | None:
+    def finish(self, waiting: Waiting, found: Sequence[Record] | None) -> bytes:
+        """Return the reply that waited, with what was *found*: aliases, then records of the type.
+
+        Without anything found, the alias alone: its own name and where it leads are known.
+        """
+        alias, query = waiting.alias, waiting.query
+        if found:
+            labels = question_labels(query)
+            beyond = [record for record in found if record.rtype == wire.CNAME]
+            rest = [record for record in found if record.rtype != wire.CNAME]
+            self._turn += 1
+            alias = Rendered(
+                flags=alias.flags,
+                aliases=(*alias.aliases, *records.pack_records(beyond, labels)),
+                answers=records.pack_records(rest, labels),
+                tally=alias.tally,
+                turn=self._turn,
+            )
+        return self._written(alias, query, waiting.end, waiting.head, waiting.shape, waiting.address, waiting.channel)
+
+    def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
         return self._read(query, source, channel, remember=False)
 
@@ -188,13 +232,13 @@ class Responder:
         compiled = self._services.get(self._owners.get(question, ""))
         memory: Memory | None = compiled.memory.get(question) if compiled is not None else None
         if memory is None:
-            return self._spanning.get(question)
+            return self._passing.get(question)
         for rendered in memory[1].values() if isinstance(memory, tuple) else (memory,):
             rendered.stamp(self._serial)
         self._index[question] = memory
         return memory
 
-    def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | None:
+    def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | Waiting | None:
         """Answer a query that was not recognised: judge it, the coarsest fault first."""
         if len(query) < wire.HEADER or query[2] & 0x80:
             self._counts.silent += 1
@@ -227,7 +271,7 @@ class Responder:
             found = (
                 self._remember(question, read, decision, place.location) if remember else self._render(read, decision)
             )
-        shape = self._shape(query, read) if remember else shape_of(read.edns)
+        shape = self._shape(query, read)
         head = head_index(int.from_bytes(query[2:4]), opt=read.edns is not None)
         address = read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b""
         return self._reply(found, query, read.end, head, shape, address, channel)
@@ -246,7 +290,7 @@ class Responder:
         self._counts.computed += 1
         label = OTHER if qtype is None else counted_type(qtype)
         channel.counts[self._counts.tally(Tally(label, rcode))] += 1
-        return records.error_reply(query, rcode, end=end, edns=edns, error=error)
+        return records.error_reply(query, rcode, end=end, edns=edns, nsid=self._nsid, error=error)
 
     def _shape(self, query: bytes, read: Query) -> Shape:
         """Return the shape of what follows the question, and remember it where the address alone varies."""
@@ -255,7 +299,7 @@ class Responder:
             return _NO_EDNS
         subnet = edns.subnet
         host = len(subnet.address) if subnet is not None and subnet.host else 0
-        shape = shape_of(edns, host=host)
+        shape = shape_of(edns, nsid=self._nsid, host=host)
         alone = len(tail) == SUBNET_AT + host and host > 0 and tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         if alone or (len(tail) == 11 and subnet is None):
             if len(self._shapes) >= MAX_SHAPES:
@@ -265,25 +309,21 @@ class Responder:
 
     def _render(self, read: Query, decision: Decision) -> Rendered:
         """Return a decision as bytes."""
-        meaning, authority = decision.meaning, self._authority
-        selection = decision.selection if decision.answers or decision.dependent else None
+        selection = decision.selection if decision.answers or decision.terms else None
         tier = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        assert meaning is not None and self._snapshot is not None
-        soa, serial_at = [], 0
-        if decision.negative_ttl is not None:
-            record = soa_record(authority, meaning.zone, serial=self._snapshot.serial, ttl=decision.negative_ttl)
-            soa = records.pack_records((record,), read.labels)
-            serial_at = records.serial_offset(soa[0])
+        soa = records.pack_records(decision.authority, read.labels)
         self._turn += 1
         return Rendered(
             flags=wire.QR | wire.AA | decision.rcode,
             answers=records.pack_records(decision.answers, read.labels),
+            aliases=records.pack_records(decision.aliases, read.labels),
             authority=soa,
             glue=records.pack_records(decision.additional, read.labels),
-            serial_at=serial_at,
-            dependent=decision.dependent,
+            serial_at=records.serial_offset(soa[0]) if soa else 0,
+            dependent=bool(decision.terms),
             error=decision.extended_error,
+            elsewhere=decision.elsewhere if self._authority.chases else None,
             tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, tier)),
             turn=self._turn,
         )
@@ -291,60 +331,69 @@ class Responder:
     def _remember(self, question: bytes, read: Query, decision: Decision, location: Location) -> Rendered:
         """Render a decision and keep it where all that it was made from is kept.
 
-        What exists bounds the memory on Services; everything else shares one small memory.
+        What exists bounds the memory on Services and on the snapshot; everything else shares
+        one small memory.
         """
-        compiled, meaning = decision.service, decision.meaning
-        exists = decision.rcode == wire.NOERROR or (meaning is not None and meaning.shape == names.SERVICE)
-        if compiled is None or not exists or read.qtype not in REMEMBERED_TYPES:
-            self._spanning[question] = found = self._render(read, decision)
+        memory: MutableMapping[Any, Any] = self._passing
+        hangs_on = decision.hangs_on if read.qtype in REMEMBERED_TYPES else None
+        if isinstance(hangs_on, CompiledService):
+            memory = hangs_on.memory
+            if len(self._owners) >= MAX_QUESTIONS * (len(self._services) + len(self._places) + 64):
+                self._owners.clear()  # names of Services that are long gone have filled it
+            self._owners[question] = hangs_on.service.key
+        elif hangs_on is not None:
+            memory = self._index
+        terms = decision.terms
+        if not terms:
+            memory[question] = found = self._render(read, decision)
             return found
-        if len(self._owners) >= MAX_QUESTIONS * (len(self._services) + len(self._places) + 64):
-            self._owners.clear()  # names of Services that are long gone have filled it
-        self._owners[question] = compiled.service.key
-        if not decision.dependent:
-            compiled.memory[question] = found = self._render(read, decision)
-            return found
-        values = location.memory.get(compiled.terms)
+        values = location.memory.get(terms)
         if values is None:
-            values = (location.known, *map(location.labels.get, compiled.terms))
-            location.memory[compiled.terms] = values
-        by_place: dict[object, Rendered] = compiled.memory.setdefault(question, (compiled.terms, {}))[1]
+            values = location.memory[terms] = (location.known, *map(location.labels.get, terms))
+        by_place: dict[object, Rendered] = memory.setdefault(question, (terms, {}))[1]
         if len(by_place) >= MAX_PLACES:
             by_place.clear()
-        by_place[values] = found = self._shared(question, read, decision)
+        by_place[values] = found = self._shared(by_place, read, decision)
         return found
 
-    def _shared(self, question: bytes, read: Query, decision: Decision) -> Rendered:
+    def _shared(self, by_place: dict[object, Rendered], read: Query, decision: Decision) -> Rendered:
         """Places that get the same endpoints for the same reason share one answer, and one rotation."""
-        compiled, selection = decision.service, decision.selection
-        assert compiled is not None and selection is not None
-        key = (question, tuple(map(id, selection.endpoints)), selection.outcome, selection.key, decision.extended_error)
-        found: Rendered | None = compiled.memory.get(key)
-        if found is not None:
-            found.stamp(self._serial)
-        else:
-            found = self._render(read, decision)
-            if decision.extended_error is None:  # what differs by place alone is shared with nobody
-                compiled.memory[key] = found
+        selection = decision.selection
+        if selection is None or decision.extended_error is not None:  # what differs by place alone
+            return self._render(read, decision)
+        key = (tuple(map(id, selection.endpoints)), selection.outcome, selection.key)
+        found = by_place.get(key)
+        if found is None:
+            found = by_place[key] = self._render(read, decision)
         return found
 
     def _reply(
         self, found: Rendered, query: bytes, end: int, head: int, shape: Shape, address: bytes, channel: Channel
+    ) -> bytes | Waiting:
+        """Put a reply together, unless it must wait for a name elsewhere."""
+        if found.elsewhere is not None:
+            qtype = int.from_bytes(query[end - 4 : end - 2])
+            return Waiting(found.elsewhere, qtype, query, end, head, shape, address, channel, found)
+        return self._written(found, query, end, head, shape, address, channel)
+
+    def _written(
+        self, found: Rendered, query: bytes, end: int, head: int, shape: Shape, address: bytes, channel: Channel
     ) -> bytes:
         """Put a reply together: id and question as they came, the records in their turn, the OPT."""
         channel.counts[found.tally] += 1
-        if found.error is not None and shape.edns is not None:
-            opt = opt_record(shape.edns, dependent=found.dependent, error=found.error, address=address)
-        else:
-            opt = shape.opts[found.dependent] + address
+        error = found.error if shape.edns is not None else None
+        opt = shape.opts[found.dependent] + address if error is None else self._opt(found, shape, address, error)
         limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
         if end + found.size + len(opt) <= limit:
-            start = found.offsets[found.begin()]
-            counts, body = found.heads[head], found.blob[start : start + found.length] + found.tail
+            counts, body = found.heads[head], found.take_turn() + found.tail
         else:
-            if found.error is not None and shape.edns is not None:  # its text goes before any record does
-                opt = opt_record(shape.edns, dependent=found.dependent, error=(found.error[0], ""), address=address)
+            if error is not None:  # its text goes before any record does
+                opt = self._opt(found, shape, address, (error[0], ""))
             counts, body = records.truncated(found, head, limit - end - len(opt))
             if counts[0] & 0x02:
                 channel.truncated += 1
         return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
+
+    def _opt(self, found: Rendered, shape: Shape, address: bytes, error: tuple[int, str]) -> bytes:
+        assert shape.edns is not None
+        return opt_record(shape.edns, nsid=self._nsid, dependent=found.dependent, error=error, address=address)

@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from dnsserver.decision import DISABLED, INSECURE, VERIFIED
 from dnsserver.names import Zone, parse_zone
 from locator.addresses import address_text, parse_address, parse_network
 from locator.constraints import valid_label_key
-from locator.model import Network
+from locator.model import ZONE, Network
+from locator.selectors import Selector, parse_selector
 
 ENVIRONMENT = "TOPODNS_"
 # What Kubernetes itself sets in pods beside a Service that is called topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 CLUSTER = "Where the cluster comes from"
 ANSWERS = "What is answered"
@@ -30,6 +34,9 @@ THEMES = (CLUSTER, ANSWERS, CLIENTS, SERVER, LOGGING)
 READING = ("serve", "explain", "check")
 SERVING = ("serve",)
 
+POD_MODES = (DISABLED, INSECURE, VERIFIED)
+DNS_PORT = 53
+MAX_NSID = 128  # octets; with the longest question it fits a reply of 512
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -70,6 +77,11 @@ class Flag(NamedTuple):
     shown: str = ""
     repeatable: bool = False
 
+    @property
+    def switch(self) -> bool:
+        """Whether the flag alone says something, without a value."""
+        return self.read is _switch
+
 
 def _flag(default: Any, *row: Any, **more: Any) -> Any:
     return field(default=default, metadata={"flag": Flag(*row, **more)})
@@ -101,6 +113,40 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 
 def _or_off(read: Callable[[str], Any], off: Any) -> Callable[[str], Any]:
     return lambda text: off if text in ("off", "false") else read(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("on", "true", "off", "false"):
+        raise ValueError(repr(text))
+    return text in ("on", "true")
+
+
+def _label_key(text: str) -> str:
+    if not valid_label_key(text):
+        raise ValueError(repr(text))
+    return text
+
+
+def _namespace(text: str) -> str:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(repr(text))
+    return text
+
+
+def _nsid(text: str) -> bytes:
+    octets = _text(text).encode()
+    if len(octets) > MAX_NSID:
+        raise ValueError(f"{len(octets)} octets")
+    return octets
+
+
+def _upstream(text: str) -> ListenAddress:
+    """An address with a port or without; one of IPv6 with a port has brackets."""
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
+        host, port = text, str(DNS_PORT)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    return ListenAddress(parse_address(bare), _whole(1, 65535)(port))
 
 
 def _listen(text: str) -> ListenAddress:
@@ -164,6 +210,61 @@ class Settings:
     )  # fmt: skip
     """What the glue of the zone's NS record says."""
 
+    namespace: tuple[str, ...] = _flag(
+        (), ANSWERS, "NAME", _namespace, "a namespace's name", "a namespace whose Services are served",
+        repeatable=True, shown="all",
+    )  # fmt: skip
+    """Limits what is served, never who can be located."""
+
+    namespace_selector: Selector | None = _flag(
+        None, ANSWERS, "SELECTOR", parse_selector, "a label selector such as 'team=shop,!internal'",
+        "labels of the namespaces whose Services are served", shown="all",
+    )  # fmt: skip
+    """Without Namespace objects nothing is selected."""
+
+    service_selector: Selector | None = _flag(
+        None, ANSWERS, "SELECTOR", parse_selector, "a label selector such as 'team=shop,!internal'",
+        "labels of the Services that are served", shown="all",
+    )  # fmt: skip
+    """As CoreDNS's ``labels``."""
+
+    pods: str = _flag(
+        DISABLED, ANSWERS, "MODE", _one_of(*POD_MODES), ", ".join(POD_MODES),
+        "whether names such as 10-0-0-1.shop.pod.<zone> exist: never, always, or where the namespace has such a pod",
+    )  # fmt: skip
+    """Disabled as in CoreDNS: nobody is to get a name for any address they like."""
+
+    endpoint_pod_names: bool = _flag(
+        False, ANSWERS, "on|off", _switch, "on or off",
+        "name endpoints without a hostname after their pods, not by their addresses", shown="off",
+    )  # fmt: skip
+    """As CoreDNS's ``endpoint_pod_names``."""
+
+    ignore_empty_service: bool = _flag(
+        False, ANSWERS, "on|off", _switch, "on or off",
+        "NXDOMAIN for a ClusterIP Service without ready endpoints", shown="off",
+    )  # fmt: skip
+    """So that a client goes on along its search path: to another cluster, say."""
+
+    no_endpoints: bool = _flag(
+        False, ANSWERS, "on|off", _switch, "on or off",
+        "no records of endpoints at all, so none of headless Services", shown="off",
+    )  # fmt: skip
+    """As CoreDNS's ``noendpoints``."""
+
+    zonal: str | None = _flag(
+        ZONE, ANSWERS, "KEY", _or_off(_label_key, None), "a label's key, or off",
+        "the label behind the names <value>.pin._zone.<service>... and <value>.prefer._zone.<service>...",
+    )  # fmt: skip
+    """CoreDNS has them for zones, where ``zonal`` is given; only names that end in ``_zone`` are touched."""
+
+    upstream: tuple[ListenAddress, ...] | None = _flag(
+        None, ANSWERS, "ADDR[:PORT]", _or_off(_upstream, None), "ADDRESS or ADDRESS:PORT, or off",
+        "a resolver for the targets of ExternalName Services that lie outside the zones",
+        repeatable=True, shown="in a pod the name servers of its resolv.conf, else none",
+    )  # fmt: skip
+    """The clients of a stub zone do not chase a CNAME themselves."""
+
     unknown_client: str = _flag(
         "strict", CLIENTS, "MODE", _one_of("strict", "all"), "strict or all",
         "what a client that cannot be located gets where a Service insists on nearness: nothing, or all endpoints",
@@ -224,6 +325,18 @@ class Settings:
         "how long a TCP connection may be idle", SERVING,
     )  # fmt: skip
     """RFC 9210 asks for some seconds at least; forwarders keep theirs 10 to 20 s."""
+
+    max_queries_in_flight: int = _flag(
+        128, SERVER, "NUMBER", _whole(1, 65535), "a whole number from 1 to 65535",
+        "queries of one TCP connection that may wait for their answers; then it is not read further", SERVING,
+    )  # fmt: skip
+    """Only what --upstream is asked for waits."""
+
+    nsid: bytes | None = _flag(
+        None, SERVER, "TEXT", _or_off(_nsid, b""), f"a text of at most {MAX_NSID} octets, or off",
+        "what names this server to those who ask which of several answered (RFC 5001)", SERVING, shown="the host name",
+    )  # fmt: skip
+    """In a pod the host name is the pod's."""
 
     log_format: str = _flag(
         "text", LOGGING, "FORMAT", _one_of("text", "json"), "text or json", "how log lines are written",

@@ -23,6 +23,7 @@ QR, AA, TC, RD, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0010
 OPCODE = 0x7800
 DO = 0x8000  # in the OPT record's flags
 
+NSID = 3  # RFC 5001
 CLIENT_SUBNET = 8  # RFC 7871
 EXTENDED_ERROR = 15  # RFC 8914
 EDE_OTHER, EDE_NOT_READY = 0, 14
@@ -54,7 +55,8 @@ class ClientSubnet(Struct, frozen=True):
 class Edns(Struct, frozen=True):
     """What an OPT record says (RFC 6891): size in octets, version, DO, and the client it names.
 
-    ``option`` is the content of the configured client option, where that is an address.
+    ``option`` is the content of the configured client option, where that is an address;
+    ``nsid`` whether the server's name is asked for (RFC 5001).
     """
 
     size: int
@@ -62,6 +64,7 @@ class Edns(Struct, frozen=True):
     do: bool
     subnet: ClientSubnet | None = None
     option: bytes | None = None
+    nsid: bool = False
 
 
 class Query(Struct, frozen=True):
@@ -119,6 +122,11 @@ def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
     return Query(end, labels, int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end]), edns)
 
 
+def question_labels(wire: bytes) -> tuple[bytes, ...]:
+    """Return the labels, in lower case, of the question of a query that was read before."""
+    return _question_untrusted(wire)[0]
+
+
 def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
     """Return the labels of the question's name in lower case, and the end of the question."""
     labels, position = [], HEADER
@@ -169,7 +177,7 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
     """Return what the options of an OPT record add to it; a later version's are of a form that we do not know."""
     if edns.version != 0:
         return edns
-    subnet, named, position = None, [], 0
+    subnet, named, nsid, position = None, [], False, 0
     while position < len(options):
         code, length = (int.from_bytes(options[at : at + 2]) for at in (position, position + 2))
         content = options[position + 4 : position + 4 + length]
@@ -181,10 +189,12 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
             subnet = _subnet_untrusted(content)
         elif code == client_option:
             named.append(content)
+        elif code == NSID:  # what stands in it is not for a server to read (RFC 5001, section 2.1)
+            nsid = True
         position += 4 + length
     # Two of them name nobody: a pod behind the forwarder may have sent one of its own.
     option = named[0] if len(named) == 1 and len(named[0]) in (4, 16) else None
-    return Edns(edns.size, edns.version, edns.do, subnet, option)
+    return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
 
 
 def _subnet_untrusted(content: bytes) -> ClientSubnet:

@@ -24,6 +24,7 @@ ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS)
 
 ANNOTATION = "annotation"
 FIELD = "field"
+ZONAL_NAME = "zonal-name"  # not said by the Service, but by who asks
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)

@@ -33,7 +33,9 @@ from locator.model import (
 )
 
 SERVICE_NAME = "kubernetes.io/service-name"
+MAX_NAME = 253  # characters (RFC 1035, section 3.1)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LABEL_OF_A_NAME = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # of any domain name, so with underscores, too
 
 # Where the network plugins note a node's other addresses: tunnels, health checks, the host's side.
 ADDRESS_ANNOTATIONS = (
@@ -79,7 +81,7 @@ class _LabelledMeta(_Meta):
 
 
 class _Namespace(Struct):
-    metadata: _Meta
+    metadata: _LabelledMeta
 
 
 class _NodeSpec(Struct):
@@ -135,6 +137,7 @@ class _ServiceSpec(Struct, rename="camel"):
     cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
     ports: list[_Port] | None = None
     topology_keys: list[str] | None = None
+    external_name: str | None = None
     external_traffic_policy: str | None = None
 
 
@@ -192,14 +195,23 @@ class Reading(list[Finding]):
             self.wrong(field, str(error), expected)
             return None
 
+    def named(self, meta: _Meta) -> bool:
+        """Whether name and namespace of an object can be labels of a domain name; what cannot is noted."""
+        expected = "at most 63 lower-case letters, digits and hyphens"
+        for where, text in (("metadata.name", meta.name or ""), ("metadata.namespace", meta.namespace or "default")):
+            if not _LABEL.fullmatch(text):
+                self.wrong(where, f"{text!r} is no DNS label", expected)
+                return False
+        return True
+
     def address(self, field: str, text: str) -> tuple[bytes, ...]:
         """Return the address that *text* is, none where it is none, which is noted."""
         found = self.try_parse(field, parse_address, text, "an IPv4 or IPv6 address")
         return () if found is None else (found,)
 
 
-def _namespace(raw: _Namespace, found: Reading) -> Namespace:
-    return Namespace(raw.metadata.name or "")
+def _namespace(raw: _Namespace, found: Reading) -> Namespace | None:
+    return Namespace(raw.metadata.name or "", raw.metadata.labels or {}) if found.named(raw.metadata) else None
 
 
 def _node(raw: _Node, found: Reading) -> Node:
@@ -270,7 +282,9 @@ def _ports(ports: list[_Port] | None, field: str, found: Reading) -> tuple[Port,
     return tuple(read)
 
 
-def _service(raw: _Service, found: Reading) -> Service:
+def _service(raw: _Service, found: Reading) -> Service | None:
+    if not found.named(raw.metadata):
+        return None
     spec = raw.spec or _ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
     external = spec.type == "ExternalName"  # it has no address, whatever stands there
@@ -284,11 +298,32 @@ def _service(raw: _Service, found: Reading) -> Service:
         name=raw.metadata.name or "",
         headless=not external and "None" in texts,
         cluster_ips=() if external else tuple(addresses),
-        ports=_ports(spec.ports, "spec.ports", found),
+        ports=() if external else _ports(spec.ports, "spec.ports", found),
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
+        alias=_alias(spec.external_name or "", found) if external else None,
+        labels=raw.metadata.labels or {},
         annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
     )
+
+
+def _alias(text: str, found: Reading) -> str:
+    """Return the name that an ExternalName Service stands for, empty where it stands for an address or nothing."""
+    name = text.lower().removesuffix(".")
+    if _is_address(name):
+        return ""
+    if len(name) <= MAX_NAME and all(map(_LABEL_OF_A_NAME.fullmatch, name.split("."))):
+        return name
+    found.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
+    return ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parse_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _endpoint_slice(raw: _EndpointSlice, found: Reading) -> EndpointSlice:
@@ -335,7 +370,7 @@ class Kind(NamedTuple):
     """How objects of a kind are read: the shape of their JSON, and what is built from it."""
 
     shape: type[Any]
-    build: Callable[[Any, Reading], Object]
+    build: Callable[[Any, Reading], Object | None]
 
 
 # (API group, kind) -> how it is read; the versions of a group are alike in what matters here.

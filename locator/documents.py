@@ -146,7 +146,8 @@ def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) 
     found = Reading(kind, meta.namespace or "", meta.name)
     built = reader.build(shaped, found)
     yield from found
-    yield built
+    if built is not None:
+        yield built
 
 
 def _words(error: Exception) -> tuple[str, str]:

@@ -63,10 +63,11 @@ def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict
     return present
 
 
-class Namespace(Struct, frozen=True, gc=False):
-    """A namespace, of which only the name matters."""
+class Namespace(Struct, frozen=True):
+    """A namespace: its name, and its labels, by which it may be selected."""
 
     name: str
+    labels: dict[str, str] = {}
 
     @property
     def key(self) -> str:
@@ -114,7 +115,11 @@ class Port(Struct, frozen=True, gc=False):
 
 
 class Service(Struct, frozen=True):
-    """A Service: what it is called, how it is reached, and what it asks for."""
+    """A Service: what it is called, how it is reached, what it asks for, and its labels.
+
+    ``alias`` is the name that an ExternalName Service stands for, in lower case and without a
+    final dot, None for other Services; one that stands for no name has an empty one.
+    """
 
     namespace: str
     name: str
@@ -123,8 +128,15 @@ class Service(Struct, frozen=True):
     ports: tuple[Port, ...] = ()
     external_traffic_policy: str = ""
     topology_keys: tuple[str, ...] | None = None
+    alias: str | None = None
+    labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     """Only those of our own prefix."""
+
+    @property
+    def virtual(self) -> bool:
+        """Whether it is reached by an address of its own, which leads to the endpoints."""
+        return not self.headless and self.alias is None
 
     @property
     def key(self) -> str:

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from locator.addresses import AddressBook
 from locator.constraints import ANY, Constraint
+from locator.holders import Holders
 from locator.model import SUCCESSORS, EndpointSlice, Finding, Location, Service
 from locator.selection import LocatedEndpoint
 
@@ -36,6 +37,11 @@ class CompiledService(Struct, frozen=True, eq=False):
     terms: tuple[str, ...] = ()
     memory: dict[Any, Any] = field(default_factory=dict)
 
+    @property
+    def addresses(self) -> set[bytes]:
+        """The addresses that a name of the Service has: its own, and those of its endpoints."""
+        return {*self.service.cluster_ips, *(a for located in self.endpoints for a in located.endpoint.addresses)}
+
 
 def terms_of(constraint: Constraint | None) -> tuple[str, ...]:
     """Return the label keys on whose values at the client the answer depends."""
@@ -47,7 +53,9 @@ def terms_of(constraint: Constraint | None) -> tuple[str, ...]:
 class Snapshot(Struct, frozen=True, eq=False):
     """One cluster at one moment.
 
-    ``services`` by ``namespace/name``; ``serial`` is the time of the last visible change in
+    ``services`` by ``namespace/name``, ``namespaces`` that exist: those that are served only.
+    ``holders`` tells which of these Services have an address, ``pods`` which address a pod of a
+    namespace has, if that is to be known. ``serial`` is the time of the last visible change in
     seconds since 1970; ``objects`` counts what is known by kind.
     """
 
@@ -57,3 +65,5 @@ class Snapshot(Struct, frozen=True, eq=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     objects: Mapping[str, int] = {}
+    holders: Holders = field(default_factory=Holders)
+    pods: frozenset[tuple[str, bytes]] = frozenset()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from locator.addresses import AddressBook
 from locator.constraints import constraint_of, findings
+from locator.holders import Holders
 from locator.model import (
     HOSTNAME,
     KINDS,
@@ -31,6 +32,7 @@ from locator.model import (
     canonical_labels,
 )
 from locator.selection import LocatedEndpoint
+from locator.selectors import Scope
 from locator.snapshot import CompiledService, Snapshot, terms_of
 
 K = TypeVar("K", Namespace, Node, Pod, Service, EndpointSlice)
@@ -42,8 +44,10 @@ class Store:
     """The objects of one cluster, and the snapshot last made of them.
 
     *subnets* tells where other networks are, *forwarders* and *forwarder_services*
-    (``namespace/name``) whose queries are asked for others. Without *pods* or *nodes*,
-    objects of that kind are passed over.
+    (``namespace/name``) whose queries are asked for others. *pods* and *nodes* say whether
+    objects of that kind tell where addresses are; with *pod_names* pods are known even if they
+    do not. *scope* says which Services are served, and without *endpoint_records* nothing of
+    their endpoints is.
     """
 
     def __init__(
@@ -54,11 +58,17 @@ class Store:
         forwarder_services: Iterable[str] = (),
         pods: bool = True,
         nodes: bool = True,
+        pod_names: bool = False,
+        scope: Scope | None = None,
+        endpoint_records: bool = True,
     ) -> None:
         self._subnets = dict(subnets or {})
         self._forwarders = tuple(forwarders)
         self._forwarder_services = frozenset(forwarder_services)
-        self._passed_over = {kind for kind, wanted in ((Pod, pods), (Node, nodes)) if not wanted}
+        self._passed_over = {kind for kind, wanted in ((Pod, pods or pod_names), (Node, nodes)) if not wanted}
+        self._locate_by_pods, self._pod_names = pods, pod_names
+        self._scope = scope or Scope()
+        self._endpoint_records = endpoint_records
         self._objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
         self._pod_namespaces: frozenset[str] = frozenset()
         self._visible = True
@@ -69,12 +79,16 @@ class Store:
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Make *objects* all that is known of *kind*; return whether any answer could differ now."""
         if kind in self._passed_over:
-            if kind is Pod:  # a namespace exists if any object is in it, whoever looks at that object
-                self._pod_namespaces = frozenset(each.namespace for each in objects if isinstance(each, Pod))
-            return False
+            if kind is not Pod:
+                return False
+            # A namespace exists if any object is in it, whoever looks at that object.
+            before_them = self._pod_namespaces
+            self._pod_namespaces = frozenset(each.namespace for each in objects if isinstance(each, Pod))
+            self._visible |= self._pod_namespaces != before_them
+            return self._pod_namespaces != before_them
         before = self._objects[kind]
         after: dict[str, Object] = {}
-        for each in objects:
+        for each in map(self._trimmed, objects):
             known = before.get(each.key)
             after[each.key] = known if known == each else each
         same = len(before) == len(after) and all(before.get(key) is each for key, each in after.items())
@@ -82,6 +96,13 @@ class Store:
             self._objects[kind] = after
             self._visible = True
         return not same
+
+    def _trimmed(self, each: Object) -> Object:
+        """Return an object without the labels that make no difference, which change for many other reasons."""
+        if isinstance(each, (Namespace, Service)):
+            labels = self._scope.relevant_labels(each)
+            return each if labels == each.labels else replace(each, labels=labels)
+        return each
 
     def publish(self, now: int) -> Snapshot:
         """Return the snapshot of what is known; the very same one while nothing visible changed.
@@ -97,10 +118,11 @@ class Store:
         services = {
             service.key: self._compile(service, slices.get(service.key, ()), before.get(service.key))
             for service in self._of(Service).values()
+            if self._exposed(service.namespace) and self._scope.serves(service)
         }
         book = AddressBook(
             nodes=self._nodes,
-            pods=self._of(Pod).values(),
+            pods=self._of(Pod).values() if self._locate_by_pods else (),
             endpoints=self._all_endpoints(),
             subnets=self._subnets,
             forwarders=self._forwarders,
@@ -121,6 +143,8 @@ class Store:
             serial=now,
             findings=(*self._findings(services), *book.findings),
             objects={kind.__name__: len(objects) for kind, objects in self._objects.items()},
+            holders=self._holders(before, services),
+            pods=self._pod_addresses(),
         )
         return self._snapshot
 
@@ -129,11 +153,30 @@ class Store:
 
     def _namespaces(self) -> frozenset[str]:
         """The Namespaces, and what Services are in; where there are no Namespaces, what any object is in."""
-        of_services = frozenset(each.namespace for each in self._of(Service).values())
+        existing = {each.namespace for each in self._of(Service).values()}
         if names := self._of(Namespace):
-            return of_services.union(names)
-        placed: tuple[Pod | EndpointSlice, ...] = (*self._of(Pod).values(), *self._of(EndpointSlice).values())
-        return of_services.union(self._pod_namespaces, (each.namespace for each in placed))
+            existing.update(names)
+        else:
+            placed: tuple[Pod | EndpointSlice, ...] = (*self._of(Pod).values(), *self._of(EndpointSlice).values())
+            existing.update(self._pod_namespaces, (each.namespace for each in placed))
+        return frozenset(filter(self._exposed, existing))
+
+    def _exposed(self, namespace: str) -> bool:
+        return self._scope.exposes(namespace, self._of(Namespace).get(namespace))
+
+    def _holders(self, before: Mapping[str, CompiledService], after: Mapping[str, CompiledService]) -> Holders:
+        """Who has which address, from who had it: only what changed is gone through."""
+        holders = self._snapshot.holders if self._snapshot is not None else Holders()
+        return holders.changed(
+            left=((key, each.addresses) for key, each in before.items() if after.get(key) is not each),
+            joined=((key, each.addresses) for key, each in after.items() if before.get(key) is not each),
+        )
+
+    def _pod_addresses(self) -> frozenset[tuple[str, bytes]]:
+        if not self._pod_names:
+            return frozenset()
+        running = (pod for pod in self._of(Pod).values() if not pod.finished)
+        return frozenset((pod.namespace, address) for pod in running for address in pod.addresses)
 
     def _locate_nodes(self) -> None:
         before = self._nodes
@@ -173,6 +216,8 @@ class Store:
     def _compile(
         self, service: Service, slices: tuple[EndpointSlice, ...], before: CompiledService | None
     ) -> CompiledService:
+        if service.alias is not None or not self._endpoint_records:
+            slices = ()  # an alias has no endpoints, whatever slices say
         if before is not None and before.service is service and _same(before.slices, slices):
             joined = tuple(each.endpoint for each in before.endpoints)
             locations = tuple(map(self._location, joined))
@@ -199,15 +244,15 @@ class Store:
                 field = f"metadata.labels[{ZONE}]"
                 yield Finding(WARNING, "Node", "", node.name, field, "node without zone", "a label")
         for each in self._of(EndpointSlice).values():
-            yield from self._slice_findings(each, services)
+            yield from self._slice_findings(each)
 
-    def _slice_findings(self, each: EndpointSlice, services: Mapping[str, CompiledService]) -> Iterator[Finding]:
+    def _slice_findings(self, each: EndpointSlice) -> Iterator[Finding]:
         def finding(field: str, message: str, expected: str) -> Finding:
             return Finding(WARNING, "EndpointSlice", each.namespace, each.name, field, message, expected)
 
         if each.service_key is None:
             yield finding("metadata.labels[kubernetes.io/service-name]", "slice without a Service", "a Service's name")
-        elif each.service_key not in services:
+        elif each.service_key not in self._of(Service):
             message = f"slice without a Service: there is no Service {each.service_key}"
             yield finding("metadata.labels[kubernetes.io/service-name]", message, "a Service in the same namespace")
         if Node in self._passed_over:

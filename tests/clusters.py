@@ -194,14 +194,36 @@ class _Builder:
         ]
         for number in range(self.rng.randint(2, 5)):
             self.service(f"s{number}")
+        for number in range(self.rng.randint(0, 4)):
+            self.alias(f"alias-{number}")
         for number in range(self.rng.randint(0, 6)):
             self.pod(f"client-{number}", *self.addresses_on(self.rng.randrange(self.count)))
         if not self.truthful:
             self.items.append(pod("host", ["192.168.0.1"], "node-0", host_network=True, created=self.moment()))
             self.items.append(pod("stray", ["192.168.9.9"], "node-1", host_network=True, created=self.moment()))
             self.addresses += ["192.168.9.9", "10.244.1.250", "10.244.200.1", "fd00:244:a1::fafa"]
+        self.other_names()
         self.rng.shuffle(self.items)
         return World(self.items, self.names, list(dict.fromkeys(self.addresses)))
+
+    def alias(self, name: str) -> None:
+        """Add an ExternalName Service: to a Service, to another alias, in a circle, to nothing, to an address, away."""
+        targets = [f"{each}.shop.svc.cluster.local" for each in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
+        targets += ["www.example.org", "192.0.2.7", "a.pin._zone.s0.shop.svc.cluster.local", "1.0.244.10.in-addr.arpa"]
+        own = service(name, ports=())
+        own["spec"] = {"type": "ExternalName", "externalName": self.rng.choice(targets)}
+        self.items.append(own)
+        self.names += [f"{name}.shop.svc.cluster.local"] * 2 + [f"x.{name}.shop.svc.cluster.local"]
+
+    def other_names(self) -> None:
+        """Add the names of addresses, of pods and of zones, and those between."""
+        for address in self.rng.sample(self.addresses, 3):
+            reverse = ipaddress.ip_address(address).reverse_pointer
+            dashed = address.replace(".", "-").replace(":", "-")
+            self.names += [reverse, reverse.partition(".")[2], f"{dashed}.shop.pod.cluster.local"]
+        zonal = "_zone.s0.shop.svc.cluster.local"
+        self.names += [f"a.pin.{zonal}", f"b.prefer.{zonal}", f"z.prefer.{zonal}", f"pin.{zonal}", zonal]
+        self.names += ["shop.pod.cluster.local", "none.pod.cluster.local", "dns-version.cluster.local"]
 
     def moment(self) -> str:
         self.born += 1
@@ -344,7 +366,20 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
 # Queries as octets
 
 RD, CD, AD, QR, TC = 0x0100, 0x0010, 0x0020, 0x8000, 0x0200
-TYPES = {"A": 1, "NS": 2, "SOA": 6, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "SPF": 99, "ANY": 255, "AXFR": 252}
+TYPES = {
+    "A": 1,
+    "NS": 2,
+    "CNAME": 5,
+    "SOA": 6,
+    "PTR": 12,
+    "MX": 15,
+    "TXT": 16,
+    "AAAA": 28,
+    "SRV": 33,
+    "SPF": 99,
+    "ANY": 255,
+    "AXFR": 252,
+}
 
 
 def encoded(name: str | Sequence[bytes]) -> bytes:
@@ -401,7 +436,7 @@ class Asked(NamedTuple):
     proto: str
 
 
-ASKED_TYPES = ("A", "AAAA", "SRV", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")
+ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")
 
 
 def asked(world: World, types: Sequence[str | int] = ASKED_TYPES) -> st.SearchStrategy[Asked]:

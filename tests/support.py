@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import dns.message
 import dns.query
@@ -23,7 +23,7 @@ import yaml
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics import Counts
-from dnsserver.responder import Responder
+from dnsserver.responder import Responder, Waiting
 from dnsserver.settings import Settings, read_settings
 from locator.addresses import parse_address
 from locator.cluster import static
@@ -69,7 +69,9 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
 def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> Responder:
     """Return a responder, without sockets, for a cluster and *flags*."""
     settings = settings_of(flags)
-    responder = Responder(authority_of(settings), counts or Counts(), client_option=settings.client_option)
+    responder = Responder(
+        authority_of(settings), counts or Counts(), client_option=settings.client_option, nsid=settings.nsid or b""
+    )
     responder.publish(snapshot_of(cluster, flags))
     return responder
 
@@ -77,10 +79,15 @@ def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts
 def ask_in_memory(
     responder: Responder, query: dns.message.Message, client: str, *, counts: Counts | None = None, proto: str = "udp"
 ) -> dns.message.Message | None:
-    """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it."""
+    """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it.
+
+    Names elsewhere have nothing here.
+    """
     source = parse_address(client)
     channel = (counts or responder._counts).channels[proto, 1 if len(source) == 4 else 2]
     reply = responder.answer(query.to_wire(), source, channel)
+    if isinstance(reply, Waiting):
+        reply = responder.finish(reply, None)
     return None if reply is None else dns.message.from_wire(reply)
 
 
@@ -238,9 +245,11 @@ def run(*arguments: str, env: Mapping[str, str] | None = None, stdin: str = "") 
 def needs_tool(name: str) -> str:
     """Return the path of a program, or skip the test with the reason; in CI a missing one is a failure."""
     path = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
-    if path is None:
-        reason = f"{name} is not installed here"
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"{reason}, and CI must run this test")
-        pytest.skip(reason)
-    return path
+    return path or lacking(f"{name} is not installed here")
+
+
+def lacking(reason: str) -> NoReturn:
+    """Skip the test, as the machine lacks what it needs; in CI that is a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}, and CI must run this test")
+    pytest.skip(reason)

@@ -22,7 +22,7 @@ import yaml
 from dnsserver import __version__
 from dnsserver.cli import main
 from dnsserver.settings import FLAGS
-from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
+from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
 
 DONE, FAILED, WRONG = 0, 1, 2
 NAME = "web.shop.svc.cluster.local"
@@ -154,6 +154,20 @@ BAD_SETTINGS = [
     ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
     ("client-option", "65000", "65001 to 65534"),
     ("client-option", "8", "65001 to 65534"),
+    ("namespace", "shop/web", "namespace"),
+    ("namespace", "shop.svc", "namespace"),
+    ("namespace", "Shop", "namespace"),
+    ("namespace-selector", "team in a", "label selector"),
+    ("service-selector", "-team", "label key.*label selector"),
+    ("pods", "all", "disabled, insecure, verified"),
+    ("endpoint-pod-names", "yes", "on or off"),
+    ("ignore-empty-service", "1", "on or off"),
+    ("no-endpoints", "maybe", "on or off"),
+    ("zonal", "a/b/c", "label's key"),
+    ("upstream", "example.org", "ADDRESS"),
+    ("upstream", "192.0.2.1:", "ADDRESS"),
+    ("upstream", "192.0.2.1:0", "ADDRESS"),
+    ("upstream", "[::1]:65536", "ADDRESS"),
     ("log-level", "loud", "debug"),
     ("log-format", "xml", "text or json"),
     ("snapshot", "", "file"),
@@ -166,6 +180,8 @@ BAD_SERVER_SETTINGS = [
     ("http", "9153", "PORT"),
     ("max-connections", "0", "from 1"),
     ("tcp-idle-timeout", "0", "from 1"),
+    ("max-queries-in-flight", "0", "from 1"),
+    ("nsid", "n" * 129, "at most 128 octets"),
 ]
 
 
@@ -219,9 +235,10 @@ def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, e
         (("check",), "--snapshot"),
         (("check", "-o", "xml"), "xml"),
         (("explain", "--ttl"), "--ttl"),
+        (("serve", "--no-endpoints", "on"), "'on' found"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
-         "no-snapshot", "output", "no-value"],
+         "no-snapshot", "output", "no-value", "value-of-a-switch"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A command line that cannot be read ends with 2 and one line that names the word, and the nearest known one."""
@@ -288,6 +305,32 @@ def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path:
     assert ttl("--config", str(config), "--ttl", "9", TOPODNS_TTL="8") == 9
     assert ttl(TOPODNS_CONFIG=str(config)) == 7
     assert ttl(TOPODNS_SNAPSHOT=cluster) == 5
+
+
+def test_switches_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
+    """A switch needs no value on the command line and takes none from the word behind it; ``off`` undoes one."""
+    config = tmp_path / "settings.yaml"
+    config.write_text(f"snapshot: {cluster}\nno-endpoints: true\n")
+
+    def rcode(*flags: str, **env: str) -> str:
+        return str(topodns("explain", *flags, "--client", "127.1.0.1", "-o", "json", **env).json["rcode"])
+
+    assert rcode("--snapshot", cluster, NAME) == "NOERROR"
+    assert rcode("--snapshot", cluster, "--no-endpoints", NAME) == "NXDOMAIN"
+    assert rcode("--snapshot", cluster, NAME, "--no-endpoints=on") == "NXDOMAIN"
+    assert rcode("--config", str(config), NAME) == "NXDOMAIN"
+    assert rcode("--config", str(config), NAME, "--no-endpoints=off") == "NOERROR"
+    assert rcode("--config", str(config), NAME, TOPODNS_NO_ENDPOINTS="false") == "NOERROR"
+    assert rcode("--snapshot", cluster, NAME, TOPODNS_NO_ENDPOINTS="true") == "NXDOMAIN"
+
+
+def test_an_upstream_with_and_without_a_port() -> None:
+    """The port is 53 unless it is said; an IPv6 address with a port stands in brackets; off is nobody."""
+    settings = settings_of({"upstream": ["192.0.2.1", "192.0.2.2:5353", "::1", "[::2]", "[::3]:54"]})
+    assert settings.upstream is not None
+    assert list(map(str, settings.upstream)) == ["192.0.2.1:53", "192.0.2.2:5353", "[::1]:53", "[::2]:53", "[::3]:54"]
+    assert settings_of({"upstream": False}).upstream == ()
+    assert settings_of().upstream is None
 
 
 def test_lists_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
@@ -472,6 +515,15 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "no-metadata": (changed(POD, metadata=None), "Pod", "", "metadata"),
     "metadata-is-a-list": (changed(POD, metadata=[]), "Pod", "metadata", "object"),
     "name-is-a-number": (changed(POD, metadata__name=7), "Pod", "metadata.name", "int"),
+    "service-name": (changed(SERVICE, metadata__name="web.2"), "Service shop/web.2", "metadata.name", "no DNS label"),
+    "service-namespace": (
+        changed(SERVICE, metadata__namespace="Shop"), "Service Shop/web", "metadata.namespace", "no DNS label"),
+    "namespace-name": (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a b"}}, "Namespace a b", "metadata.name",
+        "no DNS label"),
+    "external-name": (
+        changed(SERVICE, metadata__name="s2", spec={"type": "ExternalName", "externalName": "a..b"}),
+        "Service shop/s2", "spec.externalName", "'a..b' is no domain name"),
     "node-address": (
         changed(NODE_B, metadata__name="b2", status__addresses=[{"type": "InternalIP", "address": "10.0.0.300"}]),
         "Node b2", "status.addresses[0].address", "'10.0.0.300' is no IP address"),

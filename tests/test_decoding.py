@@ -149,7 +149,15 @@ SERVICES = [
     ("cluster-ips", service(cluster_ip="10.96.0.1", cluster_ips=["10.96.0.1", "fd00::1"], type="NodePort"),
      {"cluster_ips": (ip("10.96.0.1"), ip("fd00::1"))}),
     ("not-allocated-yet", service(type="LoadBalancer"), {}),
-    ("external-name", service(type="ExternalName", external_name="example.com"), {"cluster_ips": ()}),
+    ("external-name", service(type="ExternalName", external_name="example.com"), {"alias": "example.com"}),
+    ("external-name-with-more", service(type="ExternalName", external_name="WWW.Example.com.", cluster_ip="None",
+                                        ports=[k8s.V1ServicePort(name="web", port=80)]), {"alias": "www.example.com"}),
+    ("external-name-with-underscores", service(type="ExternalName", external_name="_x.example"),
+     {"alias": "_x.example"}),
+    ("external-name-of-an-address", service(type="ExternalName", external_name="192.0.2.7"), {"alias": ""}),
+    ("external-name-of-an-ipv6-address", service(type="ExternalName", external_name="2001:db8::7"), {"alias": ""}),
+    ("not-an-external-name", service(cluster_ip="10.96.0.1", external_name="example.com"),
+     {"cluster_ips": (ip("10.96.0.1"),)}),
     ("ports", service(cluster_ip="None", ports=[
         k8s.V1ServicePort(name="HTTP", port=80, protocol="TCP", target_port="web"),
         k8s.V1ServicePort(name="dns", port=53, protocol="UDP"),
@@ -164,7 +172,7 @@ SERVICES = [
 def test_service(thing: k8s.V1Service, fields: dict[str, Any]) -> None:
     """A Service is how it is reached and what it asks for; of its annotations only ours count."""
     (found,) = decoded(thing)
-    expected = Service("shop", "x", annotations={"topodns.io/topology-keys": "a,*"}, **fields)
+    expected = Service("shop", "x", labels={"app": "x"}, annotations={"topodns.io/topology-keys": "a,*"}, **fields)
     assert {name: getattr(found, name) for name in Service.__struct_fields__ if hasattr(expected, name)} == {
         name: getattr(expected, name) for name in Service.__struct_fields__
     }

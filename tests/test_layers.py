@@ -89,7 +89,8 @@ def test_composition_points_one_way(name: str) -> None:
 @pytest.mark.parametrize(
     ("library", "only"),
     [("dnslib", {"dnsserver.records"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.net.admin"}),
-     ("kubernetes", {"locator.cluster.live"}), ("yaml", {"dnsserver.cli", "locator.documents"})],
+     ("kubernetes", {"locator.cluster.live"}), ("yaml", {"dnsserver.cli", "locator.documents"}),
+     ("dns", {"dnsserver.net.upstream"})],
 )  # fmt: skip
 def test_a_library_has_one_door(library: str, only: set[str]) -> None:
     """Foreign things stay in the module that is their door."""

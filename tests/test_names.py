@@ -12,10 +12,13 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.app import authority_of
+from dnsserver.explain import explain
 from dnsserver.metrics import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
+from dnsserver.records import type_number
 from dnsserver.responder import Responder
-from tests.support import NOW, ask_in_memory, responder_of, settings_of
+from locator.addresses import parse_network
+from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
 apiVersion: v1
@@ -147,7 +150,7 @@ NEGATIVES = [
     ("shop.cluster.local", "A", NXDOMAIN),
     ("none.dns.cluster.local", "A", NXDOMAIN),
     ("none.ns.dns.cluster.local", "A", NXDOMAIN),
-    ("1.0.0.10.in-addr.arpa", "PTR", NXDOMAIN),
+    ("9.9.9.10.in-addr.arpa", "PTR", NXDOMAIN),
     (DB, "TXT", NODATA),
     (DB, "MX", NODATA),
     (DB, "TYPE65280", NODATA),
@@ -308,3 +311,65 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
     subnet = dns.edns.ECSOption("192.0.2.1", 32)
     (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
     assert echo.scopelen == scope
+
+
+REASONS = [
+    # name, type, flags, reason
+    ("example.org", "A", {}, "the name is outside the served zones"),
+    ("cluster.local", "AXFR", {}, "zones are not transferred"),
+    ("out.lab.svc.cluster.local", "A", {}, "an alias of a name elsewhere"),
+    ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},
+     "an alias of a name elsewhere, for which an upstream is asked"),
+    ("self.lab.svc.cluster.local", "A", {}, "an alias that leads back to itself, or too far"),
+    ("missing.lab.svc.cluster.local", "A", {}, "an alias of a name that does not exist"),
+    ("number.lab.svc.cluster.local", "A", {}, "the Service is an alias of something that is no name"),
+    ("out.lab.svc.cluster.local", "CNAME", {}, "the Service is an alias"),
+    ("1.0.0.10.in-addr.arpa", "PTR", {}, "the way back from an address is never narrowed"),
+    ("9.9.9.9.in-addr.arpa", "PTR", {}, "there is no such name"),
+    ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
+    ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
+    ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
+    (f"none.{DB}", "A", {}, "the Service has nothing of this name"),
+    (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
+    ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
+    (DB, "A", {}, "the Service asks for nothing"),
+    ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
+    ("hard.shop.svc.cluster.local", "TXT", {}, "no endpoint is chosen for this name and type"),
+    (f"a.pin._zone.{DB}", "A", {}, "the endpoints where the name says"),
+    (f"z.pin._zone.{DB}", "A", {}, "no endpoint is where the name says"),
+    (f"z.prefer._zone.{DB}", "A", {}, "every ready endpoint, since none is where the name says"),
+]  # fmt: skip
+ALIASES = "\n".join(
+    ["---", "apiVersion: v1", "kind: ServiceList", "items:"]
+    + [f"- {{metadata: {{name: {name}, namespace: lab}}, spec: {{type: ExternalName, externalName: {target}}}}}"
+       for name, target in (("out", "example.org"), ("self", "self.lab.svc.cluster.local"),
+                            ("missing", "none.lab.svc.cluster.local"), ("number", "192.0.2.1"))]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "rtype", "flags", "reason"), REASONS, ids=[f"{row[0]}-{row[1]}-{'-'.join(row[2])}" for row in REASONS]
+)
+def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
+    """``explain`` says in a few words why the answer is what it is."""
+    explained = explain(
+        labels_of(name),
+        type_number(rtype),
+        parse_network("127.1.0.1"),
+        snapshot_of(CLUSTER + ALIASES, flags),
+        authority_of(settings_of({**FLAGS, **flags})),
+    )
+    assert explained["reason"] == reason
+
+
+def test_aliases_are_followed_so_far_and_no_farther() -> None:
+    """Eight aliases of aliases are followed; of a longer chain what was found is the answer."""
+    items = [f"- {{metadata: {{name: a{number}, namespace: lab}}, spec: {{type: ExternalName, "
+             f"externalName: a{number + 1}.lab.svc.cluster.local}}}}" for number in range(9)]  # fmt: skip
+    end = "- {metadata: {name: a9, namespace: lab}, spec: {clusterIP: 10.96.0.9}}"
+    responder = responder_of("\n".join(["apiVersion: v1", "kind: ServiceList", "items:", *items, end]))
+    whole = ask(responder, "a1.lab.svc.cluster.local", "A")
+    assert data(whole.answer) == sorted(["A 10.96.0.9", *(f"CNAME a{n}.lab.svc.cluster.local." for n in range(2, 10))])
+    cut = ask(responder, "a0.lab.svc.cluster.local", "A")
+    assert data(cut.answer) == sorted(f"CNAME a{n}.lab.svc.cluster.local." for n in range(1, 10))
+    assert (cut.rcode(), cut.authority) == (dns.rcode.NOERROR, [])

@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics import Counts
-from dnsserver.responder import Responder
+from dnsserver.records import Host, Opaque, Record
+from dnsserver.responder import Responder, Waiting
+from dnsserver.wire import CNAME
 from locator.addresses import AddressBook, parse_address
 from locator.cluster import static
 from locator.model import KINDS, Endpoint, Location, Network, Node
@@ -29,6 +31,7 @@ from locator.snapshot import Snapshot
 from locator.store import Store
 from tests import clusters
 from tests.clusters import CLIENT_OPTION, HOSTNAME, OLD, STRANGER, SUBNETS, Asked, Item, World, asked, ecs, opt, query
+from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
 from tests.support import NOW, settings_of
 
 steady = settings(
@@ -74,95 +77,20 @@ def channel_of(responder: Responder, source: bytes, proto: str) -> Any:
 
 def answer(responder: Responder, each: Asked) -> bytes | None:
     source = parse_address(each.source)
-    return responder.answer(each.wire, source, channel_of(responder, source, each.proto))
+    return finished(responder, responder.answer(each.wire, source, channel_of(responder, source, each.proto)))
 
 
 def compute(responder: Responder, each: Asked) -> bytes | None:
     source = parse_address(each.source)
-    return responder.compute(each.wire, source, channel_of(responder, source, each.proto))
+    return finished(responder, responder.compute(each.wire, source, channel_of(responder, source, each.proto)))
 
 
-# Replies as octets
-
-
-class Parts(NamedTuple):
-    """A reply taken apart: id, flags and counts; the question; the records of each section as octets."""
-
-    head: bytes
-    question: bytes
-    answers: tuple[bytes, ...]
-    rest: tuple[bytes, ...]
-
-
-def parts_of(reply: bytes) -> Parts:
-    """Take a reply apart, by nothing but RFC 1035."""
-    questions, *counts = struct.unpack("!4H", reply[4:12])
-    position = 12
-    if questions:
-        position = after_name(reply, position) + 4
-    question, records = reply[12:position], []
-    for _ in range(sum(counts)):
-        at = after_name(reply, position)
-        end = at + 10 + int.from_bytes(reply[at + 8 : at + 10])
-        records.append(reply[position:end])
-        position = end
-    assert position == len(reply)
-    return Parts(reply[:12], question, tuple(records[: counts[0]]), tuple(records[counts[0] :]))
-
-
-def after_name(message: bytes, position: int) -> int:
-    while message[position]:
-        if message[position] >= 0xC0:
-            return position + 2
-        position += 1 + message[position]
-    return position + 1
-
-
-def is_rotation(left: Sequence[bytes], right: Sequence[bytes]) -> bool:
-    return len(left) == len(right) and (not left or any([*left[i:], *left[:i]] == [*right] for i in range(len(left))))
-
-
-def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes | None) -> None:
-    """Two replies are the same octet for octet, but for the rotation; *whole* is the reply that nothing limits."""
-    if remembered is None or computed is None or whole is None:
-        assert remembered is computed is whole
-        return
-    left, right, full = parts_of(remembered), parts_of(computed), parts_of(whole)
-    if not int.from_bytes(left.head[2:4]) & clusters.TC:
-        assert (left.head, left.question, left.rest) == (right.head, right.question, right.rest)
-        assert is_rotation(left.answers, right.answers)
-        return
-    assert (left.head[:6], left.question, left.rest) == (right.head[:6], right.question, right.rest)
-    for each in (left, right):  # a part of the whole, in its order from some record on
-        assert any([*full.answers[i:], *full.answers[:i]][: len(each.answers)] == [*each.answers]
-                   for i in range(len(full.answers)))  # fmt: skip
-    if len(set(map(len, full.answers))) == 1:
-        assert len(left.answers) == len(right.answers)
-
-
-def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) -> None:
-    """A reply is well-formed, belongs to its query, and fits; *limit* is the size that the query allows."""
-    wire = each.wire
-    if len(wire) < 12 or wire[2] & 0x80:
-        assert reply is None
-        return
-    assert reply is not None
-    parts, sent, flags = parts_of(reply), int.from_bytes(wire[2:4]), int.from_bytes(reply[2:4])
-    opts = [record for record in parts.rest if record[:3] == b"\0\0\x29"]
-    rcode = flags & 15 | (opts[0][5] << 4 if opts else 0)
-    assert reply[:2] == wire[:2]
-    assert parts.question == wire[12 : 12 + len(parts.question)]  # in the case it came in
-    assert flags & 0x8000 and flags & 0x7910 == sent & 0x7910  # QR; opcode, RD and CD as they came
-    assert not flags & 0x00E0  # RA, Z, AD
-    assert bool(flags & 0x0400) == (rcode in (0, 3))  # AA
-    assert parts.question or rcode in (1, 4)
-    assert len(opts) <= 1
-    if each.proto == "udp":
-        assert len(reply) <= (limit or (1232 if opts else 512))
-    else:
-        assert not flags & clusters.TC
-    if flags & 0x7800 == 0:
-        assert parsed(reply).id == int.from_bytes(wire[:2])
+def finished(responder: Responder, reply: bytes | Waiting | None) -> bytes | None:
+    """Return a reply with what an upstream might have: one more alias, and two records of the type asked for."""
+    if not isinstance(reply, Waiting):
+        return reply
+    found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((10, 9, 8, each)))) for each in (1, 2)]
+    return responder.finish(reply, [Record(reply.target, CNAME, 60, Host("far.example.net")), *found])
 
 
 # What is asked
@@ -172,6 +100,7 @@ class Conversation(NamedTuple):
     world: World
     queries: list[Asked]
     sources: Sequence[str] = ()
+    flags: Mapping[str, Any] = {}
 
     def from_everywhere(self) -> Iterator[Asked]:
         """Yield each query as it stands, and again from every source."""
@@ -186,23 +115,17 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
     """A cluster, and queries about few names and types of it, so that they meet in every memory."""
     seed = draw(SEEDS)
     world, rng = clusters.world(seed), random.Random(seed)
-    names = [*rng.sample(world.names, 1), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
+    names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
     narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
     types = rng.sample(clusters.ASKED_TYPES, 2)
     sources = [*narrow.addresses, "192.168.0.1", clusters.FORWARDER]  # the forwarder is on the first node
-    return Conversation(world, draw(st.lists(asked(narrow, types), min_size=least, max_size=most)), sources)
-
-
-def parsed(reply: bytes | None) -> dns.message.Message:
-    """Return a reply as dnspython reads it, which knows no client subnet of family 0, which ``dig +subnet=0`` sends."""
-    assert reply is not None
-    return dns.message.from_wire(reply.replace(clusters.ecs("0"), clusters.option(65534, bytes(4))))
-
-
-def size_allowed(wire: bytes) -> int:
-    """Return how many octets a valid query allows a UDP reply."""
-    end = after_name(wire, 12) + 4
-    return min(max(512, int.from_bytes(wire[end + 3 : end + 5])), 1232) if len(wire) > end else 512
+    flags = {
+        "pods": rng.choice(("disabled", "insecure", "verified")),
+        "upstream": rng.choice(("off", "192.0.2.1")),
+        "endpoint-pod-names": rng.choice((False, True)),
+        "ignore-empty-service": rng.choice((False, True)),
+    }
+    return Conversation(world, draw(st.lists(asked(narrow, types), min_size=least, max_size=most)), sources, flags)
 
 
 # Selection
@@ -394,7 +317,7 @@ def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int)
     """From kubectl's JSON to the answer: A and AAAA hold the chosen endpoints, no other."""
     world = clusters.world(seed)
     twin, responder = Twin(world.items), responder_on(world.items)
-    headless = [name for name, each in twin.services.items() if each["spec"]["clusterIP"] == "None"]
+    headless = [name for name, each in twin.services.items() if each["spec"].get("clusterIP") == "None"]
     for name in headless:
         for client in random.Random(seed).sample(world.addresses, min(12, len(world.addresses))):
             if client == clusters.FORWARDER:
@@ -477,7 +400,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 @given(conversation=conversations(1, 10))
 def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> None:
     """The slow path is the oracle of the fast one, octet for octet but for the rotation."""
-    responder = responder_on(conversation.world.items)
+    responder = responder_on(conversation.world.items, conversation.flags)
     for each in conversation.from_everywhere():
         assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
 
@@ -489,14 +412,14 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
 ) -> None:
     """After a change, whatever was remembered before, answers are those of a server that starts now."""
     before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
-    store = store_with(before)
-    responder = responder_for(store.publish(NOW))
+    store, flags = store_with(before, conversation.flags), conversation.flags
+    responder = responder_for(store.publish(NOW), flags)
     for each in conversation.from_everywhere():
         answer(responder, each)
     take_in(store, after)
     snapshot = store.publish(NOW + 60)
     responder.publish(snapshot)
-    fresh = responder_for(store_with(after).publish(snapshot.serial))
+    fresh = responder_for(store_with(after, flags).publish(snapshot.serial), flags)
     for each in [*conversation.queries, *conversation.from_everywhere()]:
         whole = compute(fresh, each._replace(proto="tcp"))
         assert_same(answer(responder, each), compute(fresh, each), whole)
@@ -553,6 +476,9 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         },
         "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
         "namespaces": snapshot.namespaces,
+        "holders": {key: snapshot.holders.of(key) for each in snapshot.services.values() for key in each.addresses},
+        "held": sorted(snapshot.holders.held()),
+        "pods": snapshot.pods,
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.objects,
     }
@@ -609,20 +535,34 @@ def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversatio
 @given(conversation=conversations())
 def test_every_record_stands_under_its_right_name(conversation: Conversation) -> None:
     """Whatever was rotated or left out: owners are the question's name, glue is a target's, the SOA's its zone's."""
-    responder = responder_on(conversation.world.items)
+    responder = responder_on(conversation.world.items, conversation.flags)
     for each in conversation.queries:
         reply = parsed(answer(responder, each))
         asked_for = reply.question[0].name
+        if reply.answer and reply.answer[0].rdtype == dns.rdatatype.CNAME:
+            assert_chain(reply)
+            continue
         targets = {row.target for rrset in reply.answer if rrset.rdtype == dns.rdatatype.SRV for row in rrset}
         hosts = {row.target for rrset in reply.answer if rrset.rdtype == dns.rdatatype.NS for row in rrset}
         assert all(rrset.name == asked_for for rrset in reply.answer)
-        assert all(rrset.name.to_text().lower() == "cluster.local." for rrset in reply.authority)
+        zones = ("cluster.local.", "in-addr.arpa.", "ip6.arpa.")
+        assert all(rrset.name.to_text().lower() in zones for rrset in reply.authority)
         assert all(rrset.name in targets | hosts for rrset in reply.additional)
         base = b".".join(asked_for.labels[2 if asked_for.labels[0].startswith(b"_") else 0 :]).lower().decode()
         for target in targets:
             assert target.to_text().endswith(base)
         if not reply.flags & dns.flags.TC and reply.additional:
             assert {rrset.name for rrset in reply.additional} == targets | hosts
+
+
+def assert_chain(reply: dns.message.Message) -> None:
+    """Each alias stands before what it leads to (RFC 1034, 3.6.2), and the records at the end are of one name."""
+    expected = reply.question[0].name
+    for rrset in reply.answer:
+        assert rrset.name == expected
+        if rrset.rdtype == dns.rdatatype.CNAME:
+            (row,) = rrset
+            expected = row.target
 
 
 @steady
@@ -716,7 +656,8 @@ def broken(draw: st.DrawFn, world: World) -> Asked:
 @given(
     conversation=SEEDS.map(clusters.world).flatmap(
         lambda world: st.builds(
-            Conversation, st.just(world), st.lists(asked(world) | broken(world), min_size=1, max_size=15)
+            lambda queries, world=world: Conversation(world, queries),
+            st.lists(asked(world) | broken(world), min_size=1, max_size=15),
         )
     )
 )

@@ -9,6 +9,8 @@ others are the cluster as kubectl prints it, so a scenario is itself a snapshot:
 - ``through``: the forwarder that the client asked, which names it by EDNS client subnet;
 - ``subnet``, ``option``: a client subnet, and an EDNS option 65001, that are sent as they stand here;
 - ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: what stands in the extended error;
+- ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last one leads there;
+- ``ttl`` of the answers, where it is not the scenario's;
 - ``outcome``, and if given ``located_by``, ``steps`` (endpoints found by each key): as ``explain`` says it;
 - ``scope`` of the client subnet, and ``soa_ttl``, where they are not what the outcome makes them.
 """
@@ -42,7 +44,7 @@ FOLDER = Path(__file__).parent / "scenarios"
 CLIENT_OPTION = 65001
 FIELDS = {
     *("case", "name", "type", "client", "through", "subnet", "option", "rcode", "answers"),
-    *("error", "outcome", "located_by", "steps", "scope", "soa_ttl"),
+    *("error", "outcome", "located_by", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
 }
 
 
@@ -66,7 +68,8 @@ def _load(path: Path) -> Scenario:
     head = next(iter(yaml.safe_load_all(path.read_text())))
     assert head["kind"] == "Scenario" and head["title"] and head["rule"], path
     flags = head.get("flags", {})
-    queries = [{"name": head.get("name"), "type": "A", "answers": [], "rcode": "NOERROR", **q} for q in head["queries"]]
+    defaults = {"name": head.get("name"), "type": "A", "aliases": [], "answers": [], "rcode": "NOERROR"}
+    queries = [{**defaults, **query} for query in head["queries"]]
     assert not {field for query in queries for field in query} - FIELDS, path
     return Scenario(path, flags, flags.get("ttl", 5), queries)
 
@@ -103,11 +106,16 @@ def seen(reply: dns.message.Message) -> dict[str, Any]:
     options = {option.otype: option for option in reply.options}
     error = options.get(dns.edns.OptionType.EDE)
     subnet = options.get(dns.edns.OptionType.ECS)
+    asked = reply.question[0].rdtype
+    records = [(rrset, rdata) for rrset in reply.answer for rdata in rrset]
+    answers = [(rrset, rdata) for rrset, rdata in records if rrset.rdtype in (asked, dns.rdatatype.HINFO)]
     return {
         "rcode": dns.rcode.to_text(reply.rcode()),
         "flags": dns.flags.to_text(reply.flags),
-        "answers": sorted(str(rdata) for rrset in reply.answer for rdata in rrset),
-        "types": sorted({f"{rrset.name} {dns.rdatatype.to_text(rrset.rdtype)}" for rrset in reply.answer}),
+        "aliases": [str(rdata).rstrip(".") for rrset, rdata in records if (rrset, rdata) not in answers],
+        "answers": sorted(str(rdata) for _, rdata in answers),
+        "owners": {(str(rrset.name).rstrip("."), dns.rdatatype.to_text(rrset.rdtype)) for rrset, _ in answers},
+        "chain": [str(rrset.name).rstrip(".") for rrset in reply.answer],
         "ttls": {rrset.ttl for rrset in (*reply.answer, *reply.authority)},
         "authority": [str(rdata) for rrset in reply.authority for rdata in rrset],
         "additional": sorted(f"{rrset.name} {rdata}" for rrset in reply.additional for rdata in rrset),
@@ -120,14 +128,19 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
     """Compare a reply with what its scenario expects."""
     assert reply is not None
     found = seen(reply)
-    assert (found["rcode"], found["answers"]) == (query["rcode"], sorted(query["answers"]))
-    assert len({str(rdata) for rrset in reply.answer for rdata in rrset}) == sum(map(len, reply.answer))
-    soa_ttl = query.get("soa_ttl", 0 if query["outcome"] == "unmet" else scenario.ttl)
+    assert (found["rcode"], found["aliases"]) == (query["rcode"], query["aliases"])
+    assert found["answers"] == sorted(query["answers"])
+    # Each alias stands before what it leads to (RFC 1034, section 3.6.2), and nothing stands twice.
+    assert found["chain"] == [query["name"], *query["aliases"]][: len(found["chain"])]
+    assert len(reply.answer) == len(query["aliases"]) + bool(query["answers"])
+    soa_ttl = query.get("soa_ttl", 0 if "error" in query else scenario.ttl)
     if query["answers"]:
+        assert found["owners"] == {([query["name"], *query["aliases"]][-1], query["type"])}
+        assert (found["ttls"], found["authority"]) == ({query.get("ttl", scenario.ttl)}, [])
+    elif query.get("elsewhere"):
         assert (found["ttls"], found["authority"]) == ({scenario.ttl}, [])
-        assert found["types"] == [f"{query['name']}. {query['type']}"]
     else:
-        assert found["ttls"] == {soa_ttl}
+        assert reply.authority[0].ttl == soa_ttl
         assert found["authority"][0].split()[-1] == str(soa_ttl)
     if "error" in query:
         assert found["error"] is not None and found["error"][0] == 0
@@ -145,7 +158,9 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
     if "located_by" in query:
         assert explained["client"]["located_by"] == query["located_by"]
     assert (explained["rcode"], explained["outcome"]) == (query["rcode"], query["outcome"])
-    assert sorted(answer["data"] for answer in explained["answers"]) == sorted(query["answers"])
+    shown = [answer["data"].rstrip(".") for answer in explained["answers"]]
+    assert sorted(shown) == sorted(each.rstrip(".") for each in (*query["aliases"], *query["answers"]))
+    assert shown[: len(query["aliases"])] == query["aliases"]
     if "steps" in query:
         assert [step["matched"] for step in explained["steps"]] == query["steps"]
     error = explained["extended_error"]

@@ -1,16 +1,23 @@
-"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as it is read."""
+"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as it can be."""
 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
-from dnsserver.metrics import Channel, Counts
-from dnsserver.responder import Responder
+from dnsserver.metrics import Counts
+from dnsserver.responder import Responder, Waiting
 from locator.addresses import parse_address
+
+if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
+    from dnsserver.net.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
@@ -18,24 +25,56 @@ MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of t
 BACKLOG = 1024
 READ_SIZE = 65536
 WRITE_SIZE = 65536  # taken within the time of a message: a slow reader is waited for, one that stopped is not
-MAX_AT_ONCE = 64  # queries of a connection answered before their replies are sent: at most 4 MiB of them
+MAX_AT_ONCE = 64  # queries of a connection answered before others get a turn
 
 
 class Connection:
-    """One open connection: what has been read of a message that is not whole yet, and how to end it.
+    """One open connection, and how to end it.
 
-    It is ``busy`` from the first octet of a query to the last of its reply.
+    ``received`` is what has been read and not been answered yet; ``in_flight`` is how many
+    queries wait for a name elsewhere, ``answered`` where to wait until it is one less. Who
+    holds ``writing`` may send: replies must not be mixed.
     """
 
-    def __init__(self, stream: trio.SocketStream, scope: trio.CancelScope) -> None:
+    def __init__(self, stream: trio.SocketStream, *, idle: float) -> None:
         self.stream = stream
-        self.scope = scope
+        self.scope = trio.CancelScope()
+        self.reading = trio.CancelScope()
         self.received = bytearray()
-        self.busy = False
+        self.in_flight = 0
+        self.answered = trio.lowlevel.ParkingLot()
+        self.writing = trio.Lock()
+        self.used = trio.current_time()
+        self.whole_by = math.inf
+        self._idle = idle
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way: from the first octet of a query to the last of its reply."""
+        return bool(self.received) or self.in_flight > 0 or self.writing.locked()
+
+    def deadline(self) -> float:
+        """Return until when to wait for more octets, by trio's clock."""
+        if self.received:
+            return self.whole_by
+        return self.used + self._idle if self.in_flight == 0 else math.inf
+
+    async def send(self, replies: bytes) -> None:
+        """Send framed replies, whole, each piece within the time of a message."""
+        if self.writing.locked():
+            await self.writing.acquire()
+        else:
+            self.writing.acquire_nowait()  # ``acquire`` would give every other task a turn first
+        try:
+            for start in range(0, len(replies), WRITE_SIZE):
+                with trio.fail_after(MESSAGE_SECONDS):
+                    await self.stream.send_all(replies[start : start + WRITE_SIZE])
+        finally:
+            self.writing.release()
 
 
 class Connections:
-    """The open connections of a server, the one that has been idle longest first."""
+    """The open connections of a server, the one that was used longest ago first."""
 
     def __init__(self, counts: Counts, *, limit: int) -> None:
         self.draining = False
@@ -57,9 +96,13 @@ class Connections:
         self._counts.connections = len(self._open)
 
     def active(self, connection: Connection) -> None:
-        """Note that a connection was just used."""
+        """Note that a connection was just used; if it has nothing more to do and the server ends, so does it."""
+        connection.used = trio.current_time()
+        connection.reading.deadline = connection.deadline()
         if connection in self._open:
             self._open.move_to_end(connection)
+        if self.draining and not connection.busy:
+            connection.scope.cancel()
 
     def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
@@ -88,23 +131,19 @@ async def serve(
     clients: trio.Nursery,
     *,
     idle: float,
+    in_flight: int,
+    upstream: Upstream | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept connections at a bound socket until cancelled; they live on in the nursery *clients*."""
 
     async def handle(stream: trio.SocketStream) -> None:
-        connection = Connection(stream, trio.CancelScope())
-        with connection.scope:
-            connections.add(connection)
-            try:
-                await _converse(connection, responder, counts, connections, idle=idle)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError) as error:
-                log.debug("connection: %s", error)
-            except Exception:  # the wall around one connection
-                counts.failures["connection"] += 1
-                log.exception("a connection was closed")
-            finally:
-                connections.remove(connection)
+        connection = Connection(stream, idle=idle)
+        connections.add(connection)
+        try:
+            await _Conversation(connection, connections, responder, counts, upstream, limit=in_flight).run()
+        finally:
+            connections.remove(connection)
 
     sock.listen(BACKLOG)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
@@ -112,54 +151,130 @@ async def serve(
     await trio.serve_listeners(handle, [listener], handler_nursery=clients)
 
 
-async def _converse(
-    connection: Connection, responder: Responder, counts: Counts, connections: Connections, *, idle: float
-) -> None:
-    """Answer what arrives on one connection, until it ends, stalls in a message or idles too long."""
-    stream, received = connection.stream, connection.received
-    source = parse_address(stream.socket.getpeername()[0].partition("%")[0])
-    channel = counts.channels["tcp", 1 if len(source) == 4 else 2]
-    deadline = trio.current_time() + idle
-    while True:
-        with trio.move_on_at(deadline) as waiting:
-            data = await stream.receive_some(READ_SIZE)
-        if waiting.cancelled_caught or not data:
-            return
-        began, fresh = trio.current_time(), not received
-        received += data
-        connection.busy = True
-        answered = 0
+class _Conversation:
+    """What happens on one connection: queries are read and answered in turn, but for those that wait.
+
+    These are answered when they can be (RFC 7766, section 6.2.1.1); *limit* is how many of them
+    there may be before the connection is not read any further.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        connections: Connections,
+        responder: Responder,
+        counts: Counts,
+        upstream: Upstream | None,
+        *,
+        limit: int,
+    ) -> None:
+        self._connection = connection
+        self._connections = connections
+        self._responder = responder
+        self._counts = counts
+        self._upstream = upstream
+        self._limit = limit
+
+    async def run(self) -> None:
+        """Converse until the client has nothing more to say, stalls in a message or idles too long.
+
+        What waits then is still answered, unless the client is gone. Never raises.
+        """
+        with self._connection.scope, self._wall():
+            source = parse_address(self._connection.stream.socket.getpeername()[0].partition("%")[0])
+            async with trio.open_nursery() as nursery:
+                with self._wall():
+                    await self._read(source, nursery)
+
+    @contextmanager
+    def _wall(self) -> Iterator[None]:
+        """The wall around one connection: what goes wrong in it ends it, and nothing else."""
+        try:
+            yield
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError) as error:
+            log.debug("connection: %s", error)
+            self._connection.scope.cancel()
+        except Exception:
+            self._counts.failures["connection"] += 1
+            log.exception("a connection was closed")
+            self._connection.scope.cancel()
+
+    async def _read(self, source: bytes, nursery: trio.Nursery) -> None:
+        """Answer what arrives, until no more does."""
+        connection = self._connection
         while True:
-            replies, number = _answer_whole(received, responder, source, channel)
-            answered += number
-            for start in range(0, len(replies), WRITE_SIZE):
-                with trio.fail_after(MESSAGE_SECONDS):
-                    await stream.send_all(replies[start : start + WRITE_SIZE])
-            if number:
-                counts.took(trio.current_time() - began, number)
-            if number < MAX_AT_ONCE:
-                break
-        if answered:
-            connections.active(connection)
-        connection.busy = bool(received)
-        if not received:
-            if connections.draining:
+            connection.reading = trio.CancelScope(deadline=connection.deadline())
+            data = b""
+            with connection.reading:
+                data = await connection.stream.receive_some(READ_SIZE)
+            if not data:
                 return
-            deadline = trio.current_time() + idle
-        elif fresh or answered:  # the message that stands there now has just begun
-            deadline = trio.current_time() + MESSAGE_SECONDS
+            fresh = not connection.received
+            connection.received += data
+            taken = await self._answer_received(source, nursery)
+            if fresh or taken:  # the message that stands there now has just begun
+                connection.whole_by = trio.current_time() + MESSAGE_SECONDS
+            if taken:
+                self._connections.active(connection)
 
+    async def _answer_received(self, source: bytes, nursery: trio.Nursery) -> int:
+        """Take all whole messages out of what was received; return how many."""
+        connection, began, taken = self._connection, trio.current_time(), 0
+        while True:
+            while connection.in_flight >= self._limit:
+                await connection.answered.park()
+            replies, waiting, number = self._take(source)
+            for each in waiting:
+                connection.in_flight += 1
+                nursery.start_soon(self._wait, each, began)
+            if replies:
+                await connection.send(replies)
+            elif number:
+                await trio.lowlevel.checkpoint()
+            else:
+                return taken
+            self._counts.took(trio.current_time() - began, number - len(waiting))
+            taken += number
 
-def _answer_whole(received: bytearray, responder: Responder, source: bytes, channel: Channel) -> tuple[bytes, int]:
-    """Take whole messages out of *received*; return their replies, framed, and how many there were."""
-    replies, position, number = [], 0, 0
-    while number < MAX_AT_ONCE and len(received) >= position + 2:
-        end = position + 2 + int.from_bytes(received[position : position + 2])
-        if len(received) < end:
-            break
-        reply = responder.answer(bytes(received[position + 2 : end]), source, channel)
-        if reply is not None:
-            replies += [len(reply).to_bytes(2), reply]
-        position, number = end, number + 1
-    del received[:position]
-    return b"".join(replies), number
+    def _take(self, source: bytes) -> tuple[bytes, list[Waiting], int]:
+        """Take some whole messages; return framed replies, the queries that must wait, and how many there were."""
+        received = self._connection.received
+        channel = self._counts.channels["tcp", 1 if len(source) == 4 else 2]
+        room = self._limit - self._connection.in_flight
+        replies, size, waiting, position, number = [], 0, list[Waiting](), 0, 0
+        while number < MAX_AT_ONCE and size < WRITE_SIZE and len(waiting) < room and len(received) >= position + 2:
+            end = position + 2 + int.from_bytes(received[position : position + 2])
+            if len(received) < end:
+                break
+            reply = self._responder.answer(bytes(received[position + 2 : end]), source, channel)
+            if isinstance(reply, Waiting):
+                reply = self._finished(reply, waiting)
+            if reply is not None:
+                replies += [len(reply).to_bytes(2), reply]
+                size += len(reply)
+            position, number = end, number + 1
+        del received[:position]
+        return b"".join(replies), waiting, number
+
+    def _finished(self, query: Waiting, waiting: list[Waiting]) -> bytes | None:
+        """Return the reply if nothing need be waited for; else None, and the query waits with the others."""
+        if self._upstream is None:
+            return self._responder.finish(query, None)
+        known = self._upstream.recall(query.target, query.qtype)
+        if known is not None:
+            return self._responder.finish(query, known.records)
+        waiting.append(query)
+        return None
+
+    async def _wait(self, query: Waiting, began: float) -> None:
+        """Ask the upstream, then reply."""
+        connection = self._connection
+        with self._wall():
+            assert self._upstream is not None
+            found = await self._upstream.find(query.target, query.qtype)
+            reply = self._responder.finish(query, found)
+            await connection.send(len(reply).to_bytes(2) + reply)
+            self._counts.took(trio.current_time() - began, 1)
+        connection.in_flight -= 1
+        connection.answered.unpark_all()
+        self._connections.active(connection)

@@ -17,12 +17,16 @@ import struct
 import time
 from array import array
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics import Counts
-from dnsserver.responder import Responder
+from dnsserver.responder import Responder, Waiting
+
+if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
+    from dnsserver.net.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ IP_PKTINFO = 8  # <linux/in.h>; Python's socket module does not name it before 3
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # <asm-generic/socket.h>
 MSG_DONTWAIT = 0x40
 
+
+Path = tuple[bytes, bytes]  # where a datagram came from, and the control data that say where it arrived
 
 _STARTS = range(0, BATCH * QUERY_SIZE, QUERY_SIZE)
 _FOUR, _SIX = struct.Struct("4x4s20x"), struct.Struct("8x16s4x")  # where the address stands in a slot of names
@@ -177,6 +183,16 @@ class Datagrams:
                     first = slot + 1
         return lost + self._send(first, len(replies))
 
+    def path(self, slot: int) -> Path:
+        """Return which way the datagram in a slot came: a reply of later finds back by it."""
+        name, control = slot * ADDRESS_SIZE, slot * CONTROL_SIZE
+        return bytes(self._names[name : name + ADDRESS_SIZE]), bytes(self._controls[control : control + CONTROL_SIZE])
+
+    def send_along(self, path: Path, reply: bytes) -> int:
+        """Send a reply the way back, between batches, when no slot is in use; return how many did not leave."""
+        self._names[:ADDRESS_SIZE], self._controls[:CONTROL_SIZE] = path
+        return self.send([reply])
+
     def _send(self, first: int, last: int) -> int:
         lost = 0
         while first < last:
@@ -192,54 +208,103 @@ async def serve(
     sock: socket.socket,
     responder: Responder,
     counts: Counts,
+    upstream: Upstream | None = None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer the queries that arrive at a bound socket, until cancelled."""
-    datagrams = Datagrams(sock)
-    task_status.started()
-    try:
-        while True:
-            await wait_readable(sock)
-            if _drain(datagrams, responder, counts):
-                await checkpoint()
-    finally:
-        _drain(datagrams, responder, counts)  # what had arrived before the end
-
-
-def _drain(datagrams: Datagrams, responder: Responder, counts: Counts) -> bool:
-    """Answer what waits at the socket; return whether there may be more."""
-    return all(_answer_batch(datagrams, responder, counts) for _ in range(BATCHES_AT_ONCE))
-
-
-def _answer_batch(datagrams: Datagrams, responder: Responder, counts: Counts) -> bool:
-    """Receive a batch, answer it, send the replies; return whether there may be more."""
-    try:
-        queries = datagrams.receive()
-    except OSError as error:  # e.g. an ICMP error about an earlier reply
-        counts.failures["receive"] += 1
-        log.debug("receive: %s", error)
-        return True
-    if not queries:
-        return False
-    began = time.perf_counter()
-    four, six = counts.channels["udp", 1], counts.channels["udp", 2]
-    answer = responder.answer
-    replies: list[bytes | None] = []
-    for query, source in queries:
-        channel = four
-        if len(source) == 16:
-            if source.startswith(MAPPED):
-                source = source[12:]
-            else:
-                channel = six
+    async with trio.open_nursery() as nursery:
+        listener = _Listener(Datagrams(sock), responder, counts, upstream, nursery)
+        task_status.started()
         try:
-            replies.append(answer(query, source, channel))
-        except Exception:  # the wall around one packet
-            counts.failures["packet"] += 1
-            log.exception("a query from %s could not be answered", source.hex())
-            replies.append(None)
-    if lost := datagrams.send(replies):
-        counts.failures["send"] += lost
-    counts.took(time.perf_counter() - began, len(queries))
-    return len(queries) == BATCH
+            while True:
+                await wait_readable(sock)
+                if listener.drain():
+                    await checkpoint()
+        finally:
+            listener.drain()  # what had arrived before the end
+
+
+class _Listener:
+    """One socket, and those who answer what arrives there. What must wait waits in the nursery."""
+
+    def __init__(
+        self,
+        datagrams: Datagrams,
+        responder: Responder,
+        counts: Counts,
+        upstream: Upstream | None,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._datagrams = datagrams
+        self._responder = responder
+        self._counts = counts
+        self._upstream = upstream
+        self._nursery = nursery
+
+    def drain(self) -> bool:
+        """Answer what waits at the socket; return whether there may be more."""
+        return all(self._answer_batch() for _ in range(BATCHES_AT_ONCE))
+
+    def _answer_batch(self) -> bool:
+        """Receive a batch, answer it, send the replies; return whether there may be more."""
+        counts = self._counts
+        try:
+            queries = self._datagrams.receive()
+        except OSError as error:  # e.g. an ICMP error about an earlier reply
+            counts.failures["receive"] += 1
+            log.debug("receive: %s", error)
+            return True
+        if not queries:
+            return False
+        began = time.perf_counter()
+        four, six = counts.channels["udp", 1], counts.channels["udp", 2]
+        answer = self._responder.answer
+        replies: list[bytes | None] = []
+        waiting = 0
+        for query, source in queries:
+            channel = four
+            if len(source) == 16:
+                if source.startswith(MAPPED):
+                    source = source[12:]
+                else:
+                    channel = six
+            try:
+                reply = answer(query, source, channel)
+                if reply is not None and not isinstance(reply, bytes):
+                    reply = self._finish_or_wait(reply, len(replies), began)
+                    waiting += reply is None
+                replies.append(reply)
+            except Exception:  # the wall around one packet
+                counts.failures["packet"] += 1
+                log.exception("a query from %s could not be answered", source.hex())
+                replies.append(None)
+        if lost := self._datagrams.send(replies):
+            counts.failures["send"] += lost
+        counts.took(time.perf_counter() - began, len(queries) - waiting)
+        return len(queries) == BATCH
+
+    def _finish_or_wait(self, waiting: Waiting, slot: int, began: float) -> bytes | None:
+        """Return the reply if nothing need be waited for; else None, and it leaves later."""
+        if self._upstream is None:
+            return self._responder.finish(waiting, None)
+        known = self._upstream.recall(waiting.target, waiting.qtype)
+        if known is not None:
+            return self._responder.finish(waiting, known.records)
+        self._nursery.start_soon(self._wait, self._upstream, waiting, self._datagrams.path(slot), began)
+        return None
+
+    async def _wait(self, upstream: Upstream, waiting: Waiting, path: Path, began: float) -> None:
+        """Ask the upstream, then reply; when the server ends meanwhile, without what it would have said."""
+        found = None
+        try:
+            found = await upstream.find(waiting.target, waiting.qtype)
+        finally:
+            try:
+                lost = self._datagrams.send_along(path, self._responder.finish(waiting, found))
+            except Exception:  # the wall around one packet
+                self._counts.failures["packet"] += 1
+                log.exception("what %s has could not be answered", waiting.target)
+            else:
+                self._counts.failures["send"] += lost
+                self._counts.took(time.perf_counter() - began, 1)

@@ -1,0 +1,142 @@
+"""Any octets, found by their ways through the code: ``make fuzz``, or ``python -m tests.fuzz --seconds 60``.
+
+Atheris changes inputs, those of the wire table first, and keeps what reaches code that nothing
+reached before. The first octet of an input says who asks, how, and of which server; the rest is
+the query. Each must get a sound reply or silence, and the same from memory as without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["dnsserver", "locator"]):
+    from dnsserver import wire
+    from dnsserver.records import Address, Host, Record
+    from dnsserver.responder import Responder, Waiting
+    from locator.addresses import parse_address
+    from tests import clusters
+    from tests.clusters import Asked
+    from tests.replies import assert_same, assert_sound
+    from tests.support import responder_of
+    from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
+
+SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
+PROTOCOLS = ("udp", "tcp")
+# With and without somebody to ask for names elsewhere.
+SERVERS = ({}, {"upstream": ["192.0.2.1"], "nsid": "off", "zone": ["cluster.local", "local"], "pods": "insecure"})
+LONGEST = 2048  # octets; an OPT of every option is shorter
+
+
+class Target:
+    """What is asked: a responder of each kind, which remember all that came before."""
+
+    def __init__(self) -> None:
+        self.responders = [responder_of(clusters.listed(CLUSTER), {**FLAGS, **flags}) for flags in SERVERS]
+
+    def __call__(self, data: bytes) -> None:
+        """Ask once more; raises AssertionError, or whatever the responder raises."""
+        if not data:
+            return
+        responder = self.responders[data[0] >> 4 & 1]
+        each = Asked(data[1:], SOURCES[data[0] & 7], PROTOCOLS[data[0] >> 3 & 1])
+        computed = reply_of(responder, each, compute=True)
+        whole = reply_of(responder, each._replace(proto="tcp"), compute=True)
+        for _ in range(2):
+            reply = reply_of(responder, each)
+            assert_sound(each, reply)
+            assert_same(reply, computed, whole)
+
+
+def reply_of(responder: Responder, each: Asked, *, compute: bool = False) -> bytes | None:
+    """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
+    source = parse_address(each.source)
+    channel = responder._counts.channels[each.proto, 1 if len(source) == 4 else 2]
+    reply = (responder.compute if compute else responder.answer)(each.wire, source, channel)
+    if not isinstance(reply, Waiting):
+        return reply
+    found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
+    if reply.qtype == wire.A:
+        found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
+    unfound = responder.finish(reply, None)
+    assert_sound(each, unfound)
+    return responder.finish(reply, found if each.wire[1] & 1 else None)
+
+
+def seed_of(row: Row, server: int) -> bytes:
+    """Return a row of the wire table as an input."""
+    proto = PROTOCOLS.index(row.only or "udp")
+    return bytes((SOURCES.index(row.client) | proto << 3 | server << 4,)) + row.wire
+
+
+def words() -> str:
+    """Return what is worth putting in anywhere, in the form that libFuzzer reads: options, records, labels."""
+    found = {
+        clusters.option(code, data) for code in (3, 8, 10, 15, clusters.CLIENT_OPTION) for data in (b"", b"12345678")
+    }
+    found |= {
+        clusters.ecs(text) for text in ("0", "0.0.0.0/0", IN_A, "10.244.1.0/24", "192.0.2.128/25", "2001:db8::/57")
+    }
+    found |= {clusters.opt(), clusters.opt(version=1), clusters.opt(flags=0x8000, size=512), b"\xc0\x0c", NAME}
+    found |= {
+        clusters.encoded(label)[:-1] for label in ("_tcp", "_zone", "pin", "prefer", "svc", "pod", "cluster.local")
+    }
+    found |= {number.to_bytes(2) + b"\0\1" for number in (1, 5, 6, 12, 16, 28, 33, 41, 252, 255)}
+    return "".join('"' + "".join(map("\\x{:02x}".format, word)) + '"\n' for word in sorted(found))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Ask until the time is over or a reply is wrong, and end the process: with status 0, or another."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="of the changes; 0 is another one each time")
+    parser.add_argument("--keep", type=Path, help="where found inputs are kept, and begun with the next time")
+    parser.add_argument("input", nargs="?", type=bytes.fromhex, help="in hex: ask this alone")
+    parsed = parser.parse_args(arguments)
+    target = Target()
+    if parsed.input is not None:
+        target(parsed.input)
+        return
+
+    def ask(data: bytes) -> None:
+        try:
+            target(data)
+        except BaseException:
+            traceback.print_exc()
+            print(f"input: {data.hex()}\nalone: python -m tests.fuzz {data.hex()}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    with tempfile.TemporaryDirectory() as folder:
+        if pid := os.fork():  # libFuzzer ends its process without a word to anybody
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        seeds, dictionary = Path(folder, "seeds"), Path(folder, "words")
+        seeds.mkdir()
+        for number, row in enumerate((*ROWS, *UNSYNCED)):
+            for server in range(len(SERVERS)):
+                if len(row.wire) < LONGEST:
+                    (seeds / f"{number}-{server}").write_bytes(seed_of(row, server))
+        dictionary.write_text(words())
+        folders = [seeds] if parsed.keep is None else [parsed.keep, seeds]
+        folders[0].mkdir(parents=True, exist_ok=True)
+        options = {
+            "max_total_time": parsed.seconds,
+            "max_len": LONGEST,
+            "dict": dictionary,
+            "timeout": 10,  # seconds for one input
+            "seed": parsed.seed,
+            "artifact_prefix": f"{folder}/",
+            "print_final_stats": 1,
+        }
+        atheris.Setup([sys.argv[0], *(f"-{key}={value}" for key, value in options.items()), *map(str, folders)], ask)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

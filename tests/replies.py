@@ -1,0 +1,154 @@
+"""Replies as octets: taken apart by nothing but RFC 1035, compared, and judged for soundness."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import dns.message
+
+from tests import clusters
+from tests.clusters import Asked
+
+POINTER = 0xC0
+# Type -> how many names its data begin with, and how many octets follow them; in no other may a name be compressed
+# (RFC 3597, section 4).
+NAMES_IN_DATA = {2: (1, 0), 5: (1, 0), 6: (2, 20), 12: (1, 0)}
+SRV = 33
+CNAME = b"\0\5"
+
+
+class Parts(NamedTuple):
+    """A reply taken apart: id, flags and counts; the question; the records of each section as octets."""
+
+    head: bytes
+    question: bytes
+    answers: tuple[bytes, ...]
+    rest: tuple[bytes, ...]
+
+
+def parts_of(reply: bytes) -> Parts:
+    """Take a reply apart, by nothing but RFC 1035."""
+    questions, *counts = struct.unpack("!4H", reply[4:12])
+    position = 12
+    if questions:
+        position = after_name(reply, position) + 4
+    question, records = reply[12:position], []
+    for _ in range(sum(counts)):
+        at = after_name(reply, position)
+        end = at + 10 + int.from_bytes(reply[at + 8 : at + 10])
+        records.append(reply[position:end])
+        position = end
+    assert position == len(reply)
+    return Parts(reply[:12], question, tuple(records[: counts[0]]), tuple(records[counts[0] :]))
+
+
+def after_name(message: bytes, position: int) -> int:
+    while message[position]:
+        if message[position] >= POINTER:
+            return position + 2
+        position += 1 + message[position]
+    return position + 1
+
+
+def is_rotation(left: Sequence[bytes], right: Sequence[bytes]) -> bool:
+    return len(left) == len(right) and is_turn(left, right)
+
+
+def is_turn(part: Sequence[bytes], whole: Sequence[bytes]) -> bool:
+    """Whether *part* is as much of *whole* as it has, in its order from some record on; CNAMEs come before all else."""
+    aliases = sum(record[after_name(record, 0) :][:2] == CNAME for record in whole)
+    own, rows = part[aliases:], whole[aliases:]
+    if part[:aliases] != whole[: min(aliases, len(part))]:
+        return False
+    return not own or any([*rows[turn:], *rows[:turn]][: len(own)] == [*own] for turn in range(len(rows)))
+
+
+def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes | None) -> None:
+    """Two replies are the same octet for octet, but for the rotation; *whole* is the reply that nothing limits."""
+    if remembered is None or computed is None or whole is None:
+        assert remembered is computed is whole
+        return
+    left, right, full = parts_of(remembered), parts_of(computed), parts_of(whole)
+    if not int.from_bytes(left.head[2:4]) & clusters.TC:
+        assert (left.head, left.question, left.rest) == (right.head, right.question, right.rest)
+        assert is_rotation(left.answers, right.answers)
+        return
+    assert (left.head[:6], left.question, left.rest) == (right.head[:6], right.question, right.rest)
+    assert is_turn(left.answers, full.answers) and is_turn(right.answers, full.answers)
+    if len(set(map(len, full.answers))) == 1:
+        assert len(left.answers) == len(right.answers)
+
+
+def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) -> None:
+    """A reply is well-formed, belongs to its query, and fits; *limit* is the size that the query allows."""
+    wire = each.wire
+    if len(wire) < 12 or wire[2] & 0x80:
+        assert reply is None
+        return
+    assert reply is not None
+    parts, sent, flags = parts_of(reply), int.from_bytes(wire[2:4]), int.from_bytes(reply[2:4])
+    opts = [record for record in parts.rest if record[:3] == b"\0\0\x29"]
+    rcode = flags & 15 | (opts[0][5] << 4 if opts else 0)
+    assert reply[:2] == wire[:2]
+    assert parts.question == wire[12 : 12 + len(parts.question)]  # in the case it came in
+    assert flags & 0x8000 and flags & 0x7910 == sent & 0x7910  # QR; opcode, RD and CD as they came
+    assert not flags & 0x00E0  # RA, Z, AD
+    assert bool(flags & 0x0400) == (rcode in (0, 3))  # AA
+    assert parts.question or rcode in (1, 4)
+    assert len(opts) <= 1
+    if each.proto == "udp":
+        assert len(reply) <= (limit or (1232 if opts else 512))
+    else:
+        assert not flags & clusters.TC
+    assert_names(reply)
+    if flags & 0x7800 == 0:
+        assert parsed(reply).id == int.from_bytes(wire[:2])
+
+
+def assert_names(reply: bytes) -> None:
+    """Every pointer points back, to where a label of a name stands (RFC 1035, 4.1.4); none stands in an SRV target."""
+    stand: set[int] = set()
+
+    def past_name(position: int, *, whole: bool = False) -> int:
+        labels = []
+        while length := reply[position]:
+            if length >= POINTER:
+                assert not whole and int.from_bytes(reply[position : position + 2]) & 0x3FFF in stand
+                stand.update(labels)
+                return position + 2
+            assert length < 64
+            labels.append(position)
+            position += 1 + length
+        stand.update(labels)
+        return position + 1
+
+    questions, *counts = struct.unpack("!4H", reply[4:12])
+    position = past_name(12) + 4 if questions else 12
+    for _ in range(sum(counts)):
+        at = past_name(position)
+        rtype, data = int.from_bytes(reply[at : at + 2]), at + 10
+        position = data + int.from_bytes(reply[at + 8 : at + 10])
+        if rtype == SRV:
+            assert past_name(data + 6, whole=True) == position  # RFC 2782: the target is not compressed
+        elif rtype in NAMES_IN_DATA:
+            names, more = NAMES_IN_DATA[rtype]
+            for _ in range(names):
+                data = past_name(data)
+            assert data + more == position
+    assert position == len(reply)
+
+
+def parsed(reply: bytes | None) -> dns.message.Message:
+    """Return a reply as dnspython reads it, which knows no client subnet of family 0, which ``dig +subnet=0`` sends."""
+    assert reply is not None
+    end = after_name(reply, 12) + 4 if reply[4:6] != b"\0\0" else 12
+    records = reply[end:].replace(clusters.ecs("0"), clusters.option(65534, bytes(4)))
+    return dns.message.from_wire(reply[:end] + records)
+
+
+def size_allowed(wire: bytes) -> int:
+    """Return how many octets a valid query allows a UDP reply."""
+    end = after_name(wire, 12) + 4
+    return min(max(512, int.from_bytes(wire[end + 3 : end + 5])), 1232) if len(wire) > end else 512

@@ -1,0 +1,51 @@
+"""The way back from an address: which Services have it, and whether anybody has one within a block."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locator.addresses import parse_address, parse_network
+from locator.holders import Holders
+
+steady = settings(derandomize=True, deadline=None, database=None)
+
+
+def ip(text: str) -> bytes:
+    return parse_address(text)
+
+
+def test_of() -> None:
+    """Services by their keys, in order, and without those that have left."""
+    empty = Holders()
+    both = empty.changed(
+        left=(), joined=[("shop/web", [ip("10.0.0.1")]), ("shop/api", [ip("10.0.0.1"), ip("fd00::1")])]
+    )
+    assert both.of(ip("10.0.0.1")) == ("shop/api", "shop/web")
+    assert both.of(ip("10.0.0.2")) == empty.of(ip("10.0.0.1")) == ()
+    one = both.changed(left=[("shop/api", [ip("10.0.0.1"), ip("fd00::1")])], joined=())
+    assert (one.of(ip("10.0.0.1")), one.of(ip("fd00::1"))) == (("shop/web",), ())
+    assert both.of(ip("fd00::1")) == ("shop/api",)  # what was handed out does not change
+    assert one.changed(left=(), joined=()) is one
+
+
+addresses = st.sampled_from(
+    [bytes((10, a, 0, b)) for a in (0, 1, 255) for b in (0, 1, 128)] + [ip("fd00::1"), ip("fd00:8::")]
+)
+
+
+@steady
+@given(
+    held=st.sets(addresses),
+    block=st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.0.128/25", "10.255.0.0/16", "11.0.0.0/8", "0.0.0.0/0",
+                           "255.0.0.0/8", "fd00::/16", "fd00::/32", "fd00:8::/29", "fe00::/8", "::/0"]),
+)  # fmt: skip
+def test_any_within(held: set[bytes], block: str) -> None:
+    """Some address lies in the block, by the definition of a block."""
+    network = parse_network(block)
+    bits = 8 * len(network.address) - network.length
+    expected = any(
+        len(each) == len(network.address) and int.from_bytes(each) >> bits == int.from_bytes(network.address) >> bits
+        for each in held
+    )
+    assert Holders(dict.fromkeys(held, ("shop/web",))).any_within(network) == expected

@@ -1,0 +1,107 @@
+"""Label selectors: what they select, what is none, and what of a cluster is served by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from locator.model import Namespace, Pod, Service
+from locator.selectors import Scope, parse_selector
+from locator.store import Store
+
+WEB = {"app": "web", "tier": "front", "size": "12"}
+SELECTORS = [
+    # id, selector, labels that are selected, labels that are not
+    ("equal", "app=web", WEB, {"app": "db"}),
+    ("equal-twice", "app==web", WEB, {}),
+    ("unequal", "app!=web", {"app": "db"}, WEB),
+    ("unequal-without-the-label", "app!=web", {}, WEB),
+    ("in", "tier in (front, back)", WEB, {"tier": "middle"}),
+    ("in-without-the-label", "tier in (front)", WEB, {}),
+    ("not-in", "tier notin (back,middle)", WEB, {"tier": "back"}),
+    ("not-in-without-the-label", "tier notin (back)", {}, {"tier": "back"}),
+    ("exists", "app", WEB, {"tier": "app"}),
+    ("exists-with-an-empty-value", "app", {"app": ""}, {}),
+    ("absent", "!app", {"tier": "front"}, WEB),
+    ("absent-with-space", " ! app ", {}, WEB),
+    ("above", "size>11", WEB, {"size": "11"}),
+    ("above-no-number", "size>11", WEB, {"size": "large"}),
+    ("above-without-the-label", "size>11", WEB, {}),
+    ("below", "size<13", WEB, {"size": "13"}),
+    ("empty-value", "app=", {"app": ""}, {}),
+    ("all-must-hold", "app=web,tier!=back,!canary", WEB, {**WEB, "canary": "yes"}),
+    ("comma-within-a-set", "app in (a,b),tier", {"app": "b", "tier": ""}, {"app": "b"}),
+    ("key-with-a-prefix", "kubernetes.io/metadata.name=shop", {"kubernetes.io/metadata.name": "shop"}, {}),
+    ("key-called-in", "in in (in)", {"in": "in"}, {"in": "out"}),
+    ("key-that-begins-with-in", "inner", {"inner": ""}, {"in": "ner"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "selected", "other"), [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
+)
+def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> None:
+    """A selector selects as the API's ``labelSelector`` does; what it does not look at makes no difference."""
+    selector = parse_selector(text)
+    assert selector.matches(selected) and not selector.matches(other)
+    assert selector.matches(selector.relevant({**selected, "more": "labels"}))
+    assert "more" not in selector.relevant({**selected, "more": "labels"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
+     "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
+     "app<>1"],
+)  # fmt: skip
+def test_no_selector(text: str) -> None:
+    """What cannot be read is no selector, rather than one that selects too much."""
+    with pytest.raises(ValueError, match=r".+"):
+        parse_selector(text)
+
+
+SERVICE = Service("shop", "web", labels={"app": "web", "version": "1"})
+NEWER = Service("shop", "web", labels={"app": "web", "version": "2"})
+
+
+def test_labels_that_are_not_looked_at_are_invisible() -> None:
+    """A Service whose other labels change is the same Service, with all that is remembered of it."""
+    for scope in (Scope(), Scope(service_selector=parse_selector("app=web"))):
+        store = Store(scope=scope)
+        store.replace(Service, [SERVICE])
+        first = store.publish(1)
+        assert store.replace(Service, [NEWER]) is False
+        assert store.publish(2) is first
+
+
+def test_labels_that_are_looked_at_are_seen() -> None:
+    """A Service, or a namespace, that is selected no more is gone, and back once it is selected again."""
+    store = Store(scope=Scope(frozenset(), parse_selector("team=a"), parse_selector("version=1")))
+    for team, service, served in (
+        ("a", SERVICE, True),
+        ("a", NEWER, False),
+        ("b", SERVICE, False),
+        ("a", SERVICE, True),
+    ):
+        store.replace(Namespace, [Namespace("shop", {"team": team})])
+        store.replace(Service, [service])
+        snapshot = store.publish(1)
+        assert ("shop/web" in snapshot.services) == served
+        assert ("shop" in snapshot.namespaces) == (team == "a")
+
+
+def test_a_namespace_without_an_object_is_selected_by_name_alone() -> None:
+    """It has no labels; naming it is enough, a selector is not."""
+    for scope, served in ((Scope(frozenset(("shop",))), True), (Scope(frozenset(), parse_selector("!x")), False)):
+        store = Store(scope=scope)
+        store.replace(Service, [SERVICE])
+        assert ("shop" in store.publish(1).namespaces) == served
+
+
+def test_namespaces_that_only_unwatched_pods_are_in() -> None:
+    """A namespace exists if any object is in it, whoever looks at that object."""
+    store = Store(pods=False)
+    store.replace(Pod, [Pod("shop", "web-0")])
+    assert store.publish(1).namespaces == {"shop"}
+    assert store.replace(Pod, [Pod("lab", "web-0")]) is True
+    assert store.publish(2).namespaces == {"lab"}
+    assert store.replace(Pod, [Pod("lab", "web-1")]) is False

@@ -1,0 +1,978 @@
+"""Names elsewhere: what an upstream may say or leave unsaid, what is remembered of it, and who waits for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dns.asyncresolver
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rrset
+import pytest
+import trio
+import trio.testing
+from prometheus_client import generate_latest
+
+from dnsserver import app
+from dnsserver.metrics import Counts, Metrics
+from dnsserver.net import udp, upstream
+from dnsserver.net.upstream import NoServers, Upstream, servers_in
+from dnsserver.records import Host, Opaque, Record
+from dnsserver.responder import Responder
+from dnsserver.settings import ListenAddress
+from tests import clusters
+from tests.clusters import WEB, query
+from tests.support import PATIENCE, Server, lacking, needs_tool, responder_of, serving, settings_of
+from tests.test_sockets import has_ipv6
+from tests.wire_rows import external
+
+LOCALHOST = bytes((127, 0, 0, 1))
+A, CNAME, MX, TXT, AAAA, ANY = 1, 5, 15, 16, 28, 255
+TARGET = "example.org"
+Rows = Sequence[str]
+Message = dns.message.Message
+Behaviour = Callable[["Elsewhere", Message, str], Awaitable[list[bytes]]]
+
+
+# An upstream of our own making
+
+
+class Elsewhere:
+    """A name server that sends back what a behaviour says, by UDP and TCP at one port; it notes what was asked."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._behaviour = behaviour
+        self._datagrams, self._streams = map(trio.socket.from_stdlib_socket, sharing_a_port())
+
+    async def serve(self, task_status: trio.TaskStatus[ListenAddress]) -> None:
+        with self._datagrams, self._streams:
+            self._streams.listen(64)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.serve_listeners, self._by_tcp, [trio.SocketListener(self._streams)])
+                task_status.started(ListenAddress(LOCALHOST, self._datagrams.getsockname()[1]))
+                while True:
+                    wire, client = await self._datagrams.recvfrom(4096)
+                    nursery.start_soon(self._by_udp, dns.message.from_wire(wire), client)
+
+    async def _by_udp(self, asked: Message, client: Any) -> None:
+        for reply in await self._replies(asked, "udp"):
+            await self._datagrams.sendto(reply, client)
+
+    async def _by_tcp(self, stream: trio.SocketStream) -> None:
+        wire = await stream.receive_some(4096)
+        for reply in await self._replies(dns.message.from_wire(wire[2:]), "tcp"):
+            await stream.send_all(len(reply).to_bytes(2) + reply)
+
+    async def _replies(self, asked: Message, proto: str) -> list[bytes]:
+        question = asked.question[0]
+        self.asked.append((question.name.to_text().rstrip("."), proto))
+        return await self._behaviour(self, asked, proto)
+
+
+def sharing_a_port() -> tuple[socket.socket, socket.socket]:
+    """Return a datagram and a stream socket bound to one port, which may take several tries."""
+    while True:
+        datagrams, streams = (socket.socket(socket.AF_INET, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM))
+        streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        datagrams.bind(("127.0.0.1", 0))
+        try:
+            streams.bind(datagrams.getsockname())
+        except OSError:
+            datagrams.close()
+            streams.close()
+        else:
+            return datagrams, streams
+
+
+def reply_to(asked: Message, rows: Rows = (), *, rcode: int = 0, soa: int | None = 10, flags: int = 0) -> Message:
+    """Return a reply with records as a zone file writes them; one without any carries an SOA with this minimum."""
+    reply = dns.message.make_response(asked, recursion_available=True)
+    reply.set_rcode(rcode)
+    reply.flags |= flags
+    reply.answer = [dns.rrset.from_text(*row.split(None, 4)) for row in rows]
+    if soa is not None:
+        minimum = f"ns.example. admin.example. 1 2 3 4 {soa}"
+        reply.authority = [dns.rrset.from_text(".", 3600, "IN", "SOA", minimum)]
+    return reply
+
+
+def says(*rows: str, **more: Any) -> Behaviour:
+    """Answer whatever is asked with these records."""
+
+    async def behave(_: Elsewhere, asked: Message, __: str) -> list[bytes]:
+        return [reply_to(asked, rows, **more).to_wire(max_size=65535)]
+
+    return behave
+
+
+def after(seconds: float, behaviour: Behaviour) -> Behaviour:
+    """Do the same later."""
+
+    async def behave(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
+        await trio.sleep(seconds)
+        return await behaviour(server, asked, proto)
+
+    return behave
+
+
+def sends(make: Callable[[Message], bytes | list[bytes]], *, tcp: Behaviour | None = None) -> Behaviour:
+    """Answer with octets, TCP otherwise where *tcp* is given."""
+
+    async def behave(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
+        if tcp is not None and proto == "tcp":
+            return await tcp(server, asked, proto)
+        made = make(asked)
+        return [made] if isinstance(made, bytes) else made
+
+    return behave
+
+
+async def silent(_: Elsewhere, __: Message, ___: str) -> list[bytes]:
+    return []
+
+
+def changed(asked: Message, **fields: Any) -> bytes:
+    """Return a good reply with something else in it."""
+    reply = reply_to(asked, [HERE])
+    for name, value in fields.items():
+        setattr(reply, name, value)
+    return reply.to_wire()
+
+
+def truncated(asked: Message) -> bytes:
+    return reply_to(asked, flags=dns.flags.TC).to_wire()
+
+
+def other_question(asked: Message) -> bytes:
+    reply = dns.message.make_query("example.net", "A", id=asked.id)
+    return reply_to(reply, ["example.net. 60 IN A 192.0.2.66"]).to_wire()
+
+
+HERE = "example.org. 60 IN A 192.0.2.1"
+ALIAS, ALIAS_2 = "example.org. 50 IN CNAME a.example.net.", "a.example.net. 40 IN CNAME b.example.net."
+
+
+def address(text: str, name: str = TARGET, ttl: int = 60) -> Record:
+    return Record(name, A, ttl, Opaque(socket.inet_aton(text)))
+
+
+def alias(name: str, target: str, ttl: int) -> Record:
+    return Record(name, CNAME, ttl, Host(target))
+
+
+CHAIN = (alias(TARGET, "a.example.net", 50), alias("a.example.net", "b.example.net", 40))
+
+
+# In virtual time
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a test in virtual time, which leaps ahead when nothing else can happen; in the end, it fails."""
+
+    async def bounded() -> None:
+        with trio.fail_after(10_000):
+            await main()
+
+    trio.run(bounded, clock=trio.testing.MockClock(autojump_threshold=0.02))
+
+
+@asynccontextmanager
+async def asking(*behaviours: Behaviour) -> AsyncIterator[tuple[Upstream, list[Elsewhere], Counts]]:
+    """Run an upstream for each behaviour."""
+    servers, counts = [Elsewhere(behaviour) for behaviour in behaviours], Counts()
+    async with trio.open_nursery() as nursery:
+        addresses = [await nursery.start(server.serve) for server in servers]
+        yield Upstream(addresses, counts), servers, counts
+        nursery.cancel_scope.cancel()
+
+
+def found_from(*behaviours: Behaviour, qtype: int = A) -> tuple[tuple[Record, ...] | None, float, Counts]:
+    """Look example.org up; return what was found, after how many seconds, and what was counted."""
+    result: list[Any] = []
+
+    async def main() -> None:
+        async with asking(*behaviours) as (elsewhere, _, counts):
+            began = trio.current_time()
+            found = await elsewhere.find(TARGET, qtype)
+            result.extend((found, trio.current_time() - began, counts))
+
+    run(main)
+    return result[0], result[1], result[2]
+
+
+ANSWERS: dict[str, tuple[Behaviour, int, tuple[Record, ...]]] = {
+    "address": (says(HERE), A, (address("192.0.2.1"),)),
+    "several addresses": (
+        says(HERE, "example.org. 60 IN A 192.0.2.2"), A, (address("192.0.2.1"), address("192.0.2.2")),
+    ),
+    "CNAMEs on the way": (
+        says(ALIAS, ALIAS_2, "b.example.net. 30 IN A 192.0.2.3"), A,
+        (*CHAIN, address("192.0.2.3", "b.example.net", 30)),
+    ),
+    "CNAMEs in another order": (
+        says("b.example.net. 30 IN A 192.0.2.3", ALIAS_2, ALIAS), A,
+        (*CHAIN, address("192.0.2.3", "b.example.net", 30)),
+    ),
+    "CNAMEs that lead to nothing": (says(ALIAS, ALIAS_2), A, CHAIN),
+    "CNAMEs that lead to NXDOMAIN": (says(ALIAS, ALIAS_2, rcode=dns.rcode.NXDOMAIN), A, CHAIN),
+    "names in capitals": (
+        says("EXAMPLE.org. 60 IN CNAME B.Example.NET.", "b.EXAMPLE.net. 60 IN A 192.0.2.3"), A,
+        (alias(TARGET, "b.example.net", 60), address("192.0.2.3", "b.example.net")),
+    ),
+    "NXDOMAIN": (says(rcode=dns.rcode.NXDOMAIN), A, ()),
+    "NODATA": (says(), A, ()),
+    "NODATA without SOA": (says(soa=None), A, ()),
+    "what others have, too": (says("example.net. 60 IN A 192.0.2.9", HERE), A, (address("192.0.2.1"),)),
+    "names in the data are not compressed": (
+        says("example.org. 60 IN MX 10 mail.example.org."), MX,
+        (Record(TARGET, MX, 60, Opaque(b"\0\x0a\4mail\7example\3org\0")),),
+    ),
+    "a type that nobody knows": (
+        says("example.org. 60 IN TYPE65280 \\# 3 010203"), 65280, (Record(TARGET, 65280, 60, Opaque(b"\1\2\3")),),
+    ),
+    "cut off, then by TCP": (sends(truncated, tcp=says(HERE)), A, (address("192.0.2.1"),)),
+    "a wrong id before the right one": (
+        sends(lambda asked: [changed(asked, id=asked.id ^ 1), changed(asked)]), A, (address("192.0.2.1"),),
+    ),
+    "garbage before the reply": (
+        sends(lambda asked: [b"", b"\0", asked.to_wire()[:2] + b"\xff" * 40, changed(asked)]), A,
+        (address("192.0.2.1"),),
+    ),
+    "half a second late": (after(0.5, says(HERE)), A, (address("192.0.2.1"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_an_answer_is_the_aliases_in_order_and_the_records(case: str) -> None:
+    """RFC 1034, 3.6.2: from the target on, each CNAME before what it leads to; a name without records is an answer."""
+    behaviour, qtype, expected = ANSWERS[case]
+    found, seconds, counts = found_from(behaviour, qtype=qtype)
+    assert found == expected
+    assert seconds < 1 and counts.upstream == {"answered": 1}
+
+
+def spread(number: int, size: int) -> Behaviour:
+    """Answer by TCP with so many TXT records of so many octets."""
+    rows = [f'example.org. 60 IN TXT "{each:0{size}d}"' for each in range(number)]
+    return sends(truncated, tcp=says(*rows))
+
+
+FAILURES: dict[str, Behaviour] = {
+    "silence": silent,
+    "too late": after(2.5, says(HERE)),
+    "SERVFAIL": says(rcode=dns.rcode.SERVFAIL),
+    "REFUSED": says(rcode=dns.rcode.REFUSED),
+    "an rcode of its own": says(rcode=11),
+    "YXDOMAIN": says(rcode=dns.rcode.YXDOMAIN),
+    "another id": sends(lambda asked: changed(asked, id=asked.id ^ 1)),
+    "another question": sends(other_question),
+    "a query": sends(lambda asked: changed(asked, flags=0)),
+    "another name": says("example.net. 60 IN A 192.0.2.66"),
+    "NXDOMAIN and yet an address": says(HERE, rcode=dns.rcode.NXDOMAIN),
+    "a CNAME to itself": says("example.org. 60 IN CNAME example.org."),
+    "CNAMEs in a circle": says(ALIAS, ALIAS_2, "b.example.net. 60 IN CNAME example.org."),
+    "too many CNAMEs": says(
+        "example.org. 9 IN CNAME n0.",
+        *(f"n{each}. 9 IN CNAME n{each + 1}." for each in range(20)),
+        "n20. 9 IN A 192.0.2.1",
+    ),
+    "a CNAME to the root": says("example.org. 60 IN CNAME ."),
+    "a CNAME with a dot in a label": says("example.org. 60 IN CNAME a\\.b.example.net."),
+    "a CNAME with odd octets": says("example.org. 60 IN CNAME \\200\\255.example.net."),
+    "garbage": sends(lambda asked: asked.to_wire()[:2] + b"\x81\x80" + b"\xff" * 100),
+    "garbage by TCP": sends(truncated, tcp=sends(lambda asked: asked.to_wire()[:2] + b"\xff" * 100)),
+    "half a message by TCP": sends(truncated, tcp=sends(lambda asked: changed(asked)[:-2])),
+    "nothing": sends(lambda _: b""),
+    "cut off by TCP, too": sends(truncated),
+    "silence by TCP": sends(truncated, tcp=silent),
+    "data that is too short": sends(lambda asked: changed(asked)[:-1]),
+    "257 records": spread(257, 3),
+    "more than 16 KiB": spread(90, 200),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_cannot_be_used_counts_as_not_found(case: str) -> None:
+    """Dead, slow, lying, in circles or too much: nothing is found, in less than 2 s, and nothing is raised."""
+    qtype = TXT if case in ("257 records", "more than 16 KiB") else A
+    found, seconds, counts = found_from(FAILURES[case], qtype=qtype)
+    assert found is None
+    assert seconds < 2 and counts.upstream == {"failed": 1}
+    assert not counts.failures
+
+
+@pytest.mark.parametrize("case", ["256 records", "16 KiB"])
+def test_a_large_answer_is_passed_on_whole(case: str) -> None:
+    """Up to 256 records and 16 KiB of data."""
+    number, size = (256, 3) if case == "256 records" else (80, 200)
+    found, _, _ = found_from(spread(number, size), qtype=TXT)
+    assert found is not None and len(found) == number
+
+
+@pytest.mark.parametrize("target", ["example.org", "a" * 64 + ".org", "é.org", "", "a..b", ".".join(["a" * 63] * 4)])
+@pytest.mark.parametrize("qtype", [0, 41, 249, ANY])
+def test_what_cannot_be_asked_counts_as_not_found(target: str, qtype: int) -> None:
+    """A name too long, a type that only queries about queries have: nothing is sent, nothing is raised."""
+
+    async def main() -> None:
+        async with asking(says(HERE)) as (elsewhere, _, counts):
+            assert await elsewhere.find(target, qtype) in (None, ())
+            assert not counts.failures
+
+    run(main)
+
+
+def test_an_answer_from_another_address_is_none() -> None:
+    """RFC 5452, 9.1: whoever can write to our port still has to come from where we asked."""
+
+    async def main() -> None:
+        async with asking(silent) as (elsewhere, (server,), _):
+            with trio.socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+
+                async def forge(asked: Message, client: Any) -> None:
+                    await forger.sendto(changed(asked), client)
+
+                server._by_udp = forge  # type: ignore[method-assign]
+                assert await elsewhere.find(TARGET, A) is None
+        assert server.asked == []
+
+    run(main)
+
+
+@pytest.mark.parametrize("first", ["silence", "SERVFAIL", "REFUSED", "CNAMEs in a circle", "garbage by TCP"])
+def test_the_next_server_is_asked_when_one_fails(first: str) -> None:
+    """Each server gets its turn in time."""
+    found, seconds, _ = found_from(FAILURES[first], says(HERE))
+    assert found == (address("192.0.2.1"),) and seconds < 1.5
+
+
+def test_a_lost_datagram_is_sent_again() -> None:
+    """A single server is asked a second time."""
+    lost: list[Message] = []
+
+    async def loses_the_first(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
+        lost.append(asked)
+        return [] if len(lost) == 1 else await says(HERE)(server, asked, proto)
+
+    found, seconds, _ = found_from(loses_the_first)
+    assert found == (address("192.0.2.1"),) and seconds < 1.5
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_closed_ports_are_failures(number: int) -> None:
+    """A server that is not there."""
+
+    async def main() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind(("127.0.0.1", 0))
+            dead = ListenAddress(LOCALHOST, sock.getsockname()[1])
+        began = trio.current_time()
+        assert await Upstream([dead] * number, Counts()).find(TARGET, A) is None
+        assert trio.current_time() - began < 2
+
+    run(main)
+
+
+def test_a_fault_of_our_own_is_stopped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The wall around one look-up: counted, logged, and the CNAME still goes out alone."""
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(dns.asyncresolver.Resolver, "resolve", broken)
+    with caplog.at_level(logging.ERROR):
+        found, _, counts = found_from(says(HERE))
+    assert found is None and counts.failures == {"upstream": 1}
+    assert "example.org" in caplog.text and "a fault" in caplog.text
+
+
+# What is remembered
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "seconds"),
+    [
+        (says(HERE), 60),
+        (says(ALIAS, ALIAS_2, "b.example.net. 30 IN A 192.0.2.3"), 30),
+        (says("example.org. 5 IN CNAME b.example.net.", "b.example.net. 30 IN A 192.0.2.3"), 5),
+        (says("example.org. 86400 IN A 192.0.2.1"), 300),
+        (says(rcode=dns.rcode.NXDOMAIN, soa=7), 7),
+        (says(soa=7), 7),
+        (says(rcode=dns.rcode.NXDOMAIN, soa=3600), 30),
+        (says(ALIAS, rcode=dns.rcode.NXDOMAIN, soa=20), 20),
+        (says(rcode=dns.rcode.SERVFAIL), 5),
+        (silent, 5),
+    ],
+    ids=["its TTL", "the least TTL of all", "the least is the alias's", "300 s at most", "NXDOMAIN", "NODATA",
+         "negative 30 s at most", "alias to nothing", "failure", "silence"],
+)  # fmt: skip
+def test_an_answer_is_remembered_as_long_as_it_lives(behaviour: Behaviour, seconds: int) -> None:
+    """RFC 2308 for negatives; RFC 9520 for failures, so that nobody waits for a dead upstream again and again."""
+
+    async def main() -> None:
+        async with asking(behaviour) as (elsewhere, (server,), counts):
+            first = await elsewhere.find(TARGET, A)
+            asked = len(server.asked)
+            await trio.sleep(seconds - 0.1)
+            before = trio.current_time()
+            again = await elsewhere.find(TARGET, A)
+            assert trio.current_time() == before and len(server.asked) == asked
+            assert counts.upstream["remembered"] == 1
+            assert (first is None) == (again is None)
+            await trio.sleep(0.2)
+            await elsewhere.find(TARGET, A)
+            assert len(server.asked) > asked and counts.upstream["remembered"] == 1
+
+    run(main)
+
+
+def test_ttls_count_down() -> None:
+    """RFC 1035, 3.2.1: what is left of it, never below 0; each record its own."""
+
+    async def main() -> None:
+        async with asking(says(ALIAS, "a.example.net. 30 IN A 192.0.2.3")) as (elsewhere, (server,), _):
+            for seconds, expected in ((0, [50, 30]), (0.9, [50, 30]), (1, [49, 29]), (27, [22, 2]), (1, [21, 1])):
+                await trio.sleep(seconds)
+                found = await elsewhere.find(TARGET, A)
+                assert found is not None and [record.ttl for record in found] == expected
+            assert len(server.asked) == 1
+
+    run(main)
+
+
+def test_types_and_names_are_remembered_apart() -> None:
+    """What a name has of one type says nothing of another."""
+
+    async def main() -> None:
+        async with asking(says(HERE)) as (elsewhere, (server,), _):
+            for target, qtype in ((TARGET, A), (TARGET, AAAA), ("example.net", A)) * 2:
+                await elsewhere.find(target, qtype)
+            assert [name for name, _ in server.asked] == [TARGET, TARGET, "example.net"]
+
+    run(main)
+
+
+def test_ttl_0_is_not_remembered() -> None:
+    """RFC 1035, 3.2.1: for the transaction in progress only."""
+
+    async def main() -> None:
+        async with asking(says("example.org. 0 IN A 192.0.2.1")) as (elsewhere, (server,), _):
+            for number in (1, 2):
+                assert await elsewhere.find(TARGET, A) == (address("192.0.2.1", ttl=0),)
+                assert len(server.asked) == number
+
+    run(main)
+
+
+def test_memory_is_bounded() -> None:
+    """Whoever asks for type after type pushes out old answers, no more."""
+
+    async def main() -> None:
+        async with asking(says()) as (elsewhere, _, _):
+            for qtype in range(256, 256 + upstream.MAX_KNOWN + 50):
+                await elsewhere.find(TARGET, qtype)
+            assert len(elsewhere._known) == upstream.MAX_KNOWN
+
+    run(main)
+
+
+# Who waits together
+
+
+def test_equal_look_ups_are_one() -> None:
+    """A hundred clients at once are one query to the upstream, also where the answer may not be remembered."""
+
+    async def main() -> None:
+        async with asking(after(0.5, says("example.org. 0 IN A 192.0.2.1"))) as (elsewhere, (server,), counts):
+            found = []
+
+            async def look() -> None:
+                found.append(await elsewhere.find(TARGET, A))
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(100):
+                    nursery.start_soon(look)
+            assert found == [(address("192.0.2.1", ttl=0),)] * 100
+            assert len(server.asked) == 1 and counts.upstream == {"answered": 100}
+
+    run(main)
+
+
+def test_who_joins_late_waits_no_longer_than_the_look_up() -> None:
+    """Its failure is the failure of all, at once."""
+
+    async def main() -> None:
+        async with asking(silent) as (elsewhere, _, _), trio.open_nursery() as nursery:
+            nursery.start_soon(elsewhere.find, TARGET, A)
+            await trio.sleep(1.5)
+            began = trio.current_time()
+            assert await elsewhere.find(TARGET, A) is None
+            assert trio.current_time() - began == pytest.approx(0.3, abs=0.02)
+
+    run(main)
+
+
+def test_when_the_asker_leaves_those_who_joined_still_get_their_answer() -> None:
+    """A connection that is closed takes nobody's answer with it."""
+
+    async def main() -> None:
+        async with asking(after(0.5, says(HERE))) as (elsewhere, (server,), _), trio.open_nursery() as nursery:
+            leaver = trio.CancelScope()
+            found = []
+
+            async def leave() -> None:
+                with leaver:
+                    await elsewhere.find(TARGET, A)
+
+            async def stay() -> None:
+                found.append(await elsewhere.find(TARGET, A))
+
+            nursery.start_soon(leave)
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(3):
+                nursery.start_soon(stay)
+            await trio.sleep(0.3)
+            leaver.cancel()
+            await trio.sleep(0.6)
+            assert found == [(address("192.0.2.1"),)] * 3
+            assert len(server.asked) == 2
+
+    run(main)
+
+
+def test_nobody_waits_longer_for_having_been_left() -> None:
+    """Whoever takes the look-up over: the time of each query runs from its own beginning."""
+
+    async def main() -> None:
+        async with asking(silent) as (elsewhere, _, _), trio.open_nursery() as nursery:
+            seconds: list[float] = []
+
+            async def look() -> None:
+                began = trio.current_time()
+                assert await elsewhere.find(TARGET, A) is None
+                seconds.append(trio.current_time() - began)
+
+            with trio.move_on_after(1.6):
+                nursery.start_soon(later, 0.1, look)
+                for _ in range(20):
+                    nursery.start_soon(later, 1.5, look)
+                await elsewhere.find(TARGET, A)
+        assert len(seconds) == 21 and max(seconds) < 2
+
+    run(main)
+
+
+async def later(seconds: float, begin: Callable[[], Awaitable[None]]) -> None:
+    await trio.sleep(seconds)
+    await begin()
+
+
+def test_too_many_look_ups_are_refused_at_once() -> None:
+    """256 at a time, each with its socket; who joins one is none more; then there is room again."""
+
+    async def main() -> None:
+        async with asking(silent) as (elsewhere, _, counts):
+            async with trio.open_nursery() as nursery:
+                for number in range(upstream.MAX_LOOKUPS):
+                    nursery.start_soon(elsewhere.find, f"n{number}.example.org", A)
+                await trio.testing.wait_all_tasks_blocked()
+                began = trio.current_time()
+                assert await elsewhere.find(TARGET, A) is None
+                assert trio.current_time() == began and counts.upstream == {"refused": 1}
+                assert elsewhere.recall("n0.example.org", A) is None
+                nursery.cancel_scope.cancel()
+            assert elsewhere.recall(TARGET, A) is None
+
+    run(main)
+
+
+def test_too_many_who_wait_are_refused_at_once() -> None:
+    """1,024 queries, whatever they wait for."""
+
+    async def main() -> None:
+        async with asking(silent) as (elsewhere, _, counts), trio.open_nursery() as nursery:
+            for _ in range(upstream.MAX_WAITING):
+                nursery.start_soon(elsewhere.find, TARGET, A)
+            await trio.testing.wait_all_tasks_blocked()
+            assert await elsewhere.find(TARGET, A) is None
+            assert counts.upstream == {"refused": 1}
+
+    run(main)
+
+
+# Where it is
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("nameserver 10.96.0.10\n", ["10.96.0.10:53"]),
+        ("# kubelet's\nsearch shop.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n", ["10.96.0.10:53"]),
+        ("nameserver 192.0.2.1\nnameserver 2001:db8::1\n", ["192.0.2.1:53", "[2001:db8::1]:53"]),
+        ("nameserver fe80::1%eth0\nnameserver 192.0.2.1\n", ["192.0.2.1:53"]),
+        ("", "no nameservers"),
+        ("search example.org\n", "no nameservers"),
+        ("nameserver fe80::1%eth0\n", "only link-local"),
+        ("nameserver localhost\n", "localhost"),
+        (b"nameserver \xff\n", "decode"),
+        (None, "cannot open"),
+    ],
+)  # fmt: skip
+def test_a_pods_resolv_conf_names_its_servers(
+    tmp_path: Path, text: str | bytes | None, expected: list[str] | str
+) -> None:
+    """resolv.conf(5), as kubelet and dockerd write it; what cannot be used says which file, and why."""
+    path = tmp_path / "resolv.conf"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if isinstance(expected, list):
+        assert [str(each) for each in servers_in(str(path))] == expected
+        return
+    with pytest.raises(NoServers) as raised:
+        servers_in(str(path))
+    assert str(path) in str(raised.value) and expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "pod", "text", "expected"),
+    [
+        ({}, False, "nameserver 10.96.0.10\n", []),
+        ({}, True, "nameserver 10.96.0.10\n", ["10.96.0.10:53"]),
+        ({}, True, "", []),
+        ({"upstream": False}, True, "nameserver 10.96.0.10\n", []),
+        ({"upstream": ["192.0.2.1", "[2001:db8::1]:5353"]}, True, "", ["192.0.2.1:53", "[2001:db8::1]:5353"]),
+    ],
+    ids=["no pod", "pod", "pod without servers", "off", "given"],
+)
+def test_who_is_asked(
+    flags: dict[str, Any], pod: bool, text: str, expected: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """--upstream; else in a pod the servers of its resolv.conf, or nobody and a warning; else nobody."""
+    (tmp_path / "resolv.conf").write_text(text)
+    monkeypatch.setattr(app, "RESOLV_CONF", str(tmp_path / "resolv.conf"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    settings = settings_of(flags)
+    assert [str(each) for each in app.upstream_of(settings)] == expected
+    assert app.authority_of(settings).chases == bool(expected)
+    assert ("--upstream" in caplog.text) == (pod and not flags and not expected)
+
+
+# Who waits, and who does not
+
+OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"  # lead to example.org and to example.net
+
+
+CLUSTER = clusters.listed(
+    [*json.loads(clusters.WEB_AND_MANY)["items"], external("out", TARGET), external("out-2", "example.net")]
+)
+
+
+class Listening(NamedTuple):
+    """A server by UDP alone in this process, and what it is made of."""
+
+    port: int
+    counts: Counts
+    responder: Responder
+    scope: trio.CancelScope
+
+
+@asynccontextmanager
+async def listening(elsewhere: Upstream, counts: Counts, at: str = "127.0.0.1") -> AsyncIterator[Listening]:
+    responder = responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
+    with socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        udp.prepare(sock, wildcard=at in ("0.0.0.0", "::"))
+        sock.bind((at, 0))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(udp.serve, sock, responder, counts, elsewhere)
+            yield Listening(sock.getsockname()[1], counts, responder, nursery.cancel_scope)
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def client_of(server: Listening, to: str = "127.0.0.1") -> AsyncIterator[trio.socket.SocketType]:
+    """A connected socket: it takes replies from the address that it asks, and from no other."""
+    with trio.socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        await sock.connect((to, server.port))
+        yield sock
+
+
+def rows(reply: bytes) -> list[str]:
+    return [row for rrset in dns.message.from_wire(reply).answer for row in rrset.to_text().splitlines()]
+
+
+CNAME_ROW, ADDRESS_ROW = f"{OUT}. 5 IN CNAME example.org.", "example.org. 60 IN A 192.0.2.1"
+
+
+def test_others_are_answered_while_one_waits() -> None:
+    """By UDP: whoever asks for something else never notices, before and behind it in one batch."""
+
+    async def main() -> None:
+        async with (
+            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
+            listening(elsewhere, counts) as server,
+            client_of(server) as client,
+        ):
+            began = trio.current_time()
+            for number, name in enumerate((WEB, OUT, WEB, OUT, WEB)):
+                await client.send(query(name, number=number))
+            first = {(await client.recv(2048))[1] for _ in range(3)}
+            assert first == {0, 2, 4} and trio.current_time() == began
+            late = [await client.recv(2048) for _ in range(2)]
+            assert {reply[1] for reply in late} == {1, 3} and trio.current_time() - began == pytest.approx(
+                0.5, abs=0.05
+            )
+            assert [rows(reply) for reply in late] == [[CNAME_ROW, ADDRESS_ROW]] * 2
+            await trio.testing.wait_all_tasks_blocked()
+            assert sum(counts.durations) == 5
+            await client.send(query(OUT, number=5))
+            assert rows(await client.recv(2048)) == [CNAME_ROW, ADDRESS_ROW]
+            assert counts.upstream == {"answered": 2, "remembered": 1} and sum(counts.durations) == 6
+
+    run(main)
+
+
+ASKED_AT = [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.5"), ("::", "::1"),
+            ("::", "127.0.0.1"), ("::", "127.0.0.5"), ("::1", "::1")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at", "to"), ASKED_AT, ids=[f"{at} asked at {to}" for at, to in ASKED_AT])
+def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -> None:
+    """Also on wildcard listeners, though other queries came in between by other ways."""
+    if ":" in at and not has_ipv6():
+        lacking("there is no IPv6 here")
+
+    async def main() -> None:
+        async with (
+            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
+            listening(elsewhere, counts, at) as server,
+            client_of(server, to) as client,
+            client_of(server, "::1" if at.startswith("::") else "127.0.0.1") as other,
+        ):
+            await client.send(query(OUT, number=1))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for number in (2, 3):
+                await other.send(query(WEB, number=number))
+                assert (await other.recv(2048))[1] == number
+            reply = await client.recv(2048)
+            assert reply[1] == 1 and rows(reply) == [CNAME_ROW, ADDRESS_ROW]
+
+    run(main)
+
+
+def test_each_late_reply_goes_to_whoever_asked() -> None:
+    """Two hundred clients, in batches with others that need not wait."""
+
+    async def main() -> None:
+        async with (
+            asking(after(0.5, says(HERE))) as (elsewhere, (upstream_server,), counts),
+            listening(elsewhere, counts, "0.0.0.0") as server,
+            AsyncExitStack() as stack,
+        ):
+            clients = [await stack.enter_async_context(client_of(server, f"127.0.0.{n + 1}")) for n in range(200)]
+            for number, client in enumerate(clients):
+                await client.send(query(OUT if number % 3 else WEB, number=number))
+            for number, client in enumerate(clients):
+                assert int.from_bytes((await client.recv(2048))[:2]) == number
+            assert len(upstream_server.asked) == 1
+
+    run(main)
+
+
+def test_when_the_server_ends_the_alias_leaves_alone() -> None:
+    """What waits, and what has just arrived, is answered as far as it can be at once."""
+
+    async def main() -> None:
+        async with (
+            asking(silent) as (elsewhere, _, counts),
+            listening(elsewhere, counts) as server,
+            client_of(server) as client,
+        ):
+            await client.send(query(OUT, number=1))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            await client.send(query(OUT_2, number=2))
+            server.scope.cancel()
+            with trio.fail_after(10_000, shield=True):
+                replies = {reply[1]: rows(reply) for reply in [await client.recv(2048) for _ in range(2)]}
+        assert replies == {1: [CNAME_ROW], 2: [f"{OUT_2}. 5 IN CNAME example.net."]}
+
+    run(main)
+
+
+def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    """The wall around one packet stands there, too."""
+
+    async def main() -> None:
+        async with (
+            asking(after(0.5, says(HERE))) as (elsewhere, _, counts),
+            listening(elsewhere, counts) as server,
+            client_of(server) as client,
+        ):
+
+            def broken(*_: object) -> bytes:
+                raise RuntimeError("a fault")
+
+            kept, server.responder.finish = server.responder.finish, broken  # type: ignore[method-assign]
+            await client.send(query(OUT, number=1))
+            await trio.sleep(2)
+            await client.send(query(OUT, number=2))  # remembered by now
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert counts.failures == {"packet": 2}
+            server.responder.finish = kept  # type: ignore[method-assign]
+            await client.send(query(OUT, number=3))
+            assert (await client.recv(2048))[1] == 3
+
+    run(main)
+    assert "a fault" in caplog.text
+
+
+# Real processes
+
+
+@contextmanager
+def in_a_thread(behaviour: Behaviour) -> Iterator[tuple[str, Elsewhere]]:
+    """Run an upstream in real time beside the test; yield where it is."""
+    server = Elsewhere(behaviour)
+    begun, where, scopes = threading.Event(), [], []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            where.append(await nursery.start(server.serve))
+            scopes.append((trio.lowlevel.current_trio_token(), nursery.cancel_scope))
+            begun.set()
+
+    thread = threading.Thread(target=trio.run, args=[main])
+    thread.start()
+    assert begun.wait(PATIENCE)
+    try:
+        yield str(where[0]), server
+    finally:
+        token, scope = scopes[0]
+        token.run_sync_soon(scope.cancel)
+        thread.join(PATIENCE)
+
+
+@pytest.fixture
+def serve_beside(tmp_path: Path) -> Iterator[Callable[..., tuple[Server, Elsewhere]]]:
+    """Return a function that starts a server whose upstream behaves in some way."""
+    with ExitStack() as stack:
+
+        def start(behaviour: Behaviour) -> tuple[Server, Elsewhere]:
+            where, elsewhere = stack.enter_context(in_a_thread(behaviour))
+            return stack.enter_context(serving(tmp_path, CLUSTER, flags={"upstream": where})), elsewhere
+
+        yield start
+
+
+Beside = Callable[[Behaviour], tuple[Server, Elsewhere]]
+
+
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+def test_a_target_elsewhere_is_resolved(serve_beside: Beside, tcp: bool) -> None:
+    """--upstream: the CNAME, and what is behind it, in one answer; the clients of a stub zone do not chase."""
+    server, elsewhere = serve_beside(says(ALIAS, ALIAS_2, "b.example.net. 30 IN A 192.0.2.3"))
+    asked = dns.message.make_query(OUT, "A", flags=0)
+    for _ in range(2):
+        reply = server.ask(asked, tcp=tcp)
+        found = [row.split() for row in rows(reply.to_wire())]
+        assert [(row[0], row[-1]) for row in found] == [
+            (f"{OUT}.", "example.org."),
+            ("example.org.", "a.example.net."),
+            ("a.example.net.", "b.example.net."),
+            ("b.example.net.", "192.0.2.3"),
+        ]
+        assert reply.rcode() == 0 and reply.flags & dns.flags.AA
+    assert len(elsewhere.asked) == 1
+
+
+def test_a_connection_gets_what_it_waits_for_when_the_server_ends(serve_beside: Beside) -> None:
+    """SIGTERM drains: a query in flight is answered, then all ends."""
+    asked = threading.Event()
+
+    async def noted(*_: object) -> list[bytes]:
+        asked.set()
+        return []
+
+    server, _ = serve_beside(noted)
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(server.ask, dns.message.make_query(OUT, "A"), tcp=True)
+        assert asked.wait(PATIENCE)
+        server.process.terminate()
+        assert rows(reply.result().to_wire()) == [CNAME_ROW]
+    assert server.wait() == 0
+
+
+@pytest.mark.parametrize("case", ["silence", "SERVFAIL", "another id", "CNAMEs in a circle", "another name"])
+def test_the_alias_leaves_alone_when_nothing_is_found(serve_beside: Beside, case: str) -> None:
+    """NOERROR with the CNAME: a client that chases by itself still can. Others do not wait for it."""
+    server, _ = serve_beside(FAILURES[case])
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(server.ask, dns.message.make_query(OUT, "A"), timeout=3)
+        assert len(server.ask(dns.message.make_query(WEB, "A"), timeout=1).answer[0]) == 2
+        assert rows(reply.result().to_wire()) == [CNAME_ROW] and reply.result().rcode() == 0
+
+
+def test_metrics_tell_what_came_of_it() -> None:
+    """topodns_upstream_requests_total by result."""
+    _, _, counts = found_from(says(HERE))
+    text = generate_latest(Metrics(counts).registry()).decode()
+    assert 'topodns_upstream_requests_total{result="answered"} 1.0' in text
+
+
+def test_unbound_as_upstream(tmp_path: Path) -> None:
+    """A real resolver, with CNAMEs and names that do not exist."""
+    unbound = needs_tool("unbound")
+    datagrams, streams = sharing_a_port()
+    port = datagrams.getsockname()[1]
+    datagrams.close()
+    streams.close()
+    config = tmp_path / "unbound.conf"
+    config.write_text(UNBOUND.format(port=port, folder=tmp_path))
+    running = subprocess.Popen([unbound, "-d", "-c", str(config)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stderr is not None
+        assert any("start of service" in line for line in running.stderr)
+        with serving(tmp_path, CLUSTER, flags={"upstream": f"127.0.0.1:{port}"}) as server:
+            for tcp in (False, True):
+                for name, qtype, expected in (
+                    (OUT, "A", ["example.org.", "192.0.2.1"]),
+                    (OUT, "AAAA", ["example.org."]),
+                    (OUT, "MX", ["example.org.", "mail.example.org."]),
+                    (OUT_2, "A", ["example.net."]),
+                ):
+                    reply = server.ask(dns.message.make_query(name, qtype), tcp=tcp)
+                    assert [row.split()[-1] for row in rows(reply.to_wire())] == expected and reply.rcode() == 0
+    finally:
+        running.terminate()
+        running.communicate(timeout=PATIENCE)
+
+
+UNBOUND = """\
+server:
+  interface: 127.0.0.1
+  port: {port}
+  username: ""
+  chroot: ""
+  directory: {folder}
+  pidfile: ""
+  use-syslog: no
+  verbosity: 1
+  do-daemonize: no
+  local-zone: example.org. static
+  local-data: "example.org. 60 IN A 192.0.2.1"
+  local-data: "example.org. 60 IN MX 10 mail.example.org."
+  local-zone: example.net. static
+"""
