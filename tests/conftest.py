@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kube import ControlPlane, running_control_plane
 from tests.support import Cluster, Server, serving
 
 
@@ -21,3 +22,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             return stack.enter_context(serving(tmp_path, cluster, *arguments, **more))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Run a real Kubernetes control plane for the whole session; a test works in namespaces of its own."""
+    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as running:
+        yield running

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 
 from locator.model import Namespace, Pod, Service
 from locator.selectors import Scope, parse_selector
 from locator.store import Store
+from tests import clusters
+from tests.kube import ApiError, ControlPlane
 
 WEB = {"app": "web", "tier": "front", "size": "12"}
 SELECTORS = [
@@ -47,12 +51,32 @@ def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> 
     assert "more" not in selector.relevant({**selected, "more": "labels"})
 
 
-@pytest.mark.parametrize(
-    "text",
+def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
+    """The peer is Kubernetes itself: each selector finds the same Services, or is refused by both."""
+    labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
+    items = [clusters.service(f"s{number}", where="selectors") for number in range(len(labels))]
+    for item, own in zip(items, labels, strict=True):
+        item["metadata"]["labels"] = own
+    control_plane.api.create(clusters.namespace("selectors"), *items)
+    for text in [row[1] for row in SELECTORS]:
+        found = control_plane.api.items("Service", "selectors", labels=quote(text))
+        selector = parse_selector(text)
+        expected = {f"s{number}" for number, own in enumerate(labels) if selector.matches(own)}
+        assert (text, {item["metadata"]["name"] for item in found}) == (text, expected)
+    for text in NO_SELECTORS:
+        if text.strip():  # to the API server, nothing is a selector of everything
+            with pytest.raises(ApiError):
+                control_plane.api.items("Service", "selectors", labels=quote(text))
+
+
+NO_SELECTORS = (
     ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
      "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
-     "app<>1"],
+     "app<>1"]
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_SELECTORS)
 def test_no_selector(text: str) -> None:
     """What cannot be read is no selector, rather than one that selects too much."""
     with pytest.raises(ValueError, match=r".+"):

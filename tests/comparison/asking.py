@@ -1,0 +1,494 @@
+"""The questions about a cluster, and how both servers are asked: the same octets to each."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import dns.flags
+import dns.message
+import dns.name
+import dns.query
+import dns.rcode
+import dns.rdatatype
+
+from tests.clusters import AD, CD, RD, SERVICE_NAME, opt, query
+from tests.comparison.cluster import OUTSIDE, ZONES
+from tests.kube import Item
+from tests.support import PATIENCE
+from tests.tools import free_port
+
+DOMAIN = "cluster.local"
+REVERSE = ("in-addr.arpa", "ip6.arpa")
+NEVER = 65280  # a type for private use: what a name answers to it tells whether the name exists
+TYPES = ("A", "TXT", "PTR", "SRV", f"TYPE{NEVER}")  # asked of every name
+MORE = ("AAAA", "CNAME", "SOA", "ANY")  # asked of those too that should exist
+OTHERS = ("NS", "MX", "HTTPS", "SVCB", "DS", "DNSKEY", "CAA", "HINFO", "NAPTR", "AXFR", "IXFR", "TYPE1234")
+WAYS = ("tcp", "tcp", "tcp-edns", "udp", "udp-edns")
+MASKED_SERIAL = "0"
+
+
+class Record(NamedTuple):
+    """A record as it is compared; names in lower case, as they compare without case."""
+
+    name: str
+    type: str
+    ttl: int
+    data: str
+
+
+class Reply(NamedTuple):
+    """A reply as it is compared. ``flags`` are the header's names for them; records stand sorted, SOA serials masked.
+
+    ``edns`` is the flags of its OPT record, ``None`` without one.
+    """
+
+    rcode: str
+    flags: str
+    answer: tuple[Record, ...]
+    authority: tuple[Record, ...]
+    additional: tuple[Record, ...]
+    edns: str | None
+
+    def __str__(self) -> str:
+        lines = [f"{self.rcode} [{self.flags}]" + ("" if self.edns is None else f" edns[{self.edns}]")]
+        for title in ("answer", "authority", "additional"):
+            lines += [f"    {title:10} {' '.join(map(str, record))}" for record in getattr(self, title)]
+        return "\n".join(lines)
+
+
+class Question(NamedTuple):
+    """A name in lower case, without the last dot, and a type."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.name}. {self.type}"
+
+
+class Asked(NamedTuple):
+    """A question, the octets that ask it, and the way they go: a row of ``WAYS``."""
+
+    question: Question
+    wire: bytes
+    way: str
+
+
+# Names
+
+
+def names(items: Sequence[Item], rng: random.Random) -> dict[str, bool]:
+    """Return the names worth asking for, each with whether it should exist.
+
+    They are all that should exist, with those above them as far as the zones reach, and of each a relative and a
+    misspelling that *rng* picks.
+    """
+    existing = list(dict.fromkeys(_existing(items, rng)))
+    above = [name for one in existing for name in _ancestors(one)]
+    beside = [rng.choice(list(_relatives(name))) for name in existing]
+    wrong = [rng.choice(spelt) for name in existing if (spelt := list(_misspelt(name)))]
+    found: dict[str, bool] = {}
+    for name in (*existing, *above, *strange()):
+        found[name.lower()] = True
+    for name in (*beside, *wrong):
+        found.setdefault(name.lower(), False)
+    return {name: exists for name, exists in found.items() if _askable(name)}
+
+
+def _existing(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
+    for zone in (DOMAIN, *REVERSE):
+        yield from (zone, f"svc.{zone}", f"pod.{zone}", f"ns.dns.{zone}", f"dns-version.{zone}", f"apex.dns.{zone}")
+    services = {}
+    for item in items:
+        where, name = item["metadata"].get("namespace"), item["metadata"]["name"]
+        match item["kind"]:
+            case "Namespace":
+                yield from (f"{name}.svc.{DOMAIN}", f"{name}.pod.{DOMAIN}")
+            case "Node":
+                yield from (reverse(row["address"]) for row in item["status"].get("addresses", ()))
+            case "Pod":
+                for row in item["status"].get("podIPs", ()):
+                    yield from (f"{dashed(row['ip'])}.{where}.pod.{DOMAIN}", reverse(row["ip"]))
+            case "Service":
+                services[where, name] = base = f"{name}.{where}.svc.{DOMAIN}"
+                yield base
+                yield from (f"{value}.{rng.choice(('pin', 'prefer'))}._zone.{base}" for value in rng.sample(_VALUES, 3))
+                yield from (reverse(ip) for ip in item["spec"].get("clusterIPs", ()) if ip != "None")
+                yield from _ports(item["spec"].get("ports"), base)
+            case "EndpointSlice":
+                base = f"{item['metadata']['labels'][SERVICE_NAME]}.{where}.svc.{DOMAIN}"
+                yield base
+                yield from _ports(item["ports"], base)
+                for row in item["endpoints"] or ():
+                    for address in row["addresses"]:
+                        yield f"{dashed(address)}.{base}"
+                        if item["addressType"] != "FQDN":
+                            yield reverse(address)
+                    if host := row.get("hostname"):
+                        yield f"{host}.{base}"
+                    if target := row.get("targetRef"):
+                        yield f"{target['name']}.{base}"
+
+
+_VALUES = (*ZONES, "nowhere")
+
+
+def _ports(ports: Sequence[Item] | None, base: str) -> Iterator[str]:
+    for port in ports or ():
+        yield f"_{port.get('name') or 'unnamed'}._{port.get('protocol', 'TCP').lower()}.{base}"
+
+
+def _ancestors(name: str) -> Iterator[str]:
+    parent = name.partition(".")[2]
+    while parent.endswith((DOMAIN, *REVERSE)):
+        yield parent
+        parent = parent.partition(".")[2]
+
+
+def _relatives(name: str) -> Iterator[str]:
+    _first, _, parent = name.partition(".")
+    yield f"x.{name}"
+    yield f"x.y.{name}"
+    yield f"_x._tcp.{name}"
+    yield f"zz.{parent}"
+
+
+def _misspelt(name: str) -> Iterator[str]:
+    labels = name.split(".")
+    if labels[0].startswith("_"):
+        yield ".".join((labels[0][1:], *labels[1:]))
+        yield ".".join((labels[0], labels[1].lstrip("_"), *labels[2:]))
+        yield ".".join((labels[0][1:], labels[1].lstrip("_"), *labels[2:]))
+        yield ".".join(("_", *labels[1:]))
+        yield ".".join(("_" + labels[0], *labels[1:]))
+        for proto in ("_tcp", "_udp", "_sctp", "_"):
+            yield ".".join((labels[0], proto, *labels[2:]))
+    if "_zone" in labels:
+        yield name.replace(".pin.", ".near.")
+        yield name.replace("._zone.", ".zone.")
+    if name.endswith(f".pod.{DOMAIN}"):
+        yield name.replace("-", "--", 1)
+        yield f"0{name}"
+        yield name.replace(".pod.", ".svc.")
+    if name.endswith(f".svc.{DOMAIN}"):
+        yield f"{name.removesuffix(f'.svc.{DOMAIN}')}.{DOMAIN}"
+        yield name.replace(".svc.", ".pod.")
+        if len(labels) > 4:
+            where = len(labels) - 4
+            yield ".".join((*labels[:where], "empty", *labels[where + 1 :]))
+            yield ".".join((*labels[:where], "nowhere", *labels[where + 1 :]))
+    if name.endswith(".arpa"):
+        yield f"0{name}"
+        yield ".".join((*labels[:-2], "in-addr" if "ip6" in labels else "ip6", "arpa"))
+        yield name.removesuffix(".arpa") + f".{DOMAIN}"
+
+
+# Shapes that no cluster makes, and those that a look at the spelling alone decides.
+STRANGE = (
+    "*.svc.cluster.local",
+    "*.edge.svc.cluster.local",
+    "any.edge.svc.cluster.local",
+    "1-2-3-4.edge.pod.cluster.local",
+    "1-2-3-256.edge.pod.cluster.local",
+    "1-2-3.edge.pod.cluster.local",
+    "01-2-3-4.edge.pod.cluster.local",
+    "1-2-3-4.empty.pod.cluster.local",
+    "1-2-3-4.nowhere.pod.cluster.local",
+    "fd00--1.edge.pod.cluster.local",
+    "--1.edge.pod.cluster.local",
+    "--.edge.pod.cluster.local",
+    "fd00-0-0-0-0-0-0-1.edge.pod.cluster.local",
+    "fd00-0-0-0-0-0-0-0-1.edge.pod.cluster.local",
+    "fd00--1--2.edge.pod.cluster.local",
+    "--ffff-1-2.edge.pod.cluster.local",
+    "--ffff-10-101-0-1.edge.pod.cluster.local",
+    "fd00-101-0-0-0-0-0-1.edge.pod.cluster.local",
+    "10-101-0-1.shop-1.pod.cluster.local",
+    "01.0.100.10.in-addr.arpa",
+    "256.0.100.10.in-addr.arpa",
+    "x.0.100.10.in-addr.arpa",
+    "1.0.0.100.10.in-addr.arpa",
+    "b.ip6.arpa",
+    "cluster.local.cluster.local",
+    "web.edge.cluster.local",
+    "svc.svc.cluster.local",
+    "pod.svc.cluster.local",
+)
+
+
+def strange() -> list[str]:
+    """Return ``STRANGE``, and what else has to be computed."""
+    mapped = f"{int(ipaddress.ip_address('::ffff:10.100.0.1')):032x}"
+    return [*STRANGE, ".".join(reversed(mapped)) + ".ip6.arpa"]
+
+
+def reverse(address: str) -> str:
+    """Return the name of an address in the reverse tree."""
+    return ipaddress.ip_address(address).reverse_pointer
+
+
+def dashed(address: str) -> str:
+    """Return an address as a label."""
+    text = address.replace(".", "-").replace(":", "-")
+    return text + "0" if text.endswith("-") else text
+
+
+def _askable(name: str) -> bool:
+    fits = len(name) < 250 and all(0 < len(label) < 64 for label in name.split("."))
+    return fits and zone_of(name) != ""
+
+
+def zone_of(name: str) -> str:
+    """Return the zone that a name lies in; empty if in none."""
+    return next((zone for zone in (DOMAIN, *REVERSE) if name == zone or name.endswith(f".{zone}")), "")
+
+
+# Questions
+
+
+def questions(names: Mapping[str, bool], rng: random.Random) -> list[Asked]:
+    """Return what is asked of *names*, in forms that *rng* picks: the types above, and a few others for each name."""
+    return [
+        asked(Question(name, qtype), rng)
+        for name, exists in names.items()
+        for qtype in (*TYPES, *((*MORE, *rng.sample(OTHERS, 2)) if exists else rng.sample((*MORE, *OTHERS), 1)))
+    ]
+
+
+def asked(question: Question, rng: random.Random) -> Asked:
+    """Return a question as octets: with or without EDNS, over UDP or TCP, with any flags and letters of any case."""
+    # What may be long goes by TCP, where nothing is left out for want of room.
+    way = rng.choice(WAYS[:3] if question.type in ("SRV", "AXFR", "IXFR") else WAYS)
+    letters = rng.randrange(4) == 0
+    name = [
+        (label.swapcase() if letters and rng.randrange(2) else label).encode() for label in question.name.split(".")
+    ]
+    wire = query(
+        name,
+        dns.rdatatype.from_text(question.type),
+        number=rng.randrange(1 << 16),
+        flags=rng.choice((RD, RD, RD, 0, RD | CD, RD | AD, AD | CD)),
+        edns=opt(flags=rng.choice((0, 0x8000))) if way.endswith("edns") else b"",
+    )
+    return Asked(question, wire, way)
+
+
+def in_small_letters(question: Question) -> Asked:
+    """Return a question in its plainest form, by TCP."""
+    return Asked(question, query(question.name, dns.rdatatype.from_text(question.type)), "tcp")
+
+
+def replies(host: str, port: int, all_asked: Sequence[Asked]) -> list[bytes]:
+    """Return the replies of one server, in the order of the questions."""
+    found: dict[int, bytes] = {}
+    by_tcp = [number for number, one in enumerate(all_asked) if one.way.startswith("tcp")]
+    by_udp = [number for number, one in enumerate(all_asked) if one.way.startswith("udp")]
+    with socket.create_connection((host, port), timeout=PATIENCE) as stream:
+        for batch in _batches(by_tcp):
+            stream.sendall(
+                b"".join(struct.pack("!H", len(one.wire)) + one.wire for one in (all_asked[n] for n in batch))
+            )
+            got = [_read(stream) for _ in batch]
+            _match(batch, got, all_asked, found)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
+        datagrams.settimeout(PATIENCE)
+        datagrams.connect((host, port))
+        for batch in _batches(by_udp):
+            for number in batch:
+                datagrams.send(all_asked[number].wire)
+            _match(batch, [datagrams.recv(65535) for _ in batch], all_asked, found)
+    return [found[number] for number in range(len(all_asked))]
+
+
+def _batches(numbers: Sequence[int], size: int = 32) -> Iterator[Sequence[int]]:
+    for start in range(0, len(numbers), size):
+        yield numbers[start : start + size]
+
+
+def _read(stream: socket.socket) -> bytes:
+    def exactly(count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = stream.recv(count - len(data))
+            assert more, "the connection was closed before the last reply"
+            data += more
+        return data
+
+    return exactly(struct.unpack("!H", exactly(2))[0])
+
+
+def _match(batch: Sequence[int], got: Sequence[bytes], all_asked: Sequence[Asked], found: dict[int, bytes]) -> None:
+    """Find the question of each reply, whatever order they came in: by ID, and by the question that is echoed."""
+    open_questions: dict[bytes, list[int]] = {}
+    for number in batch:
+        open_questions.setdefault(_key(all_asked[number].wire), []).append(number)
+    for reply in got:
+        waiting = open_questions.get(_key(reply))
+        assert waiting, f"a reply to nothing that was asked, or not in its letters: {reply.hex()}"
+        found[waiting.pop()] = reply
+
+
+def _key(wire: bytes) -> bytes:
+    """Return the ID and the question; a question's name is never compressed."""
+    end = wire.index(0, 12) + 5
+    return wire[:2] + wire[12:end]
+
+
+def reply_of(wire: bytes) -> Reply:
+    """Return a reply as it is compared."""
+    return _read_reply(wire)[0]
+
+
+def judged(wire: bytes) -> tuple[Reply, str]:
+    """Return a reply as it is compared, and what is wrong with it by itself, whoever gave it; empty if nothing is.
+
+    A CNAME stands before what it leads to (RFC 1034, 3.6.2), no record stands twice in a section (RFC 2181, 5).
+    """
+    reply, message = _read_reply(wire)
+    return reply, _fault(message)
+
+
+def _read_reply(wire: bytes) -> tuple[Reply, dns.message.Message]:
+    (flags,) = struct.unpack("!H", wire[2:4])
+    assert not flags & 0x7800, "the opcode is not QUERY"
+    # Many replies to one name differ in ID, flags and type alone; reading them is what takes most of the time.
+    end = wire.index(0, 12) + 1
+    alike = b"\0\0\x80\0" + wire[4:end] + b"\0\1\0\1" + wire[end + 4 :]
+    message, *rest = _read_alike(alike)
+    rcode = dns.rcode.to_text(dns.rcode.from_flags(flags, message.ednsflags))
+    return Reply(rcode, dns.flags.to_text(dns.flags.Flag(flags & 0x87F0)), *rest), message
+
+
+@lru_cache(maxsize=1 << 12)
+def _read_alike(wire: bytes) -> tuple[Any, ...]:
+    """Return a message as dnspython reads it, then its sections and its OPT record's flags as ``Reply`` has them."""
+    message = dns.message.from_wire(wire, one_rr_per_rrset=True)
+    sections = [tuple(sorted(map(_record, section))) for section in message.sections[1:4]]
+    return message, *sections, dns.flags.edns_to_text(message.ednsflags) if message.edns >= 0 else None
+
+
+def _record(rrset: Any) -> Record:
+    (data,) = rrset
+    name, text = str(rrset.name).lower().rstrip("."), data.to_text().lower().rstrip(".")
+    if rrset.rdtype == dns.rdatatype.SOA:
+        fields = text.split()
+        text = " ".join((*fields[:2], MASKED_SERIAL, *fields[3:]))
+    ttl = rrset.ttl
+    if name.endswith(OUTSIDE) and UPSTREAM_TTL - PATIENCE * 10 < ttl < UPSTREAM_TTL:
+        ttl = UPSTREAM_TTL  # who keeps it for a while sees it grow older
+    return Record(name, dns.rdatatype.to_text(rrset.rdtype), ttl, text)
+
+
+def _fault(message: dns.message.Message) -> str:
+    reached = {message.question[0].name}
+    for rrset in message.answer:
+        if rrset.name not in reached:
+            return f"{rrset.name} stands before the CNAME that leads there"
+        if rrset.rdtype == dns.rdatatype.CNAME:
+            reached.add(rrset[0].target)
+    for section in message.sections[1:4]:
+        if len(section) > 1 and len({str(rrset) for rrset in section}) < len(section):
+            return "a record stands twice in a section"
+    return ""
+
+
+# Names outside: what both send upstream
+
+UPSTREAM: dict[str, Any] = {
+    "www": {"A": ["192.0.2.80", "192.0.2.81"], "AAAA": ["2001:db8::80"], "TXT": ['"of the web"'], "MX": ["10 mail"]},
+    "alias": {"CNAME": ["www"]},
+    "four": {"A": ["192.0.2.4"]},
+    "bare": {},
+    "gone": dns.rcode.NXDOMAIN,
+    "refused": dns.rcode.REFUSED,
+    "broken": dns.rcode.SERVFAIL,
+}
+UPSTREAM_TTL = 300
+
+
+def upstream_reply(message: dns.message.Message) -> dns.message.Message:
+    """Return what the server outside answers: a resolver's reply, CNAMEs followed."""
+    reply = dns.message.make_response(message, recursion_available=True)
+    (question,) = message.question
+    origin = dns.name.from_text(OUTSIDE)
+    name = question.name
+    while True:
+        known = UPSTREAM.get(str(name.relativize(origin)), dns.rcode.NXDOMAIN)
+        if isinstance(known, dns.rcode.Rcode):
+            reply.set_rcode(known)
+            break
+        qtype = dns.rdatatype.to_text(question.rdtype)
+        here = "CNAME" if "CNAME" in known else qtype
+        for data in known.get(here, ()):
+            rdata = dns.rdata.from_text("IN", here, data, origin=origin, relativize=False)
+            rrset = reply.find_rrset(reply.answer, name, rdata.rdclass, rdata.rdtype, create=True)
+            rrset.add(rdata, UPSTREAM_TTL)
+        if here != "CNAME" or qtype == "CNAME":
+            break
+        name = rrset[0].target
+    if reply.rcode() == dns.rcode.NXDOMAIN or (reply.rcode() == dns.rcode.NOERROR and not known.get(here)):
+        soa = dns.rdata.from_text("IN", "SOA", f"ns.{OUTSIDE}. hostmaster.{OUTSIDE}. 1 7200 1800 86400 60")
+        reply.find_rrset(reply.authority, origin, soa.rdclass, soa.rdtype, create=True).add(soa, 60)
+    return reply
+
+
+@contextmanager
+def upstream() -> Iterator[int]:
+    """Answer for names outside until the block ends, on the port that is returned; UDP and TCP."""
+    port = free_port()
+    over = threading.Event()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.create_server(("127.0.0.1", port)) as tcp:
+        udp.bind(("127.0.0.1", port))
+        threads = [
+            threading.Thread(target=_serve_udp, args=(udp, over)),
+            threading.Thread(target=_serve_tcp, args=(tcp, over)),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield port
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
+def _serve_udp(udp: socket.socket, over: threading.Event) -> None:
+    udp.settimeout(0.1)
+    while not over.is_set():
+        try:
+            wire, client = udp.recvfrom(65535)
+        except TimeoutError:
+            continue
+        udp.sendto(upstream_reply(dns.message.from_wire(wire)).to_wire(), client)
+
+
+def _serve_tcp(tcp: socket.socket, over: threading.Event) -> None:
+    tcp.settimeout(0.1)
+    while not over.is_set():
+        try:
+            stream, _ = tcp.accept()
+        except TimeoutError:
+            continue
+        threading.Thread(target=_serve_stream, args=(stream, over), daemon=True).start()
+
+
+def _serve_stream(stream: socket.socket, over: threading.Event) -> None:
+    with stream:
+        stream.settimeout(PATIENCE)
+        while not over.is_set():
+            try:
+                head = stream.recv(2, socket.MSG_WAITALL)
+                wire = stream.recv(struct.unpack("!H", head)[0], socket.MSG_WAITALL)
+            except (OSError, struct.error):  # the other end is done
+                return
+            reply = upstream_reply(dns.message.from_wire(wire)).to_wire()
+            stream.sendall(struct.pack("!H", len(reply)) + reply)

@@ -1,0 +1,400 @@
+"""Objects for a real API server: from a seed what clusters are full of, and by hand the corners they have."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tests.clusters import SERVICE_NAME, ZONE, endpoint, namespace, node
+from tests.kube import Api, Item
+from tests.tools import until
+
+SEEDS = (1, 2)
+ZONES = ("eu-west-1a", "eu-west-1b", "dc1.example.com", "Rack-7")  # values may hold dots and capitals
+ROLE = "example.com/role"  # a label of Services and namespaces, for the settings that select by it
+OUTSIDE = "outside.example"  # where names are that an upstream server knows
+EDGE = "edge"  # the namespace of what is made by hand
+
+PORTS: Sequence[Sequence[tuple[str, int, str]]] = (
+    (("http", 80, "TCP"),),
+    (("http", 80, "TCP"), ("metrics", 9090, "TCP")),
+    (("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")),
+    (("sip", 5060, "SCTP"), ("sip-udp", 5060, "UDP"), ("sip-tcp", 5060, "TCP")),
+    (("", 6379, "TCP"),),
+    (),
+)
+
+
+def service(
+    name: str,
+    where: str,
+    *,
+    ports: Sequence[tuple[str, int, str]] = (),
+    families: Sequence[str] = ("IPv4",),
+    addresses: Sequence[str] = ("None",),
+    selects: str | None = None,
+    labels: dict[str, str] | None = None,
+    **more: Any,
+) -> Item:
+    """Return a Service; *selects* is the ``app`` of its pods; ports lead to the pods' port ``web``."""
+    spec: Item = {
+        "clusterIP": addresses[0],
+        "ipFamilies": list(families),
+        "ipFamilyPolicy": "RequireDualStack" if len(families) > 1 else "SingleStack",
+        "ports": [
+            {"port": port, "protocol": protocol, "targetPort": "web" if protocol == "TCP" else port}
+            | ({"name": label} if label else {})
+            for label, port, protocol in ports
+        ],
+        **more,
+    }
+    if addresses != ("None",):
+        spec["clusterIPs"] = list(addresses)
+    if selects:
+        spec["selector"] = {"app": selects}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": where, "labels": labels or {}},
+        "spec": spec,
+    }
+
+
+def external(name: str, target: str) -> Item:
+    """Return an ExternalName Service of the corners."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": EDGE},
+        "spec": {"type": "ExternalName", "externalName": target},
+    }
+
+
+def pod(
+    name: str,
+    where: str,
+    on: str,
+    addresses: Sequence[str],
+    *,
+    app: str = "none",
+    ready: bool = True,
+    phase: str = "Running",
+    port: int = 8080,
+    **spec: Any,
+) -> Item:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": where, "labels": {"app": app}},
+        "spec": {
+            "nodeName": on,
+            "containers": [{"name": "main", "image": "none", "ports": [{"name": "web", "containerPort": port}]}],
+            **spec,
+        },
+        "status": {
+            "phase": phase,
+            "podIP": addresses[0],
+            "podIPs": [{"ip": address} for address in addresses],
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        },
+    }
+
+
+def slice_of(
+    owner: str,
+    number: int,
+    endpoints: Sequence[Item],
+    where: str = EDGE,
+    *,
+    family: str = "IPv4",
+    ports: Sequence[tuple[str | None, int | None, str]] = (("http", 80, "TCP"),),
+    labels: dict[str, str] | None = None,
+) -> Item:
+    """Return an EndpointSlice such as users write for a Service without a selector."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{owner}-{number}",
+            "namespace": where,
+            "labels": {SERVICE_NAME: owner, **(labels or {})},
+        },
+        "addressType": family,
+        "endpoints": list(endpoints),
+        "ports": [
+            {key: value for key, value in (("name", name), ("port", port), ("protocol", protocol)) if value is not None}
+            for name, port, protocol in ports
+        ],
+    }
+
+
+def labelled(name: str, **labels: str) -> Item:
+    """Return a namespace with the label that ``namespace_labels`` selects by."""
+    made = namespace(name)
+    made["metadata"]["labels"] = {f"example.com/{key}": value for key, value in labels.items()}
+    return made
+
+
+def from_seed(seed: int) -> list[Item]:
+    """Return a cluster's worth of objects: two namespaces, nodes, pods, Services with and without selectors."""
+    return _Seeded(seed).items
+
+
+class _Seeded:
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)
+        self.seed = seed
+        self.names = 0
+        self.homes = [f"shop-{seed}", f"lab-{seed}"]
+        self.nodes = [f"node-{seed}-{number}" for number in range(4)]
+        self.items = [labelled(self.homes[0], role="served"), labelled(self.homes[1])]
+        for number, name in enumerate(self.nodes):
+            zone = {ZONE: rng.choice(ZONES)} if number else {}
+            self.items.append(node(name, zone, addresses=[f"10.{200 + seed}.0.{number + 1}"]))
+        for number in range(9):
+            self.service(f"s{number}")
+        self.items.append(self.pod("alone", self.homes[0], app="nobody"))
+        self.items.append(self.pod("done", self.homes[0], app="s0", phase="Succeeded"))
+
+    def chance(self, percent: int) -> bool:
+        return self.rng.randrange(100) < percent
+
+    def addresses(self) -> tuple[str, str]:
+        self.names += 1
+        return f"10.{self.seed}.{self.names // 200}.{self.names % 200 + 1}", f"fd00:{self.seed}::{self.names:x}"
+
+    def pod(self, name: str, where: str, *, app: str, **more: Any) -> Item:
+        addresses = list(self.addresses())
+        if self.chance(20):
+            addresses.reverse()
+        return pod(name, where, self.rng.choice(self.nodes), addresses[: self.rng.choice((1, 2, 2))], app=app, **more)
+
+    def service(self, name: str) -> None:
+        rng, where = self.rng, self.rng.choice(self.homes)
+        headless = self.chance(65)
+        ports = rng.choice(PORTS if headless else PORTS[:-1])
+        families = rng.choice((("IPv4",), ("IPv6",), ("IPv4", "IPv6"), ("IPv4", "IPv6"), ("IPv6", "IPv4")))
+        addresses = ("None",) if headless else tuple(self.cluster_ip(family) for family in families)
+        labels = {ROLE: "served"} if self.chance(60) else {}
+        selects = f"app-{name}" if self.chance(70) else None
+        more: Item = {"publishNotReadyAddresses": True} if self.chance(20) else {}
+        self.items.append(
+            service(name, where, ports=ports, families=families, addresses=addresses, selects=selects,
+                    labels=labels, **more)
+        )  # fmt: skip
+        if selects and self.chance(25):  # another Service for the same pods
+            self.items.append(service(f"{name}-too", where, ports=PORTS[1], selects=selects, labels=labels))
+        if selects:
+            self.selected(name, where, selects)
+        else:
+            self.written(name, where, families, ports, labels)
+
+    def cluster_ip(self, family: str) -> str:
+        self.names += 1
+        return f"10.96.{self.seed}.{self.names}" if family == "IPv4" else f"fd00:96::{self.seed:x}{self.names:02x}"
+
+    def selected(self, name: str, where: str, app: str) -> None:
+        """Make pods that a selector finds: some with a hostname, some that share it, some not ready."""
+        rng = self.rng
+        how = rng.choice(("none", "own", "shared"))
+        for number in range(rng.choice((0, 1, 2, 3, 5))):
+            named: Item = {} if how == "none" else {"subdomain": name, "hostname": f"h{number if how == 'own' else 0}"}
+            self.items.append(
+                self.pod(f"{name}-{number}", where, app=app, ready=self.chance(75), port=rng.choice((8080, 8080, 8081)),
+                         **named)
+            )  # fmt: skip
+
+    def written(
+        self, name: str, where: str, families: Sequence[str], ports: Sequence[tuple[str, int, str]], labels: Item
+    ) -> None:
+        """Write slices as a user would: each with ports of its own."""
+        rng = self.rng
+        for number in range(rng.choice((0, 1, 2, 3))):
+            family = rng.choice(families)
+            rows = []
+            for _ in range(rng.choice((1, 2, 3))):
+                four, six = self.addresses()
+                more: Item = {"nodeName": rng.choice(self.nodes)} if self.chance(50) else {}
+                if self.chance(30):
+                    more["hostname"] = rng.choice(("alpha", "beta"))
+                rows.append(
+                    endpoint(four if family == "IPv4" else six, ready=rng.choice((True, True, None, False)), **more)
+                )
+            some = rng.sample(list(ports), rng.randint(1, len(ports))) if ports else ()
+            self.items.append(slice_of(name, number, rows, where, family=family, ports=some, labels=labels))
+
+
+HTTP = (("http", 80, "TCP"),)
+CHAIN = 12  # Services in a chain of CNAMEs, longer than anybody follows
+
+
+def corners() -> list[Item]:
+    """Return what seeds would rarely make: by hand, in a namespace of its own."""
+    return [
+        labelled(EDGE, role="served"),
+        namespace("empty"),
+        node("edge-a", {ZONE: "eu-west-1a"}, addresses=["10.200.0.1", "fd00:200::1"]),
+        node("edge-b", {ZONE: "Rack-7"}, addresses=["10.200.0.2"]),
+        *_endpoints(),
+        *_pods(),
+        *_externals(),
+    ]
+
+
+def _endpoints() -> list[Item]:
+    dual = ("IPv4", "IPv6")
+    return [
+        service("web", EDGE, ports=HTTP, families=dual, labels={ROLE: "served"}),
+        slice_of("web", 4, [
+            endpoint("10.100.0.1", hostname="web-0", nodeName="edge-a"),
+            endpoint("10.100.0.2", hostname="web-1", nodeName="edge-b"),
+            endpoint("10.100.0.3", hostname="web-2", nodeName="edge-b", ready=False),
+        ], labels={ROLE: "served"}),
+        slice_of("web", 6, [
+            endpoint("fd00:100::1", hostname="web-0", nodeName="edge-a"),
+            endpoint("fd00:100::2", nodeName="edge-b"),
+            endpoint("fd00:100::", nodeName="edge-b"),
+        ], family="IPv6", labels={ROLE: "served"}),
+        # One port name for two protocols: a Service may not say so, its slices may.
+        service("both", EDGE),
+        slice_of("both", 0, [endpoint("10.100.1.1"), endpoint("10.100.1.2")], ports=(("dns", 53, "TCP"),)),
+        slice_of("both", 1, [endpoint("10.100.1.1"), endpoint("10.100.1.3")], ports=(("dns", 53, "UDP"),)),
+        # Ports without a number, without a name; none at all.
+        service("any-port", EDGE),
+        slice_of("any-port", 0, [endpoint("10.100.2.1")], ports=(("all", None, "TCP"),)),
+        slice_of("any-port", 1, [endpoint("10.100.2.2")], ports=((None, 7, "TCP"), ("echo", 7, "UDP"))),
+        slice_of("any-port", 2, [endpoint("10.100.2.3")], ports=()),
+        # All behind one hostname, in several slices, in both families; and one address twice.
+        service("one-host", EDGE, ports=HTTP, families=dual),
+        slice_of("one-host", 0, [endpoint(f"10.100.3.{n}", hostname="all") for n in (1, 2, 3)]),
+        slice_of("one-host", 1, [endpoint("10.100.3.1", hostname="all")], ports=(*HTTP, ("alt", 81, "TCP"))),
+        slice_of("one-host", 2, [endpoint("fd00:100:3::1", hostname="all")], family="IPv6"),
+        service("six", EDGE, ports=HTTP, families=("IPv6",)),
+        slice_of("six", 0, [endpoint("fd00:100:6::1")], family="IPv6"),
+        # An address that is a name.
+        service("names", EDGE, ports=HTTP),
+        slice_of("names", 0, [endpoint("www.outside.example")], family="FQDN"),
+        # A Service that is a name, and yet has a slice.
+        external("sliced", "www.outside.example"),
+        slice_of("sliced", 0, [endpoint("10.100.8.1", hostname="host")]),
+        service("nobody", EDGE, ports=HTTP),
+        service("not-ready", EDGE, ports=HTTP),
+        slice_of("not-ready", 0, [endpoint("10.100.4.1", ready=False)]),
+        service("vip", EDGE, ports=HTTP, families=dual, addresses=("10.96.0.77", "fd00:96::77")),
+        slice_of("vip", 0, [
+            endpoint("10.100.5.1", hostname="behind"),
+            endpoint("10.100.5.2"),
+        ], ports=(("other", 90, "TCP"),)),
+        service("vip-empty", EDGE, ports=HTTP, addresses=("10.96.0.78",)),
+        service("vip-six", EDGE, ports=HTTP, families=("IPv6",), addresses=("fd00:96::78",)),
+        # Slices whose Service does not exist.
+        slice_of("orphan", 0, [endpoint("10.100.7.1"), endpoint("10.100.0.2")]),
+    ]  # fmt: skip
+
+
+def _pods() -> list[Item]:
+    long = "a-pod-with-a-name-that-is-longer-than-any-label-of-a-name-may-be-64"
+    return [
+        service("pods", EDGE, ports=HTTP, families=("IPv4", "IPv6"), selects="pods"),
+        service("pods-vip", EDGE, ports=HTTP, selects="pods", addresses=("10.96.0.79",)),
+        pod("pods-0", EDGE, "edge-a", ["10.101.0.1", "fd00:101::1"], app="pods"),
+        pod("pods-1", EDGE, "edge-b", ["10.101.0.2", "fd00:101::2"], app="pods"),
+        pod(long, EDGE, "edge-b", ["10.101.0.3"], app="pods"),
+        pod("dotted.name", EDGE, "edge-b", ["10.101.0.8"], app="pods"),
+        pod("pods-2", EDGE, "edge-b", ["10.101.0.4"], app="pods", ready=False),
+        pod("six-first", EDGE, "edge-b", ["fd00:101::5", "10.101.0.5"]),
+        pod("failed", EDGE, "edge-b", ["10.101.0.6"], phase="Failed"),
+        pod("pending", EDGE, "edge-b", ["10.101.0.7"], phase="Pending", ready=False),
+        pod("on-host-1", EDGE, "edge-a", ["10.200.0.1", "fd00:200::1"], hostNetwork=True),
+        pod("on-host-2", EDGE, "edge-a", ["10.200.0.1", "fd00:200::1"], hostNetwork=True),
+    ]
+
+
+def _externals() -> list[Item]:
+    outside = ("www", "alias", "four", "gone", "bare", "refused", "broken")
+    inside = {
+        "to-web": f"web.{EDGE}.svc.cluster.local",
+        "to-vip": f"vip.{EDGE}.svc.cluster.local",
+        "to-six": f"six.{EDGE}.svc.cluster.local",
+        "to-endpoint": f"web-0.web.{EDGE}.svc.cluster.local",
+        "to-pod": f"10-101-0-1.{EDGE}.pod.cluster.local",
+        "to-nobody": f"nobody.{EDGE}.svc.cluster.local",
+        "to-missing": f"missing.{EDGE}.svc.cluster.local",
+        "to-no-namespace": "web.missing.svc.cluster.local",
+        "to-namespace": f"{EDGE}.svc.cluster.local",
+        "to-zone": "cluster.local",
+        "to-version": "dns-version.cluster.local",
+        "to-reverse": "1.0.100.10.in-addr.arpa",
+        "to-alias": f"to-web.{EDGE}.svc.cluster.local",
+        "to-outside": f"www.{EDGE}.svc.cluster.local",
+        "to-missing-by-alias": f"to-missing.{EDGE}.svc.cluster.local",
+        "to-address": f"address.{EDGE}.svc.cluster.local",
+        "to-itself": f"to-itself.{EDGE}.svc.cluster.local",
+        "loop-1": f"loop-2.{EDGE}.svc.cluster.local",
+        "loop-2": f"loop-1.{EDGE}.svc.cluster.local",
+        "to-loop": f"loop-1.{EDGE}.svc.cluster.local",
+        "address": "10.1.2.3",
+    }
+    links = {f"chain-{number}": f"chain-{number + 1}.{EDGE}.svc.cluster.local" for number in range(CHAIN)}
+    links[f"chain-{CHAIN}"] = f"web.{EDGE}.svc.cluster.local"
+    return [
+        *[external(name, f"{name}.{OUTSIDE}") for name in outside],
+        *[external(name, target) for name, target in {**inside, **links}.items()],
+    ]
+
+
+TERMINATING = "pods-1"  # of the corners; deleted with a long time to end, which no kubelet cuts short
+
+
+def fill(api: Api) -> None:
+    """Create everything, and wait until the real controllers have written what follows from it."""
+    items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
+    api.create(*[item for item in items if item["kind"] != "Pod"])
+    api.create(*[item for item in items if item["kind"] == "Pod"])
+    ending = next(item for item in items if item["kind"] == "Pod" and item["metadata"]["name"] == TERMINATING)
+    api.request("DELETE", api.path_of(ending), {"gracePeriodSeconds": 3600})
+    wanted = _wanted(items)
+    until(lambda: _written(api, wanted) == wanted, "EndpointSlices for every pod", within=60)
+
+
+def _wanted(items: Sequence[Item]) -> dict[tuple[str, str], set[tuple[str, bool]]]:
+    """Return, for each Service with a selector, the addresses its slices must hold, and whether each is ready."""
+    pods = [item for item in items if item["kind"] == "Pod" and item["status"]["phase"] not in ("Succeeded", "Failed")]
+    wanted: dict[tuple[str, str], set[tuple[str, bool]]] = {}
+    for item in items:
+        if item["kind"] != "Service" or "selector" not in item["spec"]:
+            continue
+        where, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        always = item["spec"].get("publishNotReadyAddresses", False)
+        wanted[where, name] = {
+            (status["ip"], always or (one["status"]["conditions"][0]["status"] == "True" and not _ends(one)))
+            for one in pods
+            if one["metadata"]["namespace"] == where
+            and one["metadata"]["labels"]["app"] == item["spec"]["selector"]["app"]
+            for status in one["status"]["podIPs"]
+            if ("IPv6" if ":" in status["ip"] else "IPv4") in item["spec"]["ipFamilies"]
+        }
+    return wanted
+
+
+def _ends(item: Item) -> bool:
+    return bool(item["metadata"]["name"] == TERMINATING)
+
+
+def _written(api: Api, wanted: dict[tuple[str, str], Any]) -> dict[tuple[str, str], set[tuple[str, bool]]]:
+    written: dict[tuple[str, str], set[tuple[str, bool]]] = {key: set() for key in wanted}
+    for item in api.items("EndpointSlice"):
+        key = item["metadata"]["namespace"], item["metadata"]["labels"][SERVICE_NAME]
+        if key in written:
+            written[key] |= {
+                (address, row["conditions"]["ready"]) for row in item["endpoints"] or () for address in row["addresses"]
+            }
+    return written
+
+
+def empty(api: Api) -> None:
+    """Delete what ``fill`` created, as far as it would be in the way of others."""
+    items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
+    api.delete(*[item for item in items if item["kind"] == "Pod"])
+    api.delete(*[item for item in items if item["kind"] in ("Node", "Namespace")])

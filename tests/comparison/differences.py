@@ -1,0 +1,643 @@
+"""The table of all that differs between topodns and CoreDNS on purpose.
+
+A row turns the reply of CoreDNS into the one that topodns must give, or leaves it alone. So a row cannot hide anything
+but what it says: after all rows both replies are equal, record by record.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import dns.message
+import dns.rcode
+import dns.rdatatype
+
+from tests.comparison.asking import (
+    DOMAIN,
+    NEVER,
+    Asked,
+    Question,
+    Record,
+    Reply,
+    dashed,
+    in_small_letters,
+    reply_of,
+    upstream_reply,
+    zone_of,
+)
+from tests.comparison.settings import Pair
+
+NOERROR, NXDOMAIN = "NOERROR", "NXDOMAIN"
+EXISTENCE = f"TYPE{NEVER}"
+CNAMES = 9  # at most in an answer: topodns follows 8 of them
+
+
+class Difference(NamedTuple):
+    """A row: what each side answers and why, and the change that makes the one from the other."""
+
+    name: str
+    about: str
+    coredns: str
+    topodns: str
+    why: str
+    change: Callable[[Question, Reply, Book], Reply | None]
+
+
+class Facts(NamedTuple):
+    """What a cluster holds and CoreDNS does not look at.
+
+    ``second_addresses``: names of pods by another address than their first, with that address. ``zones``: addresses of
+    endpoints with the zone of their Node, in small letters, empty if there is none. ``services``: names of Services,
+    but for ExternalName. ``named``: those of them whose endpoints are names (``addressType: FQDN``). ``dotted``: names
+    of endpoints by a pod's name that holds a dot, with their names by address.
+    """
+
+    second_addresses: Mapping[str, str]
+    zones: Mapping[str, str]
+    services: frozenset[str]
+    named: frozenset[str]
+    dotted: Mapping[str, str]
+
+
+class Book:
+    """What CoreDNS answers with one pair of settings; asked when it is not known yet."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        ask: Callable[[Sequence[Asked]], Sequence[bytes]],
+        *,
+        facts: Facts,
+        zonal: Book | None = None,
+    ) -> None:
+        self.pair = pair
+        self.zonal = zonal or self
+        self.facts = facts
+        self.used: set[str] = set()
+        self._ask = ask
+        self._replies: dict[Question, Reply] = {}
+        self._plain: dict[Question, Reply] = {}
+        self._before: dict[tuple[str, Question], Reply] = {}
+        self._expected: dict[Question, Reply] = {}
+
+    def learn(self, all_asked: Sequence[Asked]) -> list[Reply]:
+        """Ask all questions; return the replies in their order."""
+        replies = [reply_of(wire) for wire in self._ask(all_asked)]
+        self._replies.update(zip([one.question for one in all_asked], replies, strict=True))
+        if self.zonal is not self:
+            self.zonal.look_up(one.question for one in all_asked if is_zonal(one.question.name))
+        return replies
+
+    def look_up(self, questions: Iterable[Question]) -> None:
+        """Ask those of the questions whose answer is not known yet."""
+        if unknown := [question for question in questions if question not in self._replies]:
+            self.learn([in_small_letters(question) for question in unknown])
+
+    def plain(self, question: Question) -> Reply:
+        """Return what CoreDNS answers to a question in small letters."""
+        if question not in self._plain:
+            (wire,) = self._ask([in_small_letters(question)])
+            self._plain[question] = reply_of(wire)
+        return self._plain[question]
+
+    def reply(self, question: Question) -> Reply:
+        """Return what CoreDNS answers."""
+        self.look_up([question])
+        return self._replies[question]
+
+    def expected(self, question: Question) -> Reply:
+        """Return what topodns must answer, but for the header's flags."""
+        if question not in self._expected:
+            self._expected[question] = self.changed(question, self.reply(question), DIFFERENCES)
+        return self._expected[question]
+
+    def changed(self, question: Question, reply: Reply, rows: Iterable[Difference]) -> Reply:
+        """Return *reply* after *rows*."""
+        for row in rows:
+            after = row.change(question, reply, self)
+            if after is not None and after != reply:
+                self.used.add(row.name)
+                reply = after
+        return reply
+
+    def before(self, row: str, question: Question) -> Reply:
+        """Return what topodns must answer as far as the rows above *row* tell."""
+        if (row, question) not in self._before:
+            above = itertools.takewhile(lambda other: other.name != row, DIFFERENCES)
+            self._before[row, question] = self.changed(question, self.reply(question), above)
+        return self._before[row, question]
+
+    def exists(self, name: str) -> bool:
+        """Tell whether CoreDNS says that a name exists; it may say so for some types only."""
+        return self.reply(Question(name, EXISTENCE)).rcode == NOERROR
+
+    def soa(self, name: str) -> tuple[Record, ...]:
+        """Return the SOA record of the zone of *name*, as negative answers carry it."""
+        return self.reply(Question(zone_of(name), EXISTENCE)).authority
+
+    def cname(self, name: str) -> Record | None:
+        """Return the CNAME record at *name*."""
+        if zone_of(name) != DOMAIN or _service_of(name) in self.facts.named:
+            return None
+        return next(iter(self.reply(Question(name, "CNAME")).answer), None)
+
+    @cached_property
+    def non_terminals(self) -> set[str]:
+        """The names beneath which something exists, as far as anything beneath was asked for."""
+        found: set[str] = set()
+        for question in list(self._replies):
+            if question.type == EXISTENCE and self.before("empty-non-terminals", question).rcode == NOERROR:
+                above = question.name.partition(".")[2]
+                while above and above not in found:
+                    found.add(above)
+                    above = above.partition(".")[2]
+        return found
+
+
+def is_zonal(name: str) -> bool:
+    """Tell whether a name has the shape of a zonal name."""
+    labels = beneath(name, f"svc.{DOMAIN}")
+    return len(labels) >= 5 and labels[-3] == "_zone" and labels[-4] in ("pin", "prefer")
+
+
+def beneath(name: str, ancestor: str) -> list[str]:
+    """Return the labels of *name* left of *ancestor*; none if it does not lie there."""
+    return name.removesuffix(f".{ancestor}").split(".") if name.endswith(f".{ancestor}") else []
+
+
+def _nodata(question: Question, reply: Reply, book: Book) -> Reply:
+    return reply._replace(rcode=NOERROR, answer=(), authority=book.soa(question.name), additional=())
+
+
+def _nxdomain(question: Question, reply: Reply, book: Book) -> Reply:
+    return _nodata(question, reply, book)._replace(rcode=NXDOMAIN)
+
+
+# The changes
+
+
+def _replaced(reply: Reply, other: Reply) -> Reply:
+    """Return *other* with the flags of *reply*, which are those of the question."""
+    return other._replace(flags=reply.flags, edns=reply.edns)
+
+
+def knowing(name: str) -> list[Question]:
+    """Return the questions that between them tell whether a name exists: CoreDNS may deny it for some types."""
+    return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) != DOMAIN else ()))]
+
+
+def _capitals(question: Question, reply: Reply, book: Book) -> Reply | None:
+    zone = zone_of(question.name)
+    if question.name not in (zone, f"ns.dns.{zone}"):
+        return None
+    return _replaced(reply, book.plain(question))
+
+
+def _zonal_by_default(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if "zonal" in book.pair.coredns or "off" in book.pair.topodns or not is_zonal(question.name):
+        return None
+    return _replaced(reply, book.zonal.reply(question))
+
+
+def _zone_of_node(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NOERROR or question.type not in ("A", "AAAA", "SRV") or not is_zonal(question.name):
+        return None
+    *value, way, _, name, where = beneath(question.name, f"svc.{DOMAIN}")
+    every = book.reply(Question(f"{name}.{where}.svc.{DOMAIN}", question.type))
+    records = every.additional if question.type == "SRV" else every.answer
+    near = tuple(record for record in records if book.facts.zones.get(record.data) == ".".join(value))
+    if question.type != "SRV":
+        chosen, glue = near, ()
+    else:
+        targets = {record.name for record in near}
+        chosen, glue = tuple(record for record in every.answer if record.data.split()[-1] in targets), near
+    if not near and way == "prefer":
+        chosen, glue = every.answer, every.additional
+    if not chosen:
+        return _nodata(question, reply, book)
+    answer = tuple(sorted(record._replace(name=question.name) for record in chosen))
+    return reply._replace(answer=answer, authority=(), additional=glue)
+
+
+def _nobody_in_a_zone(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NOERROR or not is_zonal(question.name):
+        return None
+    nobody = not book.exists(_service_of(question.name))
+    return _nxdomain(question, reply, book) if nobody else None
+
+
+def _service_of(name: str) -> str:
+    return ".".join(name.split(".")[-5:])
+
+
+def _names_as_addresses(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = _service_of(question.name) in book.facts.named and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if found else None
+
+
+def _dotted_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if "endpoint_pod_names" not in book.pair.coredns:
+        return None
+    if question.name in book.facts.dotted.values() and reply.rcode == NXDOMAIN:
+        return _replaced(reply, book.zonal.reply(question))
+
+    def renamed(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(sorted(map(by_address, records)))
+
+    def by_address(record: Record) -> Record:
+        *others, last = record.data.split(" ")
+        data = " ".join((*others, book.facts.dotted.get(last, last)))
+        return record._replace(name=book.facts.dotted.get(record.name, record.name), data=data)
+
+    return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
+
+
+def _pod_spellings(question: Question, reply: Reply, book: Book) -> Reply | None:
+    labels = beneath(question.name, f"pod.{DOMAIN}")
+    if reply.rcode != NXDOMAIN or "pods verified" not in book.pair.coredns or len(labels) != 2:
+        return None
+    try:
+        address = ipaddress.IPv6Address(labels[0].replace("-", ":"))
+    except ValueError:
+        return None
+    shortest = f"{dashed(str(address))}.{labels[1]}.pod.{DOMAIN}"
+    if shortest == question.name:
+        return None
+    other = book.before("pod-spellings", Question(shortest, question.type))
+    return _replaced(reply, other)._replace(
+        answer=tuple(record._replace(name=question.name) for record in other.answer)
+    )
+
+
+def _is_served(name: str, book: Book) -> bool:
+    service = _service_of(name)
+    return service in book.facts.services and book.exists(service.partition(".")[2])
+
+
+def _dangling(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type != "PTR" or not reply.answer:
+        return None
+    sound = tuple(record for record in reply.answer if _is_served(record.data, book))
+    return reply._replace(answer=sound) if sound else _nxdomain(question, reply, book)
+
+
+def _soa_anywhere(question: Question, reply: Reply, book: Book) -> Reply | None:
+    missing = reply.rcode == NOERROR and not reply.answer and not book.exists(question.name)
+    return _nxdomain(question, reply, book) if question.type == "SOA" and missing else None
+
+
+def _every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if reply.rcode != NXDOMAIN:
+        return None
+    others = knowing(question.name)
+    exists = any(book.before("every-type", other).rcode == NOERROR for other in others)
+    return _nodata(question, reply, book) if exists else None
+
+
+def _port(name: str) -> tuple[str, str] | None:
+    labels = beneath(name, f"svc.{DOMAIN}")
+    return (labels[0], labels[1]) if len(labels) == 4 else None
+
+
+def _underscores(question: Question, reply: Reply, book: Book) -> Reply | None:
+    port = _port(question.name)
+    if port is None or reply.rcode != NOERROR or all(label.startswith("_") and label != "_" for label in port):
+        return None
+    return _nxdomain(question, reply, book)
+
+
+def _no_number(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = _port(question.name) is not None and reply.rcode == NOERROR and not is_zonal(question.name)
+    if not found or book.reply(Question(question.name, "SRV")).answer:
+        return None
+    return _nxdomain(question, reply, book)
+
+
+def _srv_alone(question: Question, reply: Reply, book: Book) -> Reply | None:
+    addresses = question.type in ("A", "AAAA") and bool(reply.answer) and _port(question.name) is not None
+    return _nodata(question, reply, book) if addresses else None
+
+
+def _labels_before_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
+    longer = len(beneath(question.name, f"pod.{DOMAIN}")) > 2 and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if longer else None
+
+
+def _pod_srv(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = question.type == "SRV" and bool(reply.answer) and bool(beneath(question.name, f"pod.{DOMAIN}"))
+    return _nodata(question, reply, book) if found else None
+
+
+def _second_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+    address = book.facts.second_addresses.get(question.name)
+    if address is None or "pods verified" not in book.pair.coredns or reply.rcode != NXDOMAIN:
+        return None
+    if question.type != ("AAAA" if ":" in address else "A"):
+        return _nodata(question, reply, book)
+    record = Record(question.name, question.type, book.pair.ttl, address)
+    return reply._replace(rcode=NOERROR, answer=(record,), authority=())
+
+
+def _labels_before_reverse(question: Question, reply: Reply, book: Book) -> Reply | None:
+    longer = len(beneath(question.name, "ip6.arpa")) > 32 and reply.rcode == NOERROR
+    return _nxdomain(question, reply, book) if longer else None
+
+
+def _non_terminals(question: Question, reply: Reply, book: Book) -> Reply | None:
+    found = reply.rcode == NXDOMAIN and question.name in book.non_terminals
+    return _nodata(question, reply, book) if found else None
+
+
+def _chain(name: str, book: Book) -> tuple[list[Record], str]:
+    """Return the CNAMEs from *name* on, as far as topodns follows them, and the name that they end at."""
+    found: list[Record] = []
+    seen = {name}
+    while len(found) < CNAMES and (record := book.cname(name)) is not None:
+        found.append(record)
+        name = record.data
+        if name in seen:
+            break
+        seen.add(name)
+    return found, name
+
+
+def _is_left_open(chain: Sequence[Record], end: str, book: Book) -> bool:
+    """Tell whether the chain is a loop, or longer than topodns follows."""
+    return len(chain) == CNAMES or (zone_of(end) != "" and book.cname(end) is not None)
+
+
+def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
+    """Return the CNAMEs, and what the name at their end answers."""
+    chain, end = _chain(question.name, book)
+    if not chain:
+        return None
+    if _is_left_open(chain, end, book):
+        return reply._replace(rcode=NOERROR, answer=tuple(sorted(chain)), authority=(), additional=())
+    if zone_of(end):
+        rest = book.expected(Question(end, question.type))
+    elif book.pair.upstream:
+        query = dns.message.make_query(end, question.type)
+        rest = reply_of(upstream_reply(query).to_wire())
+        rest = rest._replace(rcode=NOERROR, authority=(), additional=())
+    else:
+        rest = reply._replace(rcode=NOERROR, answer=(), authority=(), additional=())
+    return reply._replace(
+        rcode=rest.rcode,
+        answer=tuple(sorted((*chain, *rest.answer))),
+        authority=rest.authority,
+        additional=rest.additional,
+    )
+
+
+def _cname_every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return None if question.type in ("A", "AAAA", "CNAME", "ANY", "AXFR", "IXFR") else _followed(question, reply, book)
+
+
+def _cname_without_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type not in ("A", "AAAA") or any(record.type != "CNAME" for record in reply.answer):
+        return None
+    return None if _is_left_open(*_chain(question.name, book), book) else _followed(question, reply, book)
+
+
+def _cname_loop(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type not in ("A", "AAAA"):
+        return None
+    return _followed(question, reply, book) if _is_left_open(*_chain(question.name, book), book) else None
+
+
+def _any(question: Question, reply: Reply, book: Book) -> Reply | None:
+    if question.type != "ANY":
+        return None
+    cname = book.cname(question.name)
+    if cname is not None:
+        return reply._replace(rcode=NOERROR, answer=(cname,), authority=(), additional=())
+    if book.expected(Question(question.name, EXISTENCE)).rcode == NXDOMAIN:
+        return _nxdomain(question, reply, book)
+    record = Record(question.name, "HINFO", book.pair.ttl, '"rfc8482" ""')
+    return reply._replace(rcode=NOERROR, answer=(record,), authority=(), additional=())
+
+
+def _weights(question: Question, reply: Reply, book: Book) -> Reply | None:
+    count = sum(record.type == "SRV" for record in reply.answer)
+    if not count:
+        return None
+    weight = str(max(1, 100 // count))
+
+    def weighed(record: Record) -> Record:
+        if record.type != "SRV":
+            return record
+        priority, _, rest = record.data.split(" ", 2)
+        return record._replace(data=f"{priority} {weight} {rest}")
+
+    return reply._replace(answer=tuple(sorted(map(weighed, reply.answer))))
+
+
+def _soa_ttl(question: Question, reply: Reply, book: Book) -> Reply | None:
+    def lasting(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(
+            record._replace(ttl=book.pair.ttl) if record.type == "SOA" and record.ttl == 300 else record
+            for record in records
+        )
+
+    return reply._replace(answer=lasting(reply.answer), authority=lasting(reply.authority))
+
+
+# The table. A row works on what those above it have left.
+DIFFERENCES: tuple[Difference, ...] = (
+    Difference(
+        "capitals",
+        "`ns.dns.cluster.local`, and NS of the zone, asked with capitals",
+        "NXDOMAIN, and NODATA",
+        "as in small letters",
+        "Names compare without case (RFC 4343).",
+        _capitals,
+    ),
+    Difference(
+        "dangling-ptr",
+        "PTR of an address in an EndpointSlice whose Service does not exist, or is not served",
+        "a name that does not exist",
+        "not answered",
+        "A name from the reverse zone should lead back to the address (RFC 1912, 2.1).",
+        _dangling,
+    ),
+    Difference(
+        "zonal-names",
+        "zonal names (`eu-west-1a.pin._zone.web.shop.svc...`)",
+        "only with `zonal`",
+        "unless `--zonal off`",
+        "They are in nobody's way, and what topodns is for.",
+        _zonal_by_default,
+    ),
+    Difference(
+        "zonal-names-of-nobody",
+        "zonal names of a Service without a ready endpoint",
+        "NODATA, while the Service's own name is NXDOMAIN",
+        "NXDOMAIN",
+        "Nothing exists beneath a name that does not exist (RFC 8020).",
+        _nobody_in_a_zone,
+    ),
+    Difference(
+        "zone-of-node",
+        "zonal names, for endpoints that somebody wrote by hand with `nodeName` and without `zone`",
+        "in no zone",
+        "in the zone of their Node",
+        "An endpoint is where its Node is.",
+        _zone_of_node,
+    ),
+    Difference(
+        "names-as-addresses",
+        "endpoints of an EndpointSlice with `addressType: FQDN`",
+        "a CNAME to one of them",
+        "as if there were none",
+        "Such slices have no meaning in Kubernetes, and are to go.",
+        _names_as_addresses,
+    ),
+    Difference(
+        "dotted-pods",
+        "with `endpoint_pod_names`: an endpoint whose pod has a dot in its name",
+        "named so in SRV and PTR, which leads nowhere",
+        "named by its address",
+        "An endpoint's name is one label (schema, 2.4.1).",
+        _dotted_pods,
+    ),
+    Difference(
+        "soa-of-missing-names",
+        "SOA of a name that does not exist",
+        "NODATA",
+        "NXDOMAIN, as for every other type",
+        "A name exists or does not, whatever the type (RFC 2308, 2.1).",
+        _soa_anywhere,
+    ),
+    Difference(
+        "every-type",
+        "a type that a name does not have: `dns-version`, `ns.dns`, the apex, names in the reverse zones",
+        "NXDOMAIN for some types, while others are answered",
+        "NODATA",
+        "NXDOMAIN says that no type exists; caches then deny the others too (RFC 2308, 5; RFC 8020).",
+        _every_type,
+    ),
+    Difference(
+        "port-underscores",
+        "a port's name without its underscores (`http.tcp.web...`), or with `_` alone",
+        "as the port; `_` as any port",
+        "NXDOMAIN",
+        "The schema knows `_port._proto` only, so that no endpoint's name is taken.",
+        _underscores,
+    ),
+    Difference(
+        "ports-without-number",
+        "the name of a port without a number, which a hand-written EndpointSlice may have",
+        "NODATA for SRV, the addresses for A and AAAA",
+        "NXDOMAIN",
+        "There is no SRV record, and such a name has nothing else.",
+        _no_number,
+    ),
+    Difference(
+        "port-addresses",
+        "A and AAAA of a port's name",
+        "the addresses",
+        "NODATA",
+        "The schema gives such a name SRV records alone.",
+        _srv_alone,
+    ),
+    Difference(
+        "labels-before-pods",
+        "labels before a pod's name (`x.10-0-0-1.shop.pod...`)",
+        "the pod",
+        "NXDOMAIN",
+        "No such name is in the schema.",
+        _labels_before_pods,
+    ),
+    Difference(
+        "pod-srv",
+        "SRV of a pod's name",
+        "port 0 at the pod's name",
+        "NODATA",
+        "The schema has no such record, and nothing listens at port 0.",
+        _pod_srv,
+    ),
+    Difference(
+        "second-addresses",
+        "a pod's second address, with `pods verified`",
+        "NXDOMAIN",
+        "the address",
+        "A dual-stack pod has two addresses of equal rank.",
+        _second_address,
+    ),
+    Difference(
+        "pod-spellings",
+        "with `pods verified`: a pod's IPv6 address that is not in its shortest form",
+        "NXDOMAIN, but with `pods insecure` the address",
+        "the address",
+        "It is the same address (RFC 4291, 2.2).",
+        _pod_spellings,
+    ),
+    Difference(
+        "labels-before-reverse",
+        "labels before a whole name of `ip6.arpa`",
+        "up to three of them are passed over",
+        "NXDOMAIN",
+        "Such a name stands for no address (RFC 3596, 2.5).",
+        _labels_before_reverse,
+    ),
+    Difference(
+        "empty-non-terminals",
+        "names that have no records but names beneath them (`_tcp.web...`, `dns.cluster.local`, `100.10.in-addr.arpa`)",
+        "NXDOMAIN",
+        "NODATA",
+        "NXDOMAIN denies all that lies beneath, and resolvers make use of that (RFC 8020).",
+        _non_terminals,
+    ),
+    Difference(
+        "cname-every-type",
+        "an `ExternalName` Service asked for another type than A, AAAA or CNAME",
+        "NODATA",
+        "the CNAME, followed",
+        "A CNAME holds for every type (RFC 1034, 3.6.2).",
+        _cname_every_type,
+    ),
+    Difference(
+        "cname-without-address",
+        "an `ExternalName` Service whose target in the zone is missing or has no such address",
+        "NODATA, as if there were no CNAME",
+        "the CNAME, with what its target answers: NXDOMAIN or NODATA",
+        "What is at the end of the chain decides (RFC 6604), and who debugs sees the target.",
+        _cname_without_address,
+    ),
+    Difference(
+        "cname-loop",
+        "`ExternalName` Services that lead back to themselves, or to more than 8 others",
+        "NODATA, or up to 11 followed",
+        "the CNAMEs, 8 of them followed at most",
+        "Who debugs sees the loop.",
+        _cname_loop,
+    ),
+    Difference(
+        "any",
+        "type ANY",
+        "NODATA",
+        'HINFO "RFC8482", or the CNAME',
+        "A minimal answer ends the asking (RFC 8482, 4.2 and 4.3).",
+        _any,
+    ),
+    Difference(
+        "srv-weights",
+        "the weight of SRV records",
+        "100 over the number of addresses and ports, those left out of the answer included",
+        "100 over the number of records in the answer, at least 1",
+        "Equal either way; so the weights of an answer add up to about 100.",
+        _weights,
+    ),
+    Difference(
+        "soa-ttl",
+        "the TTL of the SOA record where `ttl` is above 300",
+        "300",
+        "as set",
+        "One setting for every answer.",
+        _soa_ttl,
+    ),
+)

@@ -1,0 +1,42 @@
+"""Pairs of settings that mean the same: a block of the plugin ``kubernetes``, and flags of topodns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.comparison.cluster import ROLE, SEEDS
+
+
+class Pair(NamedTuple):
+    """One way to set up both; ``share`` is how many of a hundred names are asked for."""
+
+    name: str
+    coredns: tuple[str, ...]
+    topodns: tuple[str, ...]
+    share: int = 18
+    upstream: bool = True
+    ttl: int = 5
+
+
+PAIRS = (
+    # First, as others look into what CoreDNS answers here.
+    Pair("zonal", ("pods insecure", "zonal"), ("--pods", "insecure"), share=100),
+    Pair("as-installed", (), (), upstream=False),
+    Pair("verified", ("pods verified", "endpoint_pod_names", "zonal"), ("--pods", "verified", "--endpoint-pod-names")),
+    Pair(
+        "filtered",
+        (f"namespaces edge shop-{SEEDS[0]} empty", "ignore empty_service", "pods insecure", "zonal", "ttl 600"),
+        (
+            *[part for name in ("edge", f"shop-{SEEDS[0]}", "empty") for part in ("--namespace", name)],
+            *("--ignore-empty-service", "--pods", "insecure", "--ttl", "600"),
+        ),
+        ttl=600,
+    ),
+    Pair(
+        "labelled",
+        (f"labels {ROLE}=served", f"namespace_labels {ROLE}=served", "zonal", "ttl 0"),
+        ("--service-selector", f"{ROLE}=served", "--namespace-selector", f"{ROLE}=served", "--ttl", "0"),
+        ttl=0,
+    ),
+    Pair("without-endpoints", ("noendpoints",), ("--no-endpoints", "--zonal", "off")),
+)

@@ -1,0 +1,254 @@
+"""A real Kubernetes control plane: etcd, the API server, the controllers, and kubectl.
+
+There is no kubelet. A test makes Nodes, and Pods that name their Node; it says by ``Api.patch_status`` what a kubelet
+would say of them, and the real controllers do the rest: EndpointSlices above all.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests import tools
+from tests.support import PATIENCE, environment
+from tests.tools import Daemon, free_port
+
+Item = dict[str, Any]
+
+STARTING = 90.0  # seconds: a cold API server needs 8 on two cores, a loaded machine more
+SERVICE_RANGES = "10.96.0.0/16,fd00:96::/112"
+# Where the API server says that it is: in its own EndpointSlice, where loopback is not allowed (RFC 5737).
+ADVERTISED = "198.51.100.1"
+TOKEN = "of-the-tests"
+DUMPED = "namespaces,nodes,pods,services,endpointslices"  # what README tells users to print
+THREADS = 8  # requests at a time
+
+# kind -> the path of its API, its plural, whether it lies in a namespace
+KINDS = {
+    "Namespace": ("/api/v1", "namespaces", False),
+    "Node": ("/api/v1", "nodes", False),
+    "Pod": ("/api/v1", "pods", True),
+    "Service": ("/api/v1", "services", True),
+    "EndpointSlice": ("/apis/discovery.k8s.io/v1", "endpointslices", True),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+    "Event": ("/api/v1", "events", True),
+    "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
+}
+
+
+class ApiError(Exception):
+    """The API server refused a request; ``status`` is its HTTP status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.status = status
+
+
+class Api:
+    """The API as it is spoken: JSON over HTTPS, one connection for each thread."""
+
+    def __init__(self, port: int, authority: Path) -> None:
+        self._port = port
+        self._context = ssl.create_default_context(cafile=str(authority))
+        self._local = threading.local()
+        self._connections: list[http.client.HTTPSConnection] = []
+
+    def request(self, method: str, path: str, body: object = None, *, media: str = "application/json") -> Any:
+        """Return what the API server answers, as JSON if it is JSON; raise ``ApiError`` if it refuses."""
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
+        data = None if body is None else json.dumps(body).encode()
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=PATIENCE)
+            self._local.connection = connection
+            self._connections.append(connection)
+        try:
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            text = response.read().decode()
+        except Exception:
+            connection.close()  # the next request opens it again
+            raise
+        if response.status >= 400:
+            raise ApiError(response.status, f"{method} {path}: {text}")
+        return json.loads(text) if response.headers.get_content_type() == "application/json" else text
+
+    def path(self, kind: str, namespace: str | None = None, name: str | None = None, *, sub: str = "") -> str:
+        """Return the path of one object, or of all of a kind; *sub* is a subresource."""
+        base, plural, namespaced = KINDS[kind]
+        where = f"/namespaces/{namespace}" if namespaced and namespace else ""
+        return "/".join(part for part in (f"{base}{where}", plural, name, sub) if part)
+
+    def path_of(self, item: Item, *, sub: str = "") -> str:
+        """Return the path of an object."""
+        return self.path(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"], sub=sub)
+
+    def create(self, *items: Item) -> None:
+        """Create objects, those of one kind at a time; ``status`` is written as a kubelet would, if they have one."""
+        for kind in dict.fromkeys(item["kind"] for item in items):
+            self._each(self._create, [item for item in items if item["kind"] == kind])
+
+    def _create(self, item: Item) -> None:
+        self.request("POST", self.path(item["kind"], item["metadata"].get("namespace")), item)
+        if item["kind"] in ("Pod", "Node") and item.get("status"):
+            self.patch_status(item, item["status"])
+
+    def patch(self, item: Item, change: Mapping[str, Any], *, sub: str = "") -> Item:
+        """Merge *change* into an object (RFC 7396); return the object as it is then."""
+        changed: Item = self.request("PATCH", self.path_of(item, sub=sub), change, media="application/merge-patch+json")
+        return changed
+
+    def patch_status(self, item: Item, status: Mapping[str, Any]) -> Item:
+        """Merge *status* into an object's status."""
+        return self.patch(item, {"status": dict(status)}, sub="status")
+
+    def delete(self, *items: Item) -> None:
+        """Delete objects at once, pods without the time to end."""
+        self._each(lambda item: self.request("DELETE", self.path_of(item), {"gracePeriodSeconds": 0}), items)
+
+    def items(self, kind: str, namespace: str | None = None, *, labels: str = "") -> list[Item]:
+        """Return all objects of a kind, or those in a namespace, or those with a label."""
+        selected = f"?labelSelector={labels}" if labels else ""
+        items: list[Item] = self.request("GET", self.path(kind, namespace) + selected)["items"]
+        return items
+
+    @staticmethod
+    def _each(do: Any, items: Iterable[Item]) -> None:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for _ in pool.map(do, items):
+                pass
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections:
+            connection.close()
+
+
+class ControlPlane(NamedTuple):
+    """A running control plane."""
+
+    api: Api
+    kubeconfig: Path
+    programs: Path
+
+    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+        """Return what kubectl prints on standard output; raise ``AssertionError`` with what it says if it fails."""
+        done = subprocess.run(
+            [self.programs / "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=environment({"HOME": str(self.kubeconfig.parent)}),
+            timeout=3 * PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def dump(self) -> str:
+        """Return the cluster as kubectl prints it for ``--snapshot``."""
+        return self.kubectl("get", DUMPED, "-A", "-o", "yaml")
+
+
+@contextmanager
+def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
+    """Run a control plane until the block ends; what it needs and what it prints lies in *folder*.
+
+    What it prints last is in the error if it does not start. Raises ``tools.NotReadyError`` then.
+    """
+    programs = tools.control_plane()
+    key, tokens, kubeconfig = folder / "tokens.key", folder / "tokens.csv", folder / "kubeconfig"
+    key.write_bytes(subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout)
+    tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
+    etcd_port, peer_port, port = free_port(), free_port(), free_port()
+    certificate = folder / "certificates" / "apiserver.crt"
+    kubeconfig.write_text(_kubeconfig(port, certificate))
+    with ExitStack() as stack:
+
+        def start(program: str, *arguments: str) -> Daemon:
+            daemon = Daemon.start([str(programs / program), *arguments], folder, name=program)
+            stack.callback(daemon.end)
+            return daemon
+
+        etcd = f"http://127.0.0.1:{etcd_port}"
+        start(
+            "etcd",
+            f"--data-dir={folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer_port}",
+            f"--initial-cluster=default=http://127.0.0.1:{peer_port}",
+            "--log-level=warn",
+        )
+        server = start(
+            "kube-apiserver",
+            f"--etcd-servers={etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--advertise-address={ADVERTISED}",
+            f"--cert-dir={certificate.parent}",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--disable-admission-plugins=ServiceAccount",  # pods need no tokens: nothing runs in them
+            f"--service-cluster-ip-range={SERVICE_RANGES}",
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+            "--enable-priority-and-fairness=false",
+        )
+        server.until(certificate.exists, within=STARTING)
+        api = Api(port, certificate)
+        stack.callback(api.close)
+        server.until(lambda: _says_ok(api), within=STARTING)
+        controllers = start(
+            "kube-controller-manager",
+            f"--kubeconfig={kubeconfig}",
+            # No kubelet renews a node's lease here, and nobody gives out pod networks.
+            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
+            f"--service-account-private-key-file={key}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+        )
+        controllers.until(lambda: api.items("EndpointSlice", "default"), within=STARTING)
+        yield ControlPlane(api, kubeconfig, programs)
+
+
+def _says_ok(api: Api) -> bool:
+    try:
+        return bool(api.request("GET", "/readyz") == "ok")
+    except (OSError, http.client.HTTPException, ApiError):  # not bound yet, or not ready
+        return False
+
+
+def _kubeconfig(port: int, authority: Path) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "tests",
+                    "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)},
+                }
+            ],
+            "users": [{"name": "tests", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+            "current-context": "tests",
+        }
+    )

@@ -1,0 +1,173 @@
+"""CoreDNS on the same real cluster, asked the same: equal, but for a table of what differs on purpose.
+
+That table is ``tests/comparison/differences.py``, and in words ``docs/compared-with-coredns.md``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests.clusters import SERVICE_NAME, ZONE
+from tests.comparison import cluster
+from tests.comparison.__main__ import DOCUMENT, document
+from tests.comparison.asking import (
+    DOMAIN,
+    REVERSE,
+    dashed,
+    judged,
+    names,
+    questions,
+    replies,
+    upstream,
+)
+from tests.comparison.differences import DIFFERENCES, Book, Facts, knowing
+from tests.comparison.settings import PAIRS, Pair
+from tests.coredns import kubernetes_block, running_coredns
+from tests.kube import ControlPlane, Item
+from tests.support import needs_tool, serving
+
+SHOWN = 12  # unequal replies that a failure prints
+
+
+class Outcome(NamedTuple):
+    """What came of one pair of settings: questions that were asked, replies that are not as they must be, rows used."""
+
+    asked: int
+    wrong: list[str]
+    used: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def outcome_of(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Pair], Outcome]]:
+    """Return a function that asks both servers, set up by a pair of settings; each pair once."""
+    folder = tmp_path_factory.mktemp("compared")
+    cluster.fill(control_plane.api)
+    dump = folder / "dump.yaml"
+    dump.write_text(control_plane.dump())
+    items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
+    books: dict[Pair, Book] = {}
+    outcomes: dict[Pair, Outcome] = {}
+    with ExitStack() as stack:
+        port = stack.enter_context(upstream())
+
+        def book_of(pair: Pair) -> Book:
+            if pair not in books:
+                block = kubernetes_block(control_plane.kubeconfig, *pair.coredns, zones=(DOMAIN, *REVERSE))
+                if pair.upstream:
+                    block += f"\nforward . 127.0.0.1:{port}"
+                server = stack.enter_context(running_coredns(folder, block, name=f"coredns-{pair.name}"))
+                books[pair] = Book(
+                    pair,
+                    partial(replies, "127.0.0.1", server.port),
+                    zonal=None if pair is PAIRS[0] else book_of(PAIRS[0]),
+                    facts=facts_of(items),
+                )
+            return books[pair]
+
+        def outcome(pair: Pair) -> Outcome:
+            if pair not in outcomes:
+                own = tmp_path_factory.mktemp(pair.name)
+                flags = [*pair.topodns, *ns_addresses(), "--upstream", f"127.0.0.1:{port}" if pair.upstream else "off"]
+                with serving(own, dump, *flags) as server:
+                    outcomes[pair] = compared(book_of(pair), items, server.port)
+            return outcomes[pair]
+
+        yield outcome
+    cluster.empty(control_plane.api)
+
+
+def compared(book: Book, items: list[Item], port: int) -> Outcome:
+    """Ask CoreDNS, by its book, and the server at *port*."""
+    rng = random.Random(book.pair.name)
+    found = names(items, rng)
+    all_asked = questions({name: found[name] for name in found if rng.randrange(100) < book.pair.share}, rng)
+    theirs = book.learn(all_asked)
+    book.look_up(one for name, exists in found.items() if exists for one in knowing(name))
+    wrong = []
+    for one, their, wire in zip(all_asked, theirs, replies("127.0.0.1", port, all_asked), strict=True):
+        (ours, fault), expected = judged(wire), book.expected(one.question)
+        if fault or ours != expected:
+            wrong.append(
+                f"{one.question} by {one.way}: {fault}\nCoreDNS {their}\nexpected {expected}\ntopodns {ours}\n"
+            )
+    return Outcome(len(all_asked), wrong, frozenset(book.used))
+
+
+def facts_of(items: list[Item]) -> Facts:
+    """Return what the dump says and CoreDNS does not look at."""
+    pods = [item for item in items if item["kind"] == "Pod" and item["status"]["phase"] in ("Running", "Pending")]
+    pods = [item for item in pods if "deletionTimestamp" not in item["metadata"]]
+    slices = [item for item in items if item["kind"] == "EndpointSlice"]
+    services = {
+        f"{item['metadata']['name']}.{item['metadata']['namespace']}.svc.{DOMAIN}": item
+        for item in items
+        if item["kind"] == "Service"
+    }
+    nodes = [item["metadata"] for item in items if item["kind"] == "Node"]
+    zones = {one["name"]: one.get("labels", {}).get(ZONE, "") for one in nodes}
+    return Facts(
+        second_addresses={
+            f"{dashed(row['ip'])}.{item['metadata']['namespace']}.pod.{DOMAIN}": row["ip"]
+            for item in pods
+            for row in item["status"]["podIPs"][1:]
+        },
+        zones={
+            address: zones.get(row.get("nodeName", ""), row.get("zone", "")).lower()
+            for item in slices
+            for row in item["endpoints"] or ()
+            for address in row["addresses"]
+        },
+        services=frozenset(base for base, item in services.items() if item["spec"]["type"] != "ExternalName"),
+        named=frozenset(owner_of(item) for item in slices if item["addressType"] == "FQDN"),
+        dotted={
+            f"{target}.{owner_of(item)}": f"{dashed(row['addresses'][0])}.{owner_of(item)}"
+            for item in slices
+            for row in item["endpoints"] or ()
+            if "." in (target := row.get("targetRef", {}).get("name", "")) and "hostname" not in row
+        },
+    )
+
+
+def owner_of(item: Item) -> str:
+    """Return the name of the Service that an EndpointSlice belongs to."""
+    return f"{item['metadata']['labels'][SERVICE_NAME]}.{item['metadata']['namespace']}.svc.{DOMAIN}"
+
+
+def ns_addresses() -> list[str]:
+    """Return the flags for the addresses that CoreDNS gives its name server: those of this machine."""
+    ip = needs_tool("ip")
+    links = json.loads(subprocess.run([ip, "-json", "address"], capture_output=True, check=True).stdout)
+    addresses = [row["local"] for link in links for row in link["addr_info"] if "local" in row]
+    outside = [address for address in addresses if not ipaddress.ip_address(address).is_loopback]
+    return [part for address in outside for part in ("--ns-address", address)]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+def test_same_question_same_answer(outcome_of: Callable[[Pair], Outcome], pair: Pair) -> None:
+    """Names, types, records, TTLs, rcodes, flags and sections are those of CoreDNS, unless a row says otherwise."""
+    outcome = outcome_of(pair)
+    shown = "\n".join(outcome.wrong[:SHOWN])
+    assert not outcome.wrong, f"{len(outcome.wrong)} of {outcome.asked} replies:\n{shown}"
+
+
+def test_every_difference_is_met(outcome_of: Callable[[Pair], Outcome]) -> None:
+    """A row that no question needs is not in the table."""
+    used = frozenset().union(*[outcome_of(pair).used for pair in PAIRS])
+    assert [row.name for row in DIFFERENCES if row.name not in used] == []
+
+
+def test_differences_are_documented() -> None:
+    """The page for users is what ``python -m tests.comparison`` prints."""
+    assert DOCUMENT.read_text() == document(), f"renew it: python -m tests.comparison > {DOCUMENT.name}"

@@ -1,0 +1,106 @@
+"""The real thing: what Kubernetes itself writes, kubectl prints, and we read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.kube import ControlPlane, Item
+from tests.support import run
+from tests.tools import until
+
+WHERE = "control-plane"
+ZONES = {"cp-node-a": "a", "cp-node-b": "b"}
+
+
+def running_pod(name: str, address: str, on: str, *, ready: bool) -> Item:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": WHERE, "labels": {"app": "cache"}},
+        "spec": {"nodeName": on, "containers": [{"name": "main", "image": "none"}]},
+        "status": {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        },
+    }
+
+
+SERVICE: Item = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {
+        "name": "cache",
+        "namespace": WHERE,
+        "annotations": {TOPOLOGY_KEYS: f"{ZONE},*"},
+    },
+    "spec": {"clusterIP": "None", "selector": {"app": "cache"}, "ports": [{"name": "main", "port": 11211}]},
+}
+PODS = [
+    running_pod("cache-0", "10.251.0.10", "cp-node-a", ready=True),
+    running_pod("cache-1", "10.251.1.10", "cp-node-b", ready=True),
+    running_pod("cache-2", "10.251.0.11", "cp-node-a", ready=False),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return the control plane with two nodes, three pods and a Service in it, seen by its controllers."""
+    nodes = [node(name, {ZONE: zone}) for name, zone in ZONES.items()]
+    items = [namespace(WHERE), *nodes, *PODS, SERVICE]
+    control_plane.api.create(*items)
+    yield control_plane
+    control_plane.api.delete(SERVICE, *PODS, *nodes, items[0])
+
+
+def ready_addresses(plane: ControlPlane) -> set[str]:
+    """Return the addresses that the slices of the Service hold as ready."""
+    slices = plane.api.items("EndpointSlice", WHERE, labels="kubernetes.io/service-name=cache")
+    return {
+        address
+        for one in slices
+        for endpoint in one["endpoints"] or ()
+        if endpoint["conditions"]["ready"]
+        for address in endpoint["addresses"]
+    }
+
+
+def explained(plane: ControlPlane, client: str) -> set[str]:
+    """Return the addresses that ``explain`` answers to *client*, from what kubectl prints."""
+    ran = run(
+        "explain",
+        f"cache.{WHERE}.svc.cluster.local",
+        "--client",
+        client,
+        "--snapshot",
+        "-",
+        "-o",
+        "json",
+        stdin=plane.dump(),
+    )
+    assert ran.returncode == 0, ran.stderr
+    return {answer["data"] for answer in json.loads(ran.stdout)["answers"]}
+
+
+def test_pods_that_become_ready_are_answered_to_those_near_them(cluster: ControlPlane) -> None:
+    """A pod's readiness reaches us by way of the real controller's EndpointSlice and kubectl's own output."""
+    until(lambda: ready_addresses(cluster) == {"10.251.0.10", "10.251.1.10"}, "two endpoints ready")
+    assert explained(cluster, "10.251.0.11") == {"10.251.0.10"}, "the pod that is not ready is a client all the same"
+    assert explained(cluster, "10.251.1.10") == {"10.251.1.10"}
+
+    cluster.api.patch_status(PODS[2], {"conditions": [{"type": "Ready", "status": "True"}]})
+    until(lambda: len(ready_addresses(cluster)) == 3, "three endpoints ready")
+    assert explained(cluster, "10.251.0.11") == {"10.251.0.10", "10.251.0.11"}
+
+
+def test_what_kubectl_prints_of_a_real_cluster_holds_no_error(cluster: ControlPlane) -> None:
+    """``kubectl get ... -A -o yaml`` is what ``--snapshot`` reads, as README says; nothing in it is strange to us."""
+    checked = run("check", "--snapshot", "-", stdin=cluster.dump())
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "0 errors" in checked.stdout
+    assert WHERE not in checked.stdout, "a Service with a sound annotation, on nodes with zones, is not worth a word"
