@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate
@@ -356,19 +357,19 @@ def truncated(rendered: Rendered, head: int, room: int) -> tuple[bytes, bytes]:
     is, with TC (RFC 2181, section 9).
     """
     answers, authority, _ = rendered.counts
-    flags = rendered.flags | HEAD_BITS[head % 4]
-    opt, offsets = head // 4, rendered.offsets
-    rest = rendered.tail[: len(rendered.tail) - rendered.glue]
     if rendered.size - rendered.glue <= room:
-        return _head(flags, answers, authority, 0, opt=opt), rendered.take_turn() + rest
-    turn = rendered.cut_turn
+        rest = rendered.tail[: len(rendered.tail) - rendered.glue]
+        return _heads(rendered.flags, answers, authority, 0)[head], rendered.take_turn() + rest
+    aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
+    kept, fit = b"".join(aliases), 0
+    turn, offsets = rendered.cut_turn, rendered.offsets
     rendered.cut_turn = turn + 1 if turn + 1 < rendered.records else 0
-    ends = accumulate((*map(len, rendered.aliases), *(
-        offsets[n + 1] - offsets[n] for n in range(turn, turn + rendered.records))))  # fmt: skip
-    fit = sum(end <= room for end in ends)
-    first = min(fit, len(rendered.aliases))
-    body = b"".join((*rendered.aliases[:first], rendered.blob[offsets[turn] : offsets[turn + fit - first]]))
-    return _head(flags | wire.TC, fit, 0, 0, opt=opt), body
+    start = offsets[turn]
+    if len(aliases) == len(rendered.aliases):
+        last = start + room - len(kept)  # the octet behind which nothing fits
+        fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn
+    head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + fit, 0, 0)[head]
+    return head_and_counts, kept + rendered.blob[start : offsets[turn + fit]]
 
 
 def error_reply(
