@@ -1,32 +1,22 @@
-"""Every server under every load, in turns: the machine's noise then hits all of them alike."""
+"""How much CPU topodns needs for a query beside unbound, where each client gets the endpoints in its zone."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.loads import Load, direct, forwarded
-from bench.replay import Run, run
-from bench.servers import LOAD_CORE, Server, start_topodns, start_unbound
+from bench.cluster import dump, service_name, static_records
+from bench.loads import direct, forwarded
+from bench.queries import Load
+from bench.rounds import Pace, Runs, in_turns
+from bench.servers import Server, on_load_core, start_topodns, start_unbound
 
-Runs = dict[tuple[str, str], list[Run]]  # by server and the load's letter
 
-
-def measure(folder: Path, *, rounds: int, warmup: float, seconds: float) -> Runs:
-    """Start the servers, run every load *rounds* times, stop them. Raises CannotStart and BadReply."""
-    os.sched_setaffinity(0, {LOAD_CORE})
-    runs: Runs = {}
-    with ExitStack() as stack:
-        plan = _start(folder, stack)
-        for number in range(rounds):
-            for server, load in plan:
-                print(f"round {number + 1} of {rounds}: {server.name}, {load.title}", file=sys.stderr)
-                found = run(server, load, warmup=warmup, seconds=seconds)
-                runs.setdefault((server.name, load.letter), []).append(found)
-    return runs
+def measure(folder: Path, pace: Pace) -> Runs:
+    """Start the servers, run every load on each in turn, stop them. Raises CannotStart and BadReply."""
+    with on_load_core(), ExitStack() as stack:
+        return in_turns(_start(folder, stack), pace)
 
 
 def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
@@ -37,10 +27,12 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
         stack.callback(server.stop)
         return server
 
-    unbound = started(start_unbound(folder))
+    snapshot = folder / "cluster.json"
+    snapshot.write_text(dump())
+    unbound = started(start_unbound(folder, static_records(), name=service_name(0)))
     plan = [(unbound, asked), (unbound, relayed)]
     for remembering in (True, False):
         for load in (asked, relayed):
-            server = start_topodns(folder, forwarded=load is relayed, remembering=remembering)
+            server = start_topodns(snapshot, folder, forwarded=load is relayed, remembering=remembering)
             plan.append((started(server), load))
     return plan

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 
 BATCH = 128  # packets for each system call
-REPLY_SIZE = 512
+REPLY_SIZE = 1500  # octets; no reply should have more than 1232
 SOCKET_BUFFER = 4 << 20  # octets: the whole window fits, so nothing is lost on our side
 SO_RCVBUFFORCE = 33  # <asm/socket.h>: past net.core.rmem_max, for who may
 MSG_DONTWAIT = 0x40

@@ -6,15 +6,14 @@ import time
 from typing import NamedTuple
 
 from bench.datagrams import Datagrams
-from bench.loads import Load, Query, complaint
+from bench.queries import Load, Query, complaint
 from bench.servers import Server
+from bench.streams import Stream
 
-WINDOW = 1536  # queries outstanding, over all sockets: some milliseconds of work, and it fits the server's buffer
 REST = 50e-6  # between rounds in which little came: sleeping readers would cost the server a wake-up for each reply
 LITTLE = 64
 SAMPLE_EVERY = 0.01  # seconds between replies that are looked at
 STALLED = 2.0  # without a reply for so long, what is outstanding is lost
-WARM = 25_000  # replies: by then each name has been asked from each zone, but for one in a thousand
 MAX_WARMUP = 30.0  # seconds
 
 
@@ -53,7 +52,7 @@ def run(server: Server, load: Load, *, warmup: float, seconds: float) -> Run:
     try:
         replayer.go(warmup)
         end = time.perf_counter() + MAX_WARMUP
-        while replayer.replies < WARM and time.perf_counter() < end:
+        while replayer.replies < load.warm and time.perf_counter() < end:
             replayer.go(SAMPLE_EVERY)
         replies, lost, cpu, began = replayer.replies, replayer.lost, server.cpu_seconds(), time.perf_counter()
         replayer.go(seconds)
@@ -61,19 +60,20 @@ def run(server: Server, load: Load, *, warmup: float, seconds: float) -> Run:
         replies, lost = replayer.replies - replies, replayer.lost - lost
         replayer.drain()
     except ConnectionError as error:
-        raise BadReply(f"{server.name}, load ({load.letter}): {error.strerror}") from None
+        raise BadReply(f"{server.name}, {load.title}: {error.strerror}") from None
     finally:
         replayer.close()
     if not replies:
-        raise BadReply(f"{server.name}, load ({load.letter}): no reply in {took:.0f} s")
+        raise BadReply(f"{server.name}, {load.title}: no reply in {took:.0f} s")
     return Run(took, replies, lost, replayer.check(), cpu)
 
 
 class _Replayer:
     def __init__(self, server: Server, load: Load) -> None:
         self._server, self._load = server, load
+        connect = Stream if load.transport.tcp else Datagrams
         self._sockets = [
-            Datagrams([query.wire for query in queries], source=source, port=server.port)
+            connect([query.wire for query in queries], source=source, port=server.port)
             for source, queries in zip(load.sources, load.queries, strict=True)
         ]
         self._outstanding = [0] * len(self._sockets)
@@ -84,7 +84,7 @@ class _Replayer:
         """Keep the window full for some seconds."""
         now = time.perf_counter()
         end, sample_at, heard = now + seconds, now, now
-        share = WINDOW // len(self._sockets)
+        share = self._load.window // len(self._sockets)
         while now < end:
             came = 0
             for index, sock in enumerate(self._sockets):
@@ -110,6 +110,7 @@ class _Replayer:
         heard = time.perf_counter()
         while any(self._outstanding) and time.perf_counter() - heard < STALLED:
             for index, sock in enumerate(self._sockets):
+                sock.send(0)  # what a stream has begun
                 if number := sock.receive():
                     self._outstanding[index] = max(0, self._outstanding[index] - number)
                     heard = time.perf_counter()
@@ -120,9 +121,9 @@ class _Replayer:
         """Look at the sample; return how many replies were in it. Raises BadReply."""
         for index, reply in self._sample:
             query = self._query(index, reply)
-            found = complaint(query, reply, nearest=self._server.nearest) if query else "a reply to no query"
+            found = self._complaint(query, reply) if query else "a reply to no query"
             if found:
-                raise BadReply(f"{self._server.name}, load ({self._load.letter}): {found}")
+                raise BadReply(f"{self._server.name}, {self._load.title}: {found}")
         return len(self._sample)
 
     def close(self) -> None:
@@ -133,6 +134,9 @@ class _Replayer:
     def _query(self, index: int, reply: bytes) -> Query | None:
         queries, number = self._load.queries[index], int.from_bytes(reply[:2])
         return queries[number] if number < len(queries) else None
+
+    def _complaint(self, query: Query, reply: bytes) -> str | None:
+        return complaint(self._load, query, reply, nearest=self._server.nearest, glue=self._server.glue)
 
     def _give_up(self) -> None:
         self.lost += sum(self._outstanding)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import median
 
 from bench import dumps
-from bench.answering import Runs
 from bench.loading import Loaded
+from bench.loads import ALIKE, Asked
+from bench.replay import Run
+from bench.rounds import Runs
 
-YARDSTICK = ("unbound", "a")
-RATIOS = {("topodns", "a"): 1.6, ("topodns", "b"): 2.2}  # to unbound's CPU for each query of load (a)
+YARDSTICK = ("unbound", "(a) direct")
+RATIOS = {("topodns", "(a) direct"): 1.6, ("topodns", "(b) forwarded"): 2.2}  # to unbound's CPU for each query
+COMPARED = ("CoreDNS", "CoreDNS with cache", "unbound", "topodns")
+# To CoreDNS's queries in a second, by the endpoints of a Service, and whether it is asked over TCP.
+FASTER = {(3, False): 2.5, (3, True): 1.3, (60, False): 6.0}
 SECONDS = {"pods.yaml": 15.0, "pods.json": 3.0}
-LOADS = {"a": "(a) direct", "b": "(b) forwarded"}
 FULL_LOAD = 0.95  # of the time the server has its core; below it, a verdict stands under reserve
+NOT_FULL = ", not at full load"
 
 
 def machine() -> str:
@@ -30,7 +35,7 @@ def machine() -> str:
 def answering(runs: Runs) -> str:
     """Return the table of servers and loads: medians over the rounds, with least and most."""
     rows = []
-    for (server, letter), found in runs.items():
+    for (server, load), found in runs.items():
         cost = median(run.cost for run in found)
         # Round by round: a slow moment of the machine slows both.
         ratio = median(run.cost / beside.cost for run, beside in zip(found, runs[YARDSTICK], strict=True))
@@ -39,20 +44,45 @@ def answering(runs: Runs) -> str:
         rows.append(
             (
                 server,
-                LOADS[letter],
+                load,
                 f"{median(run.rate for run in found):,.0f}",
                 f"{cost:.2f}",
                 f"{min(run.cost for run in found):.2f} to {max(run.cost for run in found):.2f}",
                 f"{ratio:.2f}",
-                _target(ratio, RATIOS.get((server, letter)), "{:.1f}", "" if full else ", not at full load"),
+                _target(ratio, RATIOS.get((server, load)), "≤ {:.1f}", "" if full else NOT_FULL),
                 f"{busy:.0%}",
                 f"{sum(run.lost for run in found):,}",
             )
         )
     head = ("server", "load", "queries/s", "CPU µs/query", "spread", "ratio", "target", "core busy", "lost")
-    checked = sum(run.checked for found in runs.values() for run in found)
-    rounds, seconds = len(runs[YARDSTICK]), runs[YARDSTICK][0].seconds
-    return f"{_table(head, rows)}\nMedian of {rounds} rounds of {seconds:.1f} s; {checked:,} replies checked.\n"
+    every = [run for found in runs.values() for run in found]
+    return f"{_table(head, rows)}\n{_summary(every, rounds=len(runs[YARDSTICK]))}\n"
+
+
+def comparing(runs: Runs) -> str:
+    """Return the table of other servers: medians over the rounds."""
+    rows = [_compared(asked, {server: runs[server, str(asked)] for server in COMPARED}) for asked in ALIKE]
+    every = [run for found in runs.values() for run in found]
+    head = ("endpoints", "type", "over", *COMPARED, "target")
+    return (
+        f"{_table(head, rows)}\nQueries/s, CPU µs for each, ratio to CoreDNS's queries/s. "
+        f"{_summary(every, rounds=len(runs[COMPARED[0], str(ALIKE[0])]))} {sum(run.lost for run in every):,} lost.\n"
+    )
+
+
+def _compared(asked: Asked, found: Mapping[str, Sequence[Run]]) -> Sequence[str]:
+    ratios = {
+        server: median(run.rate / beside.rate for run, beside in zip(runs, found["CoreDNS"], strict=True))
+        for server, runs in found.items()
+    }
+    cells = (
+        f"{median(run.rate for run in runs):,.0f}, {median(run.cost for run in runs):.1f} µs, ×{ratios[server]:.1f}"
+        for server, runs in found.items()
+    )
+    full = all(median(run.busy for run in found[server]) >= FULL_LOAD for server in ("CoreDNS", "topodns"))
+    least = FASTER.get((asked.endpoints, asked.transport.tcp))
+    verdict = _target(ratios["topodns"], least, "≥ {:.1f}", "" if full else NOT_FULL)
+    return (str(asked.endpoints), asked.qtype, asked.transport.title, *cells, verdict)
 
 
 def loading(found: Iterable[Loaded]) -> str:
@@ -65,7 +95,7 @@ def loading(found: Iterable[Loaded]) -> str:
             f"{each.read:.1f} s",
             f"{each.publish:.1f} s",
             f"{each.read + each.publish:.1f} s",
-            _target(each.read + each.publish, SECONDS.get(each.name), "{:.0f} s"),
+            _target(each.read + each.publish, SECONDS.get(each.name), "≤ {:.0f} s"),
             f"{each.cpu:.1f} s",
             f"{each.peak:,.0f} MB",
             str(each.findings),
@@ -76,10 +106,17 @@ def loading(found: Iterable[Loaded]) -> str:
     return f"{_table(head, rows)}\n{dumps.SIZE}.\n"
 
 
-def _target(figure: float, limit: float | None, form: str, reserve: str = "") -> str:
-    if limit is None:
+def _summary(runs: Sequence[Run], *, rounds: int) -> str:
+    checked = sum(run.checked for run in runs)
+    return f"Median of {rounds} rounds of {runs[0].seconds:.1f} s; {checked:,} replies checked."
+
+
+def _target(figure: float, bound: float | None, form: str, reserve: str = "") -> str:
+    """Return the verdict; *form* says by its first character whether the bound is an upper or a lower one."""
+    if bound is None:
         return ""
-    return f"≤ {form.format(limit)}: {'met' if figure <= limit else 'missed'}{reserve}"
+    met = figure <= bound if form.startswith("≤") else figure >= bound
+    return f"{form.format(bound)}: {'met' if met else 'missed'}{reserve}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import dns.exception
 import dns.message
 import dns.query
-
-from bench.cluster import dump, service_name, static_records
+import dns.rcode
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
@@ -27,6 +27,7 @@ server:
     interface: 127.0.0.1@{port}
     access-control: 127.0.0.0/8 allow
     num-threads: 1
+    incoming-num-tcp: 256
     so-rcvbuf: 4m
     so-sndbuf: 4m
     module-config: "iterator"
@@ -42,18 +43,36 @@ remote-control:
     control-enable: no
 """
 
+COREFILE = """\
+.:{port} {{
+    bind 127.0.0.1
+    errors
+    kubernetes cluster.local {{
+        kubeconfig {kubeconfig}
+    }}
+{more}
+}}
+"""
+
 
 class CannotStart(Exception):
     """A server that does not come up: which, and what it said."""
 
 
 class Server:
-    """A running server. ``nearest`` is whether it gives each client the nearest endpoints only."""
+    """A running server, at ``port`` for UDP and TCP.
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, *, nearest: bool) -> None:
+    ``nearest`` is whether it gives each client the nearest endpoints only, ``glue`` whether the addresses of
+    the targets come with SRV records.
+    """
+
+    def __init__(
+        self, name: str, process: subprocess.Popen[bytes], port: int, *, nearest: bool = False, glue: bool = True
+    ) -> None:
         self.name = name
         self.port = port
         self.nearest = nearest
+        self.glue = glue
         self._process = process
 
     def cpu_seconds(self) -> float:
@@ -74,11 +93,20 @@ class Server:
             self._process.wait()
 
 
-def start_topodns(folder: Path, *, forwarded: bool, remembering: bool = True) -> Server:
-    """Start ``topodns serve`` on the cluster's dump. Raises CannotStart."""
+@contextlib.contextmanager
+def on_load_core() -> Iterator[None]:
+    """Keep this process, and what it starts, on the core of the load; servers go to theirs all the same."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {LOAD_CORE})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def start_topodns(snapshot: Path, folder: Path, *, forwarded: bool = False, remembering: bool = True) -> Server:
+    """Start ``topodns serve`` on a cluster's dump. Raises CannotStart."""
     name = "topodns" if remembering else "topodns without memory"
-    snapshot = folder / "cluster.json"
-    snapshot.write_text(dump())
     module = "dnsserver" if remembering else "bench.without_memory"
     command = [sys.executable, "-m", module, "serve", "--snapshot", str(snapshot)]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: counting is part of the figure
@@ -92,28 +120,49 @@ def start_topodns(folder: Path, *, forwarded: bool, remembering: bool = True) ->
     return Server(name, process, int(listening[1]), nearest=True)
 
 
-def start_unbound(folder: Path) -> Server:
-    """Start unbound with the same records as static data. Raises CannotStart."""
+def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
+    """Start unbound with *records* as static data; *name* is one that they give an address. Raises CannotStart."""
     if not os.access(UNBOUND, os.X_OK):
-        raise CannotStart(f"{UNBOUND} is missing, and everything is measured against it: apt-get install unbound")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
+        raise CannotStart(f"{UNBOUND} is missing, and much is measured against it: apt-get install unbound")
+    port = _free_port()
     conf, log = folder / "unbound.conf", folder / "unbound.log"
-    records = "\n".join(f'    local-data: "{record}"' for record in static_records())
-    conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=records))
+    lines = "\n".join(f'    local-data: "{record}"' for record in records)
+    conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=lines))
     process = _start([UNBOUND, "-d", "-c", str(conf)], log)
-    _wait("unbound", process, log, lambda text: _answers(port))
-    return Server("unbound", process, port, nearest=False)
+    _wait("unbound", process, log, lambda text: _answers(port, name))
+    return Server("unbound", process, port, glue=False)
 
 
-def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def start_coredns(program: Path, folder: Path, kubeconfig: Path, *, name: str, caching: bool = False) -> Server:
+    """Start CoreDNS on the cluster of *kubeconfig*; *name* is one that has an address there. Raises CannotStart."""
+    title, port = "CoreDNS with cache" if caching else "CoreDNS", _free_port()
+    corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
+    more = "    cache 30" if caching else ""  # as kubeadm installs it
+    corefile.write_text(COREFILE.format(port=port, kubeconfig=kubeconfig, more=more))
+    process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
+    _wait(title, process, log, lambda text: _answers(port, name))
+    return Server(title, process, port)
+
+
+def _free_port() -> int:
+    """Return a port that nobody listens at, neither by UDP nor by TCP."""
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
+            tcp.bind(("127.0.0.1", 0))
+            port: int = tcp.getsockname()[1]
+            with contextlib.suppress(OSError):
+                udp.bind(("127.0.0.1", port))
+                return port
+
+
+def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
+            env={**os.environ, **(env or {})},
             preexec_fn=lambda: os.sched_setaffinity(0, {SERVER_CORE}),
         )
 
@@ -131,9 +180,9 @@ def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callabl
     raise CannotStart(f"{name} does not come up: {log.read_text().strip() or 'it says nothing'}")
 
 
-def _answers(port: int) -> bool:
+def _answers(port: int, name: str) -> bool:
     try:
-        dns.query.udp(dns.message.make_query(service_name(0), "A"), "127.0.0.1", port=port, timeout=0.2)
+        reply = dns.query.udp(dns.message.make_query(name, "A"), "127.0.0.1", port=port, timeout=0.2)
     except (OSError, dns.exception.DNSException):
         return False
-    return True
+    return reply.rcode() == dns.rcode.NOERROR

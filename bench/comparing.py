@@ -1,0 +1,61 @@
+"""How fast topodns is beside CoreDNS and unbound, where all of them give the same records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench import dual_stack
+from bench.loads import ALIKE, alike
+from bench.rounds import Pace, Runs, in_turns
+from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns, start_unbound
+from tests import tools
+from tests.kube import running_control_plane
+
+
+def measure(folder: Path, pace: Pace) -> Runs:
+    """Start a cluster and the servers, run every load on each in turn, stop them. Raises CannotStart and BadReply."""
+    print("CoreDNS and a control plane: the first time they are built, in some minutes", file=sys.stderr)
+    with _needed():
+        coredns = tools.coredns()
+        tools.control_plane()
+    with on_load_core(), ExitStack() as stack:
+        servers = _start(coredns, folder, stack)
+        plan = [(server, load) for load in map(alike, ALIKE) for server in servers]
+        return in_turns(plan, pace)
+
+
+def _start(coredns: Path, folder: Path, stack: ExitStack) -> Sequence[Server]:
+    """Start the servers on one cluster, all to be stopped by *stack*.
+
+    The control plane stays, idle, on the core of the load, as CoreDNS watches it.
+    """
+
+    def started(server: Server) -> Server:
+        stack.callback(server.stop)
+        return server
+
+    with _needed():
+        plane = stack.enter_context(running_control_plane(folder))
+    plane.api.create(*dual_stack.objects())
+    snapshot = folder / "dual-stack.yaml"
+    snapshot.write_text(plane.dump())
+    name = dual_stack.service_name(dual_stack.SIZES[-1], dual_stack.SERVICES - 1)
+    return [
+        started(start_coredns(coredns, folder, plane.kubeconfig, name=name)),
+        started(start_coredns(coredns, folder, plane.kubeconfig, name=name, caching=True)),
+        started(start_unbound(folder, dual_stack.static_records(), name=name)),
+        started(start_topodns(snapshot, folder)),
+    ]
+
+
+@contextmanager
+def _needed() -> Iterator[None]:
+    try:
+        yield
+    except (tools.BuildError, tools.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:
+        raise CannotStart(f"no CoreDNS to compare with: {error}") from None

@@ -1,0 +1,131 @@
+"""Services that every server answers alike: without constraints, with IPv4 and IPv6 endpoints, few of them or many.
+
+As objects for an API server, and as records for a server that knows nothing of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from bench.cluster import DIRECT, NAMESPACE, ORIGIN, TTL, ZONES, Object
+
+SIZES = (3, 60)  # endpoints of a Service, each with an address of either family
+SERVICES = 100  # of each size
+PORT = 8080
+RECORD_HEADER = 12  # octets: a pointer to the name, type, class, TTL, length of the data
+
+
+def service_name(size: int, service: int) -> str:
+    """Return the absolute name of a Service; its length is the same for all."""
+    return f"{_name(size, service)}.{ORIGIN}"
+
+
+def asked_name(size: int, service: int, qtype: str) -> str:
+    """Return the absolute name that has a Service's records of a type."""
+    return f"{'_http._tcp.' if qtype == 'SRV' else ''}{service_name(size, service)}"
+
+
+def data(size: int, service: int, qtype: str) -> frozenset[str]:
+    """Return the data of a Service's records: addresses, or port and target. An SRV record's weight is left out."""
+    of = {"A": _ipv4, "AAAA": _ipv6, "SRV": lambda *which: f"{PORT} {_host(*which)}"}[qtype]
+    return frozenset(of(size, service, endpoint) for endpoint in range(size))
+
+
+def glue(size: int, service: int) -> frozenset[str]:
+    """Return the addresses of all targets of a Service's SRV records."""
+    return data(size, service, "A") | data(size, service, "AAAA")
+
+
+def size_of_records(size: int, qtype: str) -> int:
+    """Return the octets of a Service's records of a type, their owner's name compressed, without glue."""
+    of = {"A": 4, "AAAA": 16, "SRV": 6 + len(_host(size, 0, 0)) + 1}
+    return size * (RECORD_HEADER + of[qtype])
+
+
+def static_records() -> Iterator[str]:
+    """Yield all records, each a line of a zone file."""
+    for size in SIZES:
+        for service in range(SERVICES):
+            for endpoint in range(size):
+                host = _host(size, service, endpoint)
+                for owner in (service_name(size, service), host):
+                    yield f"{owner} {TTL} IN A {_ipv4(size, service, endpoint)}"
+                    yield f"{owner} {TTL} IN AAAA {_ipv6(size, service, endpoint)}"
+                yield f"{asked_name(size, service, 'SRV')} {TTL} IN SRV 0 {max(1, 100 // size)} {PORT} {host}"
+
+
+def objects() -> Sequence[Object]:
+    """Return the cluster, clients included, in an order in which it can be created."""
+    services = [_service(size, service) for size in SIZES for service in range(SERVICES)]
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{zone}"}} for zone in range(ZONES)),
+        *(_pod(number) for number in range(len(DIRECT))),
+        *chain.from_iterable(services),
+    ]
+
+
+def _name(size: int, service: int) -> str:
+    return f"web-{size:02}-{service:02}"
+
+
+def _host(size: int, service: int, endpoint: int) -> str:
+    return f"pod-{endpoint:02}.{service_name(size, service)}"
+
+
+def _ipv4(size: int, service: int, endpoint: int) -> str:
+    return f"10.{size}.{service}.{endpoint + 1}"
+
+
+def _ipv6(size: int, service: int, endpoint: int) -> str:
+    return f"fd00::{size:x}:{service + 1:x}:{endpoint + 1:x}"
+
+
+def _pod(number: int) -> Object:
+    address = DIRECT[number].address
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": NAMESPACE, "name": f"client-{number}"},
+        "spec": {"nodeName": f"node-{number % ZONES}", "containers": [{"name": "client", "image": "client"}]},
+        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
+    }
+
+
+def _service(size: int, service: int) -> Sequence[Object]:
+    """A Service without a selector, whose EndpointSlices are therefore ours to write."""
+    name = _name(size, service)
+    port = {"name": "http", "port": PORT, "protocol": "TCP"}
+    spec = {"clusterIP": "None", "ipFamilyPolicy": "RequireDualStack", "ports": [port]}
+    return (
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec},
+        *(_slice(size, service, family) for family in ("IPv4", "IPv6")),
+    )
+
+
+def _slice(size: int, service: int, family: str) -> Object:
+    name = _name(size, service)
+    address = _ipv4 if family == "IPv4" else _ipv6
+    metadata = {
+        "namespace": NAMESPACE,
+        "name": f"{name}-{family.lower()}",
+        "labels": {"kubernetes.io/service-name": name},
+    }
+    endpoints = [
+        {
+            "addresses": [address(size, service, endpoint)],
+            "conditions": {"ready": True},
+            "hostname": f"pod-{endpoint:02}",
+            "nodeName": f"node-{endpoint % ZONES}",
+        }
+        for endpoint in range(size)
+    ]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": metadata,
+        "addressType": family,
+        "endpoints": endpoints,
+        "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
+    }

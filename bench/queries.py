@@ -1,0 +1,109 @@
+"""What is sent, what must come back, and what is wrong with a reply."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rdatatype
+
+HEADER = struct.Struct("!HHHHHH")
+RD = 0x0100
+IN, OPT = 1, 41
+CLIENT_SUBNET = 8  # RFC 7871
+
+
+class Transport(NamedTuple):
+    """How queries travel: how many octets a reply may have, and whether the query says so by EDNS."""
+
+    title: str
+    limit: int
+    edns: bool = False
+    tcp: bool = False
+
+
+class Query(NamedTuple):
+    """A query as it is sent, and the data of the records that answer it.
+
+    ``nearest`` are those nearest to the client, ``every`` all there are; ``glue`` may come beside either.
+    """
+
+    wire: bytes
+    nearest: frozenset[str]
+    every: frozenset[str]
+    glue: frozenset[str] = frozenset()
+
+
+class Load(NamedTuple):
+    """Queries for each of some sockets, and the address that each socket sends from.
+
+    ``window`` is how many queries are outstanding, over all sockets; after ``warm`` replies a server has seen what
+    it is asked. ``cut`` is whether the whole replies are too large for the transport.
+    """
+
+    title: str
+    transport: Transport
+    sources: Sequence[str]
+    queries: Sequence[Sequence[Query]]
+    window: int
+    warm: int
+    cut: bool = False
+
+
+@cache
+def question(name: str, qtype: str) -> bytes:
+    """Return the question section for an absolute name."""
+    labels = b"".join(struct.pack("!B", len(label)) + label.encode() for label in name.split("."))
+    return labels + struct.pack("!HH", dns.rdatatype.from_text(qtype), IN)
+
+
+def query(number: int, question: bytes, transport: Transport, *, client: str | None = None) -> bytes:
+    """Return the query whose id is *number*; *client* is the address that it names as its client subnet."""
+    option = b"" if client is None else struct.pack("!HHHBB", CLIENT_SUBNET, 8, 1, 32, 0) + socket.inet_aton(client)
+    opt = struct.pack("!BHHIH", 0, OPT, transport.limit, 0, len(option)) + option if transport.edns else b""
+    return HEADER.pack(number, RD, 1, 0, 0, int(transport.edns)) + question + opt
+
+
+def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bool) -> str | None:
+    """Return what is wrong with a reply, or None.
+
+    *nearest* is whether only what is nearest to the client must be in it, *glue* whether the glue must be.
+    """
+    try:
+        message = dns.message.from_wire(reply)
+    except Exception as error:  # whatever dnspython thinks of it
+        return f"unreadable: {error}"
+    if message.id != int.from_bytes(query.wire[:2]) or not message.flags & dns.flags.QR:
+        return "the reply to another query"
+    if message.rcode() != dns.rcode.NOERROR:
+        return f"{dns.rcode.to_text(message.rcode())} instead of NOERROR"
+    asked = dns.message.from_wire(query.wire).question
+    if message.question != asked:
+        return f"{message.question} instead of {asked}"
+    if len(reply) > load.transport.limit:
+        return f"{len(reply)} octets, {load.transport.limit} at most"
+    if bool(message.flags & dns.flags.TC) != load.cut:
+        return "cut off, though all has room" if not load.cut else "not cut off, though all has no room"
+    expected = query.nearest if nearest else query.every
+    found = _data(message.answer)
+    if not (found < expected if load.cut else found == expected):
+        return f"{sorted(found)} instead of {sorted(expected)}"
+    beside, expected = _data(message.additional), query.glue if glue and not load.cut else frozenset()
+    if beside != expected:
+        return f"{sorted(beside)} instead of {sorted(expected)} in the additional section"
+    return None
+
+
+def _data(section: Sequence[dns.rrset.RRset]) -> frozenset[str]:
+    """Return the data of records as text; of SRV records, port and target."""
+    return frozenset(
+        f"{record.port} {record.target}" if rrset.rdtype == dns.rdatatype.SRV else record.to_text()
+        for rrset in section
+        for record in rrset
+    )
