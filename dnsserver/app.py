@@ -143,7 +143,14 @@ class _Server:
         self._upstream = _upstream(settings, self._counts) if authority.chases else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = _connection_limit(settings.max_connections, others=others)
-        self._connections = tcp.Connections(self._counts, limit=limit)
+        self._streams = tcp.Server(
+            self._responder,
+            self._counts,
+            self._upstream,
+            limit=limit,
+            idle=float(settings.tcp_idle_timeout),
+            in_flight=settings.max_queries_in_flight,
+        )
         self._asked = trio.Event()
         self._reported: set[str] = set()
         self._logged: set[Finding] = set()
@@ -153,12 +160,13 @@ class _Server:
         self._snapshots.check()
         pairs = [self._bind_pair(listen) for listen in self._listen]
         async with trio.open_nursery() as clients:  # connections outlive the listeners
+            await clients.start(self._streams.serve)
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
                         await nursery.start(udp.serve, datagrams, self._responder, self._counts, self._upstream)
                         _announce("udp", datagrams.getsockname())
-                        await nursery.start(partial(self._serve_tcp, streams, clients))
+                        await nursery.start(self._streams.listen, streams)
                         _announce("tcp", streams.getsockname())
                     await self._start_http(nursery)
                     nursery.start_soon(self._follow_snapshots)
@@ -169,23 +177,8 @@ class _Server:
                         self._asked.set()
                     log.info("ending: no new connections, open ones finish what they have begun")
                     nursery.cancel_scope.cancel()
-            self._connections.drain()
+            self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
-
-    async def _serve_tcp(
-        self, sock: socket.socket, clients: trio.Nursery, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        await tcp.serve(
-            sock,
-            self._responder,
-            self._counts,
-            self._connections,
-            clients,
-            idle=float(self._settings.tcp_idle_timeout),
-            in_flight=self._settings.max_queries_in_flight,
-            upstream=self._upstream,
-            task_status=task_status,
-        )
 
     def _bind_pair(self, listen: ListenAddress) -> tuple[socket.socket, socket.socket]:
         """Return a bound UDP and a bound TCP socket that share a port."""

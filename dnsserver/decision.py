@@ -17,6 +17,10 @@ from locator.snapshot import CompiledService, Snapshot
 ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 
+NAPTR, SVCB, HTTPS = 35, 64, 65
+# What is looked up elsewhere; there are 65,000 types, and asking for them all must not become as many look-ups.
+LOOKED_UP = frozenset((wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS))
+
 DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 
 
@@ -38,6 +42,10 @@ class Authority(Struct, frozen=True):
     ignore_empty_service: bool = False
     zonal: str | None = ZONE
     chases: bool = False
+
+    def looks_up(self, qtype: int) -> bool:
+        """Whether records of this type are looked up under names elsewhere."""
+        return self.chases and qtype in LOOKED_UP
 
 
 class Decision(Struct, frozen=True, eq=False):

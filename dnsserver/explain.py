@@ -74,7 +74,9 @@ def _reason(decision: Decision, authority: Authority) -> str:
     if decision.aliases and decision.qtype in (CNAME, ANY):
         return "the Service is an alias"
     if decision.elsewhere is not None:
-        return "an alias of a name elsewhere" + (", for which an upstream is asked" if authority.chases else "")
+        return "an alias of a name elsewhere" + (
+            ", for which an upstream is asked" if authority.looks_up(decision.qtype) else ""
+        )
     if decision.aliases and not decision.answers and not decision.authority:
         return "an alias that leads back to itself, or too far"
     if decision.aliases and not exists:
@@ -86,7 +88,7 @@ def _reason(decision: Decision, authority: Authority) -> str:
     if compiled.service.alias == "":
         return "the Service is an alias of something that is no name"
     if not exists:
-        empty = meaning.shape == names.SERVICE and not compiled.endpoints
+        empty = meaning.shape == names.SERVICE and compiled.empty
         return "the Service has no ready endpoint" if empty else "the Service has nothing of this name"
     if meaning.shape == names.ENDPOINT:
         return "an endpoint's own name is never narrowed"

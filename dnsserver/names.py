@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from locator.addresses import address_text, parse_address, plain_network
-from locator.model import Endpoint, Network
+from locator.model import Endpoint, Network, is_dns_label
 
 APEX = "apex"
 BETWEEN = "between"  # an empty non-terminal that always exists
@@ -30,16 +29,20 @@ PREFERRED = "preferred"
 REVERSE = "reverse"
 IMPOSSIBLE = "impossible"
 
-# The part of a name before its zone -> what it names. ``{x}`` stands for any label that does not
-# begin with an underscore, ``_{x}`` for one that does, ``{x...}`` at the head for one or more labels
-# of any kind. The first row that fits decides.
-SHAPES = (
+# What every zone has, the reverse ones included.
+EVERYWHERE = (
     ("", APEX),
     ("dns", BETWEEN),
     ("ns.dns", NAME_SERVER),
     ("dns-version", VERSION),
     ("svc", BETWEEN),
     ("pod", BETWEEN),
+)
+# The part of a name before its zone -> what it names. ``{x}`` stands for any label that does not
+# begin with an underscore, ``_{x}`` for one that does, ``{x...}`` at the head for one or more labels
+# of any kind. The first row that fits decides.
+SHAPES = (
+    *EVERYWHERE,
     ("{namespace}.pod", POD_NAMESPACE),
     ("{pod}.{namespace}.pod", POD),
     ("{namespace}.svc", NAMESPACE),
@@ -53,13 +56,11 @@ SHAPES = (
     ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
-REVERSE_SHAPES = SHAPES[:6]  # what a reverse zone has beside the names of addresses
-
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
 MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
 MAX_NAME = 253  # characters of a name without its final dot (RFC 1035, section 3.1)
-MAX_ZONE = MAX_NAME - len("hostmaster.")  # the longest name that every zone has
+MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 
 class Zone(Struct, frozen=True):
@@ -118,14 +119,23 @@ def labels_of(text: str) -> tuple[bytes, ...]:
     return labels
 
 
+def name_text(labels: Iterable[bytes]) -> str:
+    """Return a name as text, of whatever octets: one that is no host's stays what it is, and is like no other."""
+    return ".".join(map(_label_text, labels))
+
+
+def _label_text(label: bytes) -> str:
+    return label.decode("latin-1").replace(".", "\\.")  # a dot within a label parts nothing
+
+
 def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None:
     """Return what a name in lower case means, None outside the zones; the longest zone around it decides."""
     within = [zone for zone in zones if tuple(labels[len(labels) - len(zone.labels) :]) == zone.labels]
     if not within:
         return None
     zone = max(within, key=lambda zone: len(zone.labels))
-    relative = [label.decode("latin-1") for label in labels[: len(labels) - len(zone.labels)]]
-    name = ".".join((*relative, zone.name))
+    relative = list(map(_label_text, labels[: len(labels) - len(zone.labels)]))
+    name = name_text(labels)
     for pattern, shape in _REVERSE_PATTERNS if zone.reverse else _PATTERNS:
         fields = _match(pattern, relative)
         if fields is not None:
@@ -187,10 +197,7 @@ def _pattern(text: str) -> tuple[tuple[str, str], ...]:
 
 
 _PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES)
-_REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in REVERSE_SHAPES)
-
-
-_HOST = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in EVERYWHERE)
 
 
 def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = False) -> str:
@@ -201,17 +208,21 @@ def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = Fals
     """
     if endpoint.hostname:
         return endpoint.hostname
-    if pod_names and endpoint.pod and _HOST.fullmatch(endpoint.pod):
+    if pod_names and endpoint.pod and is_dns_label(endpoint.pod):
         return endpoint.pod
     dashed = address_text(address).replace(".", "-").replace(":", "-")
     return f"{dashed}0" if dashed.endswith("-") else dashed  # no label of a host ends with a dash
 
 
+_ADDRESS_LETTERS = frozenset("0123456789abcdef-")
+
+
 def pod_address(label: str) -> bytes | None:
     """Return the address in a pod's name: with dashes for its dots or colons; None if it is none."""
+    if not set(label) <= _ADDRESS_LETTERS:
+        return None
     dots = label.count("-") == 3 and "--" not in label
-    text = label.replace("-", "." if dots else ":")
     try:
-        return None if "%" in text else parse_address(text)  # an interface is no part of it
+        return parse_address(label.replace("-", "." if dots else ":"))
     except ValueError:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -20,7 +20,7 @@ from dnslib.label import DNSBuffer
 from msgspec import Struct
 
 from dnsserver import wire
-from dnsserver.names import labels_of
+from dnsserver.names import labels_of, name_text
 from dnsserver.wire import Edns
 
 MAX_UDP_REPLY = 1232  # DNS Flag Day 2020: fits an IPv6 MTU
@@ -145,7 +145,8 @@ class Rendered:
     one slice of ``length``. ``tail`` is authority and glue, ``glue`` how many octets of it are
     glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none.
     ``heads`` are flags and counts by the index of ``head_index``. ``tally`` is what the answer
-    counts as, ``elsewhere`` a name outside the zones whose records belong into the answer. An
+    counts as, ``elsewhere`` the aliases again, as records, where what they lead to is to be
+    looked up, and ``finished`` what was last found there, with the answer that it made. An
     answer is ``plain`` if nothing but a rotation and an OPT record is left to be done. What
     changes: ``turn`` is the record that the next reply begins with, ``cut_turn`` the same of
     truncated ones, since a client that is told to ask again by TCP would else take two turns;
@@ -153,8 +154,8 @@ class Rendered:
     """
 
     __slots__ = (
-        "aliases", "blob", "counts", "cut_turn", "dependent", "elsewhere", "error", "flags", "glue", "heads", "length",
-        "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
+        "aliases", "blob", "counts", "cut_turn", "dependent", "elsewhere", "error", "finished", "flags", "glue",
+        "heads", "length", "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -168,7 +169,7 @@ class Rendered:
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
-        elsewhere: str | None = None,
+        elsewhere: tuple[Record, ...] = (),
         tally: int = 0,
         turn: int = 0,
     ) -> None:
@@ -187,9 +188,15 @@ class Rendered:
         self.dependent = dependent
         self.error = error
         self.elsewhere = elsewhere
-        self.plain = not aliases and error is None and elsewhere is None
+        self.finished: tuple[object, Rendered] | None = None
+        self.plain = not aliases and error is None
         self.tally = tally
         self.turn = self.cut_turn = turn % (len(answers) or 1)
+
+    @property
+    def weight(self) -> int:
+        """How many octets of memory it takes, roughly."""
+        return 1000 + self.size + self.length + 40 * self.records
 
     def take_turn(self) -> bytes:
         """Return the answer records, aliases first; the next time they begin with another one."""
@@ -221,29 +228,57 @@ def _head(flags: int, answers: int, authority: int, additional: int, *, opt: int
     return struct.pack("!HHHHH", flags, 1, answers, authority, additional + opt)
 
 
-class _QuestionNames(dict[tuple[bytes, ...], int]):
-    """dnslib's memory of where names stand, which learns of no name but the question's."""
+class _KnownNames(dict[tuple[bytes, ...], int]):
+    """dnslib's memory of where names stand, which learns of none by itself."""
 
     def __setitem__(self, labels: tuple[bytes, ...], offset: int) -> None:
-        """A name elsewhere would move with its record: it must not be pointed at."""
+        """A name somewhere would move with its record: it must not be pointed at."""
+
+    learn = dict.update  # of names that stand still
 
 
-def _question_names(labels: Sequence[bytes]) -> _QuestionNames:
-    offsets = accumulate((len(label) + 1 for label in labels), initial=wire.HEADER)
-    return _QuestionNames(
-        (tuple(labels[start:]), offset) for start, offset in enumerate(offsets) if start < len(labels)
-    )
+def _names_of(labels: Sequence[bytes], position: int) -> Iterator[tuple[tuple[bytes, ...], int]]:
+    """Yield each name that a name written out at *position* holds, with its place."""
+    offsets = accumulate((len(label) + 1 for label in labels), initial=position)
+    return ((tuple(labels[start:]), offset) for start, offset in zip(range(len(labels)), offsets, strict=False))
 
 
-def pack_records(records: Iterable[Record], question: Sequence[bytes]) -> list[bytes]:
-    """Render records one by one, compressed against the labels of the question alone."""
-    names, asked = _question_names(question), b".".join(question).decode("latin-1")
-    return [
-        _pack_own(record.rtype, record.ttl, record.data)
-        if record.name == asked and isinstance(record.data, (Address, Srv, HostInfo))
-        else _pack(record, names)
-        for record in records
-    ]
+def _question_names(labels: Sequence[bytes]) -> _KnownNames:
+    return _KnownNames(_names_of(labels, wire.HEADER))
+
+
+class Packer:
+    """Renders records, one by one, to stand behind the question of these labels.
+
+    Names are compressed against the question and the aliases, which always stand at the same
+    place right behind it: ``aliases`` must be rendered first, and be sent with what follows.
+    """
+
+    def __init__(self, question: Sequence[bytes]) -> None:
+        self._names = _question_names(question)
+        self._asked = name_text(question)
+        self._position = wire.HEADER + sum(len(label) + 1 for label in question) + 1 + 4
+
+    def aliases(self, records: Iterable[Record]) -> list[bytes]:
+        """Render CNAME records that stand behind each other right after the question."""
+        packed = []
+        for record in records:
+            assert isinstance(record.data, Host)
+            octets, target = _pack(record, self._names), labels_of(record.data.name)
+            self._position += len(octets)
+            at = self._position - len(_name(record.data.name, self._names))
+            self._names.learn((name, place) for name, place in _names_of(target, at) if name not in self._names)
+            packed.append(octets)
+        return packed
+
+    def records(self, records: Iterable[Record]) -> list[bytes]:
+        """Render records of any type."""
+        return [
+            _pack_own(record.rtype, record.ttl, record.data)
+            if record.name == self._asked and isinstance(record.data, (Address, Srv, HostInfo))
+            else _pack(record, self._names)
+            for record in records
+        ]
 
 
 @lru_cache(MAX_PACKED)
@@ -256,11 +291,21 @@ def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
     return _pack(Record("question", rtype, ttl, data), _question_names((b"question",)))
 
 
-def _pack(record: Record, names: _QuestionNames) -> bytes:
+def _pack(record: Record, names: _KnownNames) -> bytes:
+    if isinstance(record.data, Address):  # the glue of large answers; dnslib takes ten times as long
+        data = record.data.packed
+        return _name(record.name, names) + struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(data)) + data
     buffer = DNSBuffer()
     buffer.names = names
     data = _DATA[type(record.data)](record.data)
     dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=data).pack(buffer)
+    return bytes(buffer.data)
+
+
+def _name(name: str, names: _KnownNames) -> bytes:
+    buffer = DNSBuffer()
+    buffer.names = names
+    buffer.encode_name(_label(name))
     return bytes(buffer.data)
 
 

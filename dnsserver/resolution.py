@@ -28,13 +28,21 @@ def resolve(
     if meaning is None or qtype in (wire.AXFR, wire.IXFR):
         return Decision(meaning, qtype, wire.REFUSED)
     asked = Asked(meaning, qtype, snapshot, location, authority)
-    decision = RESOLVERS[meaning.shape](asked)
+    decision = _decided(asked)
     if decision.aliases:
         return decision if qtype in (wire.CNAME, wire.ANY) else _followed(asked, decision)
     if qtype == wire.ANY and decision.rcode == wire.NOERROR:
         # RFC 8482, section 4.2: ANY gets one small record that says why.
         answer = asked.record(wire.HINFO, HostInfo("RFC8482", ""))
         return replace(decision, answers=(answer,), authority=(), additional=())
+    return decision
+
+
+def _decided(asked: Asked) -> Decision:
+    """Return what the name itself has; one between two zones exists, whatever is beneath the outer one (RFC 8020)."""
+    decision, name = RESOLVERS[asked.meaning.shape](asked), f".{asked.meaning.name}"
+    if decision.rcode == wire.NXDOMAIN and any(zone.name.endswith(name) for zone in asked.authority.zones):
+        return asked.decision()
     return decision
 
 
@@ -49,9 +57,12 @@ def _followed(asked: Asked, decision: Decision) -> Decision:
         if meaning is None:
             hangs_on = decision.hangs_on if len(aliases) == 1 else asked.snapshot
             return replace(decision, aliases=tuple(aliases), elsewhere=target, hangs_on=hangs_on)
-        found = RESOLVERS[meaning.shape](replace(asked, meaning=meaning))
+        found = _decided(replace(asked, meaning=meaning))
         if not found.aliases:
-            return replace(found, meaning=asked.meaning, aliases=tuple(aliases), hangs_on=asked.snapshot)
+            service = found.service or decision.service
+            return replace(
+                found, meaning=asked.meaning, aliases=tuple(aliases), service=service, hangs_on=asked.snapshot
+            )
         aliases += found.aliases
     return replace(decision, aliases=tuple(aliases), hangs_on=asked.snapshot)
 
@@ -129,7 +140,7 @@ def _names_of(asked: Asked, address: bytes, zone: names.Zone) -> Iterator[str]:
     holders = [asked.snapshot.services[key] for key in asked.snapshot.holders.of(address)]
     for compiled in holders:
         if address in compiled.service.cluster_ips:
-            yield services.service_name(compiled, zone)
+            yield from services.names_of_service(compiled, zone)
             return
     for compiled in holders:
         yield from services.endpoint_names(asked, compiled, address, zone)
@@ -142,7 +153,7 @@ def _of_service(resolver: Callable[[Asked, CompiledService], Decision]) -> Calla
         compiled = asked.snapshot.services.get(asked.meaning.service_key)
         if compiled is None:
             return asked.decision(wire.NXDOMAIN)
-        if asked.authority.ignore_empty_service and compiled.service.virtual and not compiled.endpoints:
+        if asked.authority.ignore_empty_service and compiled.service.virtual and compiled.empty:
             return asked.decision(wire.NXDOMAIN, service=compiled)
         return resolver(asked, compiled)
 

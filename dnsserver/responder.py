@@ -17,26 +17,26 @@ from typing import Any
 from cachetools import LRUCache
 from msgspec import Struct
 
-from dnsserver import records, wire
-from dnsserver.decision import Authority, Decision
+from dnsserver import names, records, wire
+from dnsserver.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
-from dnsserver.records import HEAD_BITS, Record, Rendered, head_index, opt_head, opt_record, udp_limit
+from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index, opt_head, opt_record, udp_limit
 from dnsserver.resolution import resolve
 from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
 from locator.addresses import STRANGER, AddressBook, Place, address_text, plain_address
 from locator.model import Location
 from locator.snapshot import CompiledService, Snapshot
 
-MAX_PASSING = 8192  # answers about names of which there is no end: most do not exist
+MAX_PASSING = 16 << 20  # octets of answers about names of which there is no end: most do not exist
+MAX_ANSWERS = 4096  # records rendered of one answer: more do not fit into any message
+MAX_TERMS = 256  # lists of label keys for which a place remembers its values
 MAX_SHAPES = 1024  # ways to write what follows a question; real clients and forwarders know a handful
 MAX_PLACES = 1024  # answers to one question by the client's label values
 MAX_QUESTIONS = 16  # remembered questions for each Service and address: types times zones, with room
 
 # Types that get a place beside the Service; 65,000 others are one NODATA each and share a small memory.
-REMEMBERED_TYPES = frozenset(
-    (wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.CNAME, wire.TXT, wire.MX, wire.NS, wire.SOA, wire.ANY, 64, 65)
-)
+REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
 
 SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
@@ -95,6 +95,19 @@ class Waiting(Struct, frozen=True, eq=False):
     alias: Rendered
 
 
+def _lasting(decision: Decision) -> bool:
+    """Whether an answer is worth a place of its own: there are many more names and types without records than with."""
+    if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
+        return False
+    has_records = bool(decision.answers or decision.aliases or decision.terms)
+    common = decision.qtype in ADDRESS_SIZES and decision.service is not None
+    return has_records or common or decision.meaning.shape == names.SERVICE
+
+
+def _passing() -> LRUCache[bytes, Rendered]:
+    return LRUCache(MAX_PASSING, lambda rendered: rendered.weight)
+
+
 class Responder:
     """Answers queries from the snapshot published last; SERVFAIL before the first.
 
@@ -118,7 +131,7 @@ class Responder:
         self._located = counts.located
         self._owners: dict[bytes, str] = {}
         self._index: dict[bytes, Memory] = {}
-        self._passing: LRUCache[bytes, Any] = LRUCache(MAX_PASSING)
+        self._passing = _passing()
         self._shapes: dict[bytes, Shape] = {}
         self._turn = 0
 
@@ -130,7 +143,7 @@ class Responder:
         self._services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._index = {}
-        self._passing = LRUCache(MAX_PASSING)
+        self._passing = _passing()
 
     def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
@@ -189,20 +202,25 @@ class Responder:
 
         Without anything found, the alias alone: its own name and where it leads are known.
         """
-        alias, query = waiting.alias, waiting.query
+        alias = waiting.alias
         if found:
-            labels = question_labels(query)
-            beyond = [record for record in found if record.rtype == wire.CNAME]
-            rest = [record for record in found if record.rtype != wire.CNAME]
-            self._turn += 1
-            alias = Rendered(
-                flags=alias.flags,
-                aliases=(*alias.aliases, *records.pack_records(beyond, labels)),
-                answers=records.pack_records(rest, labels),
-                tally=alias.tally,
-                turn=self._turn,
-            )
-        return self._written(alias, query, waiting.end, waiting.head, waiting.shape, waiting.address, waiting.channel)
+            if alias.finished is None or alias.finished[0] is not found:  # else it was the same before
+                alias.finished = found, self._finished(waiting, found)
+            alias = alias.finished[1]
+        return self._written(
+            alias, waiting.query, waiting.end, waiting.head, waiting.shape, waiting.address, waiting.channel
+        )
+
+    def _finished(self, waiting: Waiting, found: Sequence[Record]) -> Rendered:
+        packer, alias = Packer(question_labels(waiting.query)), waiting.alias
+        self._turn += 1
+        return Rendered(
+            flags=alias.flags,
+            aliases=packer.aliases([*alias.elsewhere, *(each for each in found if each.rtype == wire.CNAME)]),
+            answers=packer.records(each for each in found if each.rtype != wire.CNAME),
+            tally=alias.tally,
+            turn=self._turn,
+        )
 
     def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
@@ -308,22 +326,29 @@ class Responder:
         return shape
 
     def _render(self, read: Query, decision: Decision) -> Rendered:
-        """Return a decision as bytes."""
+        """Return a decision as bytes: of more records than any message holds, some, in turn which."""
         selection = decision.selection if decision.answers or decision.terms else None
         tier = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        soa = records.pack_records(decision.authority, read.labels)
         self._turn += 1
+        answers, glue = decision.answers, decision.additional
+        if len(answers) > MAX_ANSWERS:  # they are cut again, so glue never goes with them
+            start = self._turn % len(answers)
+            answers, glue = (*answers[start:], *answers[:start])[:MAX_ANSWERS], ()
+        elsewhere = decision.elsewhere is not None and self._authority.looks_up(read.qtype)
+        packer = Packer(read.labels)
+        aliases = packer.aliases(decision.aliases)
+        soa = packer.records(decision.authority)
         return Rendered(
             flags=wire.QR | wire.AA | decision.rcode,
-            answers=records.pack_records(decision.answers, read.labels),
-            aliases=records.pack_records(decision.aliases, read.labels),
+            answers=packer.records(answers),
+            aliases=aliases,
             authority=soa,
-            glue=records.pack_records(decision.additional, read.labels),
+            glue=packer.records(glue),
             serial_at=records.serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
-            elsewhere=decision.elsewhere if self._authority.chases else None,
+            elsewhere=decision.aliases if elsewhere else (),
             tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, tier)),
             turn=self._turn,
         )
@@ -335,7 +360,7 @@ class Responder:
         one small memory.
         """
         memory: MutableMapping[Any, Any] = self._passing
-        hangs_on = decision.hangs_on if read.qtype in REMEMBERED_TYPES else None
+        hangs_on = decision.hangs_on if _lasting(decision) else None
         if isinstance(hangs_on, CompiledService):
             memory = hangs_on.memory
             if len(self._owners) >= MAX_QUESTIONS * (len(self._services) + len(self._places) + 64):
@@ -349,6 +374,8 @@ class Responder:
             return found
         values = location.memory.get(terms)
         if values is None:
+            if len(location.memory) >= MAX_TERMS:
+                location.memory.clear()  # Services that asked for other keys have filled it
             values = location.memory[terms] = (location.known, *map(location.labels.get, terms))
         by_place: dict[object, Rendered] = memory.setdefault(question, (terms, {}))[1]
         if len(by_place) >= MAX_PLACES:
@@ -371,9 +398,11 @@ class Responder:
         self, found: Rendered, query: bytes, end: int, head: int, shape: Shape, address: bytes, channel: Channel
     ) -> bytes | Waiting:
         """Put a reply together, unless it must wait for a name elsewhere."""
-        if found.elsewhere is not None:
+        if found.elsewhere:
+            target = found.elsewhere[-1].data
+            assert isinstance(target, Host)
             qtype = int.from_bytes(query[end - 4 : end - 2])
-            return Waiting(found.elsewhere, qtype, query, end, head, shape, address, channel, found)
+            return Waiting(target.name, qtype, query, end, head, shape, address, channel, found)
         return self._written(found, query, end, head, shape, address, channel)
 
     def _written(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver import names, wire
@@ -60,12 +61,8 @@ def protocol(asked: Asked, compiled: CompiledService) -> Decision:
 
 def endpoint(asked: Asked, compiled: CompiledService) -> Decision:
     """An endpoint's own name is never narrowed: who uses it wants that very one."""
-    rows = [
-        (located, address)
-        for located, label, address in _labelled(asked, compiled.endpoints)
-        if label == asked.meaning.endpoint
-    ]
-    if not rows:
+    rows = _index(asked, compiled).rows.get(asked.meaning.endpoint)
+    if rows is None:
         return asked.decision(wire.NXDOMAIN, service=compiled)
     if asked.qtype == wire.SRV:
         ports = dict.fromkeys(port.number for located, _ in rows for port in located.endpoint.ports)
@@ -100,20 +97,41 @@ def zonal(asked: Asked, compiled: CompiledService) -> Decision:
 
 
 def endpoint_names(asked: Asked, compiled: CompiledService, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the names that endpoints with *address* have in a zone."""
+    """Yield the names that endpoints with *address* have in a zone, but for those that nobody can ask for."""
     base = _base(compiled, zone)
-    for _, label, each in _labelled(asked, compiled.endpoints):
-        if each == address and len(label) + 1 + len(base) <= names.MAX_NAME:
+    for label in _index(asked, compiled).labels.get(address, ()):
+        if len(label) + 1 + len(base) <= names.MAX_NAME:
             yield f"{label}.{base}"
 
 
-def service_name(compiled: CompiledService, zone: names.Zone) -> str:
-    """Return a Service's own name in a zone."""
-    return _base(compiled, zone)
+def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:
+    """Yield a Service's own name in a zone, unless nobody can ask for it."""
+    base = _base(compiled, zone)
+    if len(base) <= names.MAX_NAME:
+        yield base
 
 
 def _base(compiled: CompiledService, zone: names.Zone) -> str:
     return f"{compiled.service.name}.{compiled.service.namespace}.svc.{zone.name}"
+
+
+class _Index(Struct, frozen=True):
+    """The endpoints of a Service by the first label of their names, and these labels by address."""
+
+    rows: dict[str, list[tuple[LocatedEndpoint, bytes]]]
+    labels: dict[bytes, list[str]]
+
+
+def _index(asked: Asked, compiled: CompiledService) -> _Index:
+    """Return the index, made when the first endpoint is asked for by name."""
+    key = _Index, asked.authority.endpoint_pod_names
+    found: _Index | None = compiled.memory.get(key)
+    if found is None:
+        found = compiled.memory[key] = _Index({}, {})
+        for located, label, address in _labelled(asked, compiled.endpoints):
+            found.rows.setdefault(label, []).append((located, address))
+            found.labels.setdefault(address, []).append(label)
+    return found
 
 
 def _any_port(port: tuple[str, str]) -> bool:

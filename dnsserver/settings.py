@@ -15,14 +15,12 @@ from dnsserver.decision import DISABLED, INSECURE, VERIFIED
 from dnsserver.names import Zone, parse_zone
 from locator.addresses import address_text, parse_address, parse_network
 from locator.constraints import valid_label_key
-from locator.model import ZONE, Network
+from locator.model import ZONE, Network, is_dns_label
 from locator.selectors import Selector, parse_selector
 
 ENVIRONMENT = "TOPODNS_"
 # What Kubernetes itself sets in pods beside a Service that is called topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
-
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 CLUSTER = "Where the cluster comes from"
 ANSWERS = "What is answered"
@@ -128,7 +126,7 @@ def _label_key(text: str) -> str:
 
 
 def _namespace(text: str) -> str:
-    if not _NAMESPACE.fullmatch(text):
+    if not is_dns_label(text):
         raise ValueError(repr(text))
     return text
 
@@ -200,7 +198,7 @@ class Settings:
     """Given at all, it replaces the default."""
 
     ttl: int = _flag(
-        5, ANSWERS, "SECONDS", _whole(0, 3600), "a whole number of seconds from 0 to 3600", "TTL of every record",
+        5, ANSWERS, "SECONDS", _whole(0, 3600), "a whole number of seconds from 0 to 3600", "TTL of records",
     )  # fmt: skip
     """5 s is CoreDNS's default: endpoints come and go."""
 
@@ -367,7 +365,10 @@ def read_settings(
     texts.update(found)
     texts.update({name: (option(name), given) for name, given in flags.items()})
     values = {name: _value(name, where, given) for name, (where, given) in texts.items()}
-    return Settings(**values), warnings
+    settings = Settings(**values)
+    if all(zone.reverse for zone in settings.zone):
+        raise Wrong(f"{texts['zone'][0]}: only reverse zones, expected one beside them for the names of Services")
+    return settings, warnings
 
 
 def option(name: str) -> str:

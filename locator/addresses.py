@@ -29,8 +29,13 @@ T = TypeVar("T")
 
 
 def parse_address(text: str) -> bytes:
-    """Return an address as 4 or 16 bytes; IPv4-mapped IPv6 is IPv4. Raises ValueError."""
+    """Return an address as 4 or 16 bytes; IPv4-mapped IPv6 is IPv4. Raises ValueError.
+
+    One with an interface (``fe80::1%eth0``) is none: it would be lost.
+    """
     try:
+        if "%" in text:
+            raise ValueError
         return plain_address(ipaddress.ip_address(text).packed)
     except ValueError:
         raise ValueError(f"{text!r} is no IP address") from None

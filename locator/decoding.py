@@ -30,11 +30,11 @@ from locator.model import (
     Port,
     Service,
     canonical_labels,
+    is_dns_label,
 )
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MAX_NAME = 253  # characters (RFC 1035, section 3.1)
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _LABEL_OF_A_NAME = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # of any domain name, so with underscores, too
 
 # Where the network plugins note a node's other addresses: tunnels, health checks, the host's side.
@@ -199,7 +199,7 @@ class Reading(list[Finding]):
         """Whether name and namespace of an object can be labels of a domain name; what cannot is noted."""
         expected = "at most 63 lower-case letters, digits and hyphens"
         for where, text in (("metadata.name", meta.name or ""), ("metadata.namespace", meta.namespace or "default")):
-            if not _LABEL.fullmatch(text):
+            if not is_dns_label(text):
                 self.wrong(where, f"{text!r} is no DNS label", expected)
                 return False
         return True
@@ -360,7 +360,7 @@ def _endpoint_slice(raw: _EndpointSlice, found: Reading) -> EndpointSlice:
 
 
 def _hostname(text: str | None, field: str, found: Reading) -> str | None:
-    if text and not _LABEL.fullmatch(text.lower()):
+    if text and not is_dns_label(text.lower()):
         found.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
         return None
     return text.lower() if text else None

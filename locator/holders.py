@@ -15,8 +15,11 @@ class Holders:
     """
 
     def __init__(self, by_address: Mapping[bytes, tuple[str, ...]] | None = None) -> None:
-        self._by_address = dict(by_address or {})
-        self._sorted: dict[int, list[bytes]] = {}
+        self._by_address = by_address or {}
+        # In order, for who asks for a part of a reverse name. What was in order before is soon so again.
+        self._sorted = {
+            size: sorted(address for address in self._by_address if len(address) == size) for size in (4, 16)
+        }
 
     def of(self, address: bytes) -> tuple[str, ...]:
         """Return the keys of the Services that have *address*, in order."""
@@ -29,8 +32,6 @@ class Holders:
     def any_within(self, network: Network) -> bool:
         """Whether some Service has an address in *network*."""
         size = len(network.address)
-        if size not in self._sorted:  # only who asks for a part of a reverse name needs them in order
-            self._sorted[size] = sorted(address for address in self.held() if len(address) == size)
         row = self._sorted[size]
         at = bisect_left(row, network.address)
         shift = 8 * size - network.length
@@ -40,16 +41,17 @@ class Holders:
         self, *, left: Iterable[tuple[str, Iterable[bytes]]], joined: Iterable[tuple[str, Iterable[bytes]]]
     ) -> Holders:
         """Return the holders after some Services *left* addresses and some *joined*; itself if none did."""
-        after: dict[bytes, tuple[str, ...]] | None = None
+        changes: dict[bytes, set[str]] = {}  # by address, so that one shared by many is put in order once
         for key, addresses in left:
             for address in addresses:
-                after = dict(self._by_address) if after is None else after
-                if rest := tuple(each for each in after.get(address, ()) if each != key):
-                    after[address] = rest
-                else:
-                    after.pop(address, None)
+                changes.setdefault(address, set(self.of(address))).discard(key)
         for key, addresses in joined:
             for address in addresses:
-                after = dict(self._by_address) if after is None else after
-                after[address] = tuple(sorted({*after.get(address, ()), key}))
-        return self if after is None else Holders(after)
+                changes.setdefault(address, set(self.of(address))).add(key)
+        if not changes:
+            return self
+        after = {**self._by_address, **{address: tuple(sorted(keys)) for address, keys in changes.items() if keys}}
+        for address, keys in changes.items():
+            if not keys:
+                after.pop(address, None)
+        return Holders(after)

@@ -7,6 +7,7 @@ Addresses are packed bytes, 4 or 16 of them, IPv4-mapped IPv6 already turned int
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -23,6 +24,14 @@ SUCCESSORS = {
 
 ERROR = "error"
 WARNING = "warning"
+
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def is_dns_label(text: str) -> bool:
+    """Whether *text* can be a host's label: at most 63 small letters, digits and hyphens (RFC 1123, section 2.1)."""
+    return _DNS_LABEL.fullmatch(text) is not None
 
 
 class Network(NamedTuple):

@@ -18,8 +18,9 @@ EXISTS, ABSENT, IN, NOT_IN, ABOVE, BELOW = "exists", "absent", "in", "notin", ">
 _VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _REQUIREMENT = re.compile(
     r"\s*(?:(?P<absent>!)\s*(?P<lacked>[^\s!=<>(),]+)"
-    r"|(?P<key>[^\s!=<>(),]+)\s*"
-    r"(?:(?P<sets>in|notin)\s*\((?P<values>[^()]*)\)|(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*))?)\s*(?:,|$)"
+    r"|(?P<key>[^\s!=<>(),]+)"
+    r"(?:\s+(?P<sets>in|notin)\s*\((?P<values>[^()]*)\)|\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*))?)"
+    r"\s*(?:,|$)"
 )
 _SIGNS = {"=": IN, "==": IN, "!=": NOT_IN, ">": ABOVE, "<": BELOW}
 

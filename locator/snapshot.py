@@ -23,6 +23,7 @@ from locator.selection import LocatedEndpoint
 class CompiledService(Struct, frozen=True, eq=False):
     """A Service with its constraint and its ready endpoints, dual-stack ones joined.
 
+    ``empty`` says that no endpoint is ready, which is more than that none is to be told of.
     ``terms`` are the label keys, in their present names, whose values at the client decide
     which endpoints it gets: empty where the client does not matter. ``slices`` and
     ``locations`` are what it was made from. ``memory`` may hold what is derived from this
@@ -35,6 +36,7 @@ class CompiledService(Struct, frozen=True, eq=False):
     slices: tuple[EndpointSlice, ...]
     locations: tuple[Location, ...]
     terms: tuple[str, ...] = ()
+    empty: bool = False
     memory: dict[Any, Any] = field(default_factory=dict)
 
     @property

@@ -216,15 +216,17 @@ class Store:
     def _compile(
         self, service: Service, slices: tuple[EndpointSlice, ...], before: CompiledService | None
     ) -> CompiledService:
-        if service.alias is not None or not self._endpoint_records:
-            slices = ()  # an alias has no endpoints, whatever slices say
+        if service.alias is not None:
+            slices = ()  # it has no endpoints, whatever slices say
         if before is not None and before.service is service and _same(before.slices, slices):
-            joined = tuple(each.endpoint for each in before.endpoints)
+            joined, empty = tuple(each.endpoint for each in before.endpoints), before.empty
             locations = tuple(map(self._location, joined))
             if _same(before.locations, locations):
                 return before
         else:
             joined = joined_endpoints(slices)
+            empty = not joined
+            joined = joined if self._endpoint_records else ()
             locations = tuple(map(self._location, joined))
         constraint = constraint_of(service)
         return CompiledService(
@@ -234,6 +236,7 @@ class Store:
             slices=slices,
             locations=locations,
             terms=terms_of(constraint),
+            empty=empty,
         )
 
     def _findings(self, services: Mapping[str, CompiledService]) -> Iterator[Finding]:

@@ -67,21 +67,29 @@ class Api:
         """Return what the API server answers, as JSON if it is JSON; raise ``ApiError`` if it refuses."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
         data = None if body is None else json.dumps(body).encode()
-        connection = getattr(self._local, "connection", None)
+        try:
+            response, text = self._once(method, path, data, headers)
+        except (http.client.RemoteDisconnected, ConnectionError):  # it was idle for too long
+            response, text = self._once(method, path, data, headers)
+        if response.status >= 400:
+            raise ApiError(response.status, f"{method} {path}: {text}")
+        return json.loads(text) if response.headers.get_content_type() == "application/json" else text
+
+    def _once(
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[http.client.HTTPResponse, str]:
+        connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPSConnection("127.0.0.1", self._port, context=self._context, timeout=PATIENCE)
             self._local.connection = connection
             self._connections.append(connection)
         try:
-            connection.request(method, path, data, headers)
+            connection.request(method, path, data, dict(headers))
             response = connection.getresponse()
-            text = response.read().decode()
+            return response, response.read().decode()
         except Exception:
             connection.close()  # the next request opens it again
             raise
-        if response.status >= 400:
-            raise ApiError(response.status, f"{method} {path}: {text}")
-        return json.loads(text) if response.headers.get_content_type() == "application/json" else text
 
     def path(self, kind: str, namespace: str | None = None, name: str | None = None, *, sub: str = "") -> str:
         """Return the path of one object, or of all of a kind; *sub* is a subresource."""

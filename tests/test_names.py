@@ -7,6 +7,7 @@ from typing import Any
 import dns.edns
 import dns.flags
 import dns.message
+import dns.name
 import dns.rcode
 import dns.rdatatype
 import pytest
@@ -15,8 +16,8 @@ from dnsserver.app import authority_of
 from dnsserver.explain import explain
 from dnsserver.metrics import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
-from dnsserver.records import type_number
-from dnsserver.responder import Responder
+from dnsserver.records import Host, Opaque, Record, type_number
+from dnsserver.responder import Responder, Waiting
 from locator.addresses import parse_network
 from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
 
@@ -75,7 +76,9 @@ def responder() -> Responder:
     return responder_of(CLUSTER, FLAGS)
 
 
-def ask(responder: Responder, name: str, rtype: str, client: str = "127.1.0.1", **more: Any) -> dns.message.Message:
+def ask(
+    responder: Responder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
+) -> dns.message.Message:
     query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
     reply = ask_in_memory(responder, query, client)
     assert reply is not None
@@ -320,6 +323,7 @@ REASONS = [
     ("out.lab.svc.cluster.local", "A", {}, "an alias of a name elsewhere"),
     ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},
      "an alias of a name elsewhere, for which an upstream is asked"),
+    ("out.lab.svc.cluster.local", "TYPE65280", {"upstream": "192.0.2.1"}, "an alias of a name elsewhere"),
     ("self.lab.svc.cluster.local", "A", {}, "an alias that leads back to itself, or too far"),
     ("missing.lab.svc.cluster.local", "A", {}, "an alias of a name that does not exist"),
     ("number.lab.svc.cluster.local", "A", {}, "the Service is an alias of something that is no name"),
@@ -373,3 +377,137 @@ def test_aliases_are_followed_so_far_and_no_farther() -> None:
     cut = ask(responder, "a0.lab.svc.cluster.local", "A")
     assert data(cut.answer) == sorted(f"CNAME a{n}.lab.svc.cluster.local." for n in range(1, 10))
     assert (cut.rcode(), cut.authority) == (dns.rcode.NOERROR, [])
+
+
+BETWEEN_ZONES = [
+    # zones, name, rcode: a name between two zones exists (RFC 8020)
+    (["cluster.local", "b.c.cluster.local"], "c.cluster.local", "NOERROR"),
+    (["cluster.local", "b.c.cluster.local"], "d.cluster.local", "NXDOMAIN"),
+    (["cluster.local", "x.none.svc.cluster.local"], "none.svc.cluster.local", "NOERROR"),
+    (["cluster.local", "in-addr.arpa", "1.11.in-addr.arpa"], "11.in-addr.arpa", "NOERROR"),
+    (["cluster.local", "in-addr.arpa", "1.11.in-addr.arpa"], "12.in-addr.arpa", "NXDOMAIN"),
+]
+
+
+@pytest.mark.parametrize(("zones", "name", "rcode"), BETWEEN_ZONES, ids=[row[1] for row in BETWEEN_ZONES])
+def test_between_zones(zones: list[str], name: str, rcode: str) -> None:
+    """Where one zone lies within another, the names between them exist, or the inner one could not be found."""
+    reply = ask(responder_of(CLUSTER, {"zone": zones}), name, "A")
+    assert dns.rcode.to_text(reply.rcode()) == rcode
+
+
+def test_dots_and_colons_within_a_label_part_nothing() -> None:
+    """A label may hold any octets; one with a dot is not two."""
+    responder = responder_of(CLUSTER, {"pods": "insecure"})
+    for label, rest, rcode in (
+        (b"10.0.0.1", "shop.pod.cluster.local", dns.rcode.NXDOMAIN),
+        (b"fd00::1", "shop.pod.cluster.local", dns.rcode.NXDOMAIN),
+        (b"fd00:-1", "shop.pod.cluster.local", dns.rcode.NXDOMAIN),
+        (b"db-0.db", "shop.svc.cluster.local", dns.rcode.NXDOMAIN),
+    ):
+        name = dns.name.Name((label, *dns.name.from_text(rest).labels))
+        assert ask(responder, name, "A").rcode() == rcode, label
+    two = CLUSTER.replace("zone: a}", "zone: a.x}")
+    pinned = dns.name.Name((b"a.x", *dns.name.from_text(f"pin._zone.{DB}").labels))
+    assert ask(responder_of(two), pinned, "A").answer == []
+    assert data(ask(responder_of(two), f"a.x.pin._zone.{DB}", "A").answer) == ["A 10.0.0.1"]
+
+
+def test_no_endpoints_is_not_empty() -> None:
+    """A Service whose endpoints are not to be told of has them all the same."""
+    text = f"""\
+apiVersion: v1
+kind: Service
+metadata: {{name: api, namespace: shop}}
+spec: {{clusterIP: 10.96.0.9}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {{name: api-1, namespace: shop, labels: {{kubernetes.io/service-name: api}}}}
+endpoints: [{{addresses: [10.0.0.1]}}]
+{ALIASES}"""
+    responder = responder_of(text, {"no-endpoints": True, "ignore-empty-service": True})
+    assert data(ask(responder, "api.shop.svc.cluster.local", "A").answer) == ["A 10.96.0.9"]
+
+
+def test_an_alias_of_what_is_no_service_is_still_a_services() -> None:
+    """``explain`` names the Service that was asked for where the end of the chain is none."""
+    alias = "---\n{apiVersion: v1, kind: Service, metadata: {name: here, namespace: lab}, spec: {type: ExternalName, externalName: dns-version.cluster.local}}"  # noqa: E501
+    snapshot, authority = snapshot_of(CLUSTER + alias), authority_of(settings_of(FLAGS))
+    name = labels_of("here.lab.svc.cluster.local")
+    explained = explain(name, type_number("TXT"), parse_network("127.1.0.1"), snapshot, authority)
+    assert explained["service"] == {"namespace": "lab", "name": "here"}
+    assert [answer["data"] for answer in explained["answers"]] == ["dns-version.cluster.local.", '"1.1.0"']
+
+
+LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
+OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501
+
+
+def waiting_for(responder: Responder, rtype: str) -> bytes | Waiting | None:
+    query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
+    return responder.answer(query.to_wire(), bytes(4), responder._counts.channels["udp", 1])
+
+
+def test_names_behind_an_alias_are_compressed() -> None:
+    """Records of a name elsewhere point at the alias: eight addresses fit 512 octets (RFC 1035, section 4.1.4)."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    waiting = waiting_for(responder, "A")
+    assert isinstance(waiting, Waiting)
+    assert (waiting.target, waiting.qtype) == (LONG, 1)
+    far = f"far.{LONG.partition('.')[2]}"
+    found = [Record(LONG, 5, 60, Host(far)), *(Record(far, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(8))]
+    octets = responder.finish(waiting, found)
+    reply = dns.message.from_wire(octets)
+    assert not reply.flags & dns.flags.TC and len(octets) < 300
+    assert data(reply.answer) == sorted([f"CNAME {LONG}.", f"CNAME {far}.", *(f"A 192.0.2.{n}" for n in range(8))])
+
+
+def test_what_was_found_elsewhere_is_rendered_once() -> None:
+    """The same records again are the same answer, but for the record that it begins with."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    found = [Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)]
+    firsts = set()
+    for _ in range(3):
+        waiting = waiting_for(responder, "A")
+        assert isinstance(waiting, Waiting)
+        firsts.add(str(dns.message.from_wire(responder.finish(waiting, found)).answer[1][0]))
+        rendered = waiting.alias.finished
+        again = waiting_for(responder, "A")
+        assert isinstance(again, Waiting) and again.alias.finished is rendered is not None
+    assert len(firsts) == 3
+
+
+@pytest.mark.parametrize(("rtype", "waits"), [("A", True), ("AAAA", True), ("MX", True), ("HTTPS", True),
+                                              ("TYPE65280", False), ("DNSKEY", False), ("CNAME", False)])  # fmt: skip
+def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> None:
+    """There are 65,000 types: asking for them all must not become as many look-ups. The CNAME is there for each."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    assert isinstance(waiting_for(responder, rtype), Waiting) == waits
+    assert data(ask(responder, "out.lab.svc.cluster.local", rtype).answer) == [f"CNAME {LONG}."]
+
+
+def test_more_records_than_any_message_holds() -> None:
+    """As many as fit, with TC, by TCP, too; the header could not even count them all."""
+    ports = ", ".join(f"{{name: p{number}, port: {number + 1}}}" for number in range(100))
+    rows = ", ".join(f"{{addresses: [10.{n // 250}.{n % 250}.1]}}" for n in range(660))
+    text = f"""\
+apiVersion: v1
+kind: Service
+metadata: {{name: huge, namespace: shop}}
+spec: {{clusterIP: None}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: IPv4
+metadata: {{name: huge-1, namespace: shop, labels: {{kubernetes.io/service-name: huge}}}}
+ports: [{ports}]
+endpoints: [{rows}]
+"""
+    responder = responder_of(text)
+    query = dns.message.make_query("huge.shop.svc.cluster.local", "SRV")
+    for proto, most in (("tcp", 65535), ("udp", 512)):
+        reply = ask_in_memory(responder, query, "127.1.0.1", proto=proto)
+        assert reply is not None and reply.flags & dns.flags.TC
+        assert most - 100 < len(reply.to_wire(max_size=65535)) + 100 and len(reply.answer[0]) > 5

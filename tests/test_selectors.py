@@ -23,6 +23,7 @@ SELECTORS = [
     ("in-without-the-label", "tier in (front)", WEB, {}),
     ("not-in", "tier notin (back,middle)", WEB, {"tier": "back"}),
     ("not-in-without-the-label", "tier notin (back)", {}, {"tier": "back"}),
+    ("in-of-nothing", "app in ()", {"app": ""}, WEB),
     ("exists", "app", WEB, {"tier": "app"}),
     ("exists-with-an-empty-value", "app", {"app": ""}, {}),
     ("absent", "!app", {"tier": "front"}, WEB),
@@ -72,7 +73,7 @@ def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
 NO_SELECTORS = (
     ["", " ", ",", "app=web,", ",app", "app web", "app=web=db", "=web", "app in web", "app in (web", "app notin",
      "(app)", "app>many", "-app", "app=we b", "app=-web", "app in (we b)", "a/b/c", "app=web,,tier", "!app=web", "app!",
-     "app<>1"]
+     "app<>1", "appin(web)", "appin (web)", "appnotin(web)"]
 )  # fmt: skip
 
 

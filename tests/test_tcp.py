@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import resource
 import socket
 import struct
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import BinaryIO, NamedTuple
+from itertools import pairwise
+from typing import Any, BinaryIO, NamedTuple
 
 import dns.message
 import pytest
@@ -20,9 +24,11 @@ import trio.testing
 
 from dnsserver.metrics import Counts
 from dnsserver.net import tcp
+from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
 from dnsserver.net.upstream import Found
 from dnsserver.records import Opaque, Record
 from dnsserver.responder import Responder
+from locator.addresses import parse_address
 from tests import clusters
 from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
 from tests.support import PATIENCE, Server, needs_tool, responder_of, serving
@@ -335,13 +341,23 @@ class Here(NamedTuple):
     port: int
     upstream: Held
     counts: Counts
-    connections: tcp.Connections
+    tcp: tcp.Server
     responder: Responder
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Peer]:
         stream = await trio.open_tcp_stream("127.0.0.1", self.port)
         async with stream:
+            yield Peer(stream)
+
+    @asynccontextmanager
+    async def paired(self) -> AsyncIterator[Peer]:
+        """A connection without TCP: a small buffer that is full or not, and no timer of the kernel's."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self.tcp.connections.open(Connection(ours, bytes((127, 0, 0, 1)), self.counts.channels["tcp", 1]))
+        async with trio.SocketStream(trio.socket.from_stdlib_socket(theirs)) as stream:
             yield Peer(stream)
 
 
@@ -388,18 +404,18 @@ def here(
         async def main() -> None:
             counts, upstream = Counts(), Held()
             responder = responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
-            connections = tcp.Connections(counts, limit=limit)
+            server = tcp.Server(responder, counts, upstream, limit=limit, idle=idle, in_flight=in_flight)
             sock = socket.socket()
             tcp.prepare(sock)
             sock.bind(("127.0.0.1", 0))
-            async with trio.open_nursery() as clients:
-                serve = partial(tcp.serve, idle=idle, in_flight=in_flight, upstream=upstream)
-                await clients.start(serve, sock, responder, counts, connections, clients)
+            port = sock.getsockname()[1]
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.serve)
+                await nursery.start(server.listen, sock)
                 with trio.fail_after(10_000):
-                    await test(Here(sock.getsockname()[1], upstream, counts, connections, responder))
-                clients.cancel_scope.cancel()
-            assert not upstream.waiting
-            sock.close()
+                    await test(Here(port, upstream, counts, server, responder))
+                nursery.cancel_scope.cancel()
+            assert not upstream.waiting and counts.connections == 0
 
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.05) if leaping else None)
 
@@ -479,6 +495,21 @@ def test_at_its_limit_a_connection_is_not_read_further() -> None:
             assert sorted(await client.numbers(6)) == [1, 2, 3, 4, 5, 6]
 
 
+def test_at_its_limit_a_connection_fills_no_memory() -> None:
+    """What would be read in vain stays in the kernel, and then with the client."""
+
+    @here(in_flight=1)
+    async def _(server: Here) -> None:
+        async with server.paired() as client, trio.open_nursery() as nursery:
+            asked = [query(WEB, number=number) for number in range(10_000)]
+            nursery.start_soon(partial(client.send, query(OUT, number=0), *asked))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            (connection,) = server.tcp.connections
+            assert len(connection.received) <= READ_SIZE
+            server.upstream.tell("example.org")
+            assert sorted(await client.numbers(10_001)) == [0, *range(10_000)]
+
+
 @pytest.mark.parametrize("more", [b"", framed(query(WEB))[:-1]], ids=["whole messages", "half a message at the end"])
 def test_what_waits_is_answered_after_a_half_close(more: bytes) -> None:
     """Whoever has asked all may stop writing: every reply comes, then the end."""
@@ -494,6 +525,21 @@ def test_what_waits_is_answered_after_a_half_close(more: bytes) -> None:
             server.upstream.tell("example.net")
             server.upstream.tell("example.org")
             assert sorted(await client.numbers(2)) == [1, 3]
+            assert await client.read() == b""
+        assert server.counts.connections == 0
+
+
+def test_what_waits_at_the_limit_is_answered_after_a_half_close() -> None:
+    """Also what was received and could not be taken yet."""
+
+    @here(in_flight=2)
+    async def _(server: Here) -> None:
+        async with server.connected() as client:
+            await client.send(*(query(OUT, number=number) for number in range(10)), query(WEB, number=10))
+            await client.stream.send_eof()
+            assert await client.silent()
+            server.upstream.tell("example.org")
+            assert sorted(await client.numbers(11)) == list(range(11))
             assert await client.read() == b""
         assert server.counts.connections == 0
 
@@ -529,6 +575,62 @@ def test_a_connection_that_asks_nothing_ends_after_the_idle_time() -> None:
             assert trio.current_time() - began == pytest.approx(30, abs=0.5)
 
 
+def test_each_connection_has_an_idle_time_of_its_own() -> None:
+    """It begins with the last use of that connection, whatever others do."""
+
+    @here(idle=30)
+    async def _(server: Here) -> None:
+        ended: dict[str, float] = {}
+
+        async def ask(name: str, *at: float) -> None:
+            async with server.connected() as client:
+                for time_ in at:
+                    await trio.sleep(time_ - trio.current_time() + began)
+                    await client.send(query(WEB, number=1))
+                    assert await client.numbers(1) == [1]
+                assert await client.read() == b""
+                ended[name] = trio.current_time() - began
+
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "never used")
+            nursery.start_soon(ask, "early", 1)
+            nursery.start_soon(ask, "late", 20)
+            nursery.start_soon(ask, "often", 0, 25, 50)
+            await trio.sleep(15)
+            nursery.start_soon(ask, "newcomer")
+        assert ended == pytest.approx({"never used": 30, "early": 31, "newcomer": 45, "late": 50, "often": 80}, abs=0.5)
+
+
+@pytest.mark.parametrize(("idle", "message"), [(30, False), (30, True), (1, True)])
+def test_nothing_wakes_up_for_connections_in_use(idle: float, message: bool) -> None:
+    """One timer for all of them, which is moved when something comes that is due before."""
+
+    class Steps(trio.abc.Instrument):
+        number = 0
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.number += task.name.endswith("expire")
+
+    @here(idle=idle)
+    async def _(server: Here) -> None:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(server.connected()) for _ in range(20)]
+            steps = Steps()
+            trio.lowlevel.add_instrument(steps)
+            for number in range(30):
+                for client in clients:
+                    wire = framed(query(WEB, number=number))
+                    await client.stream.send_all(wire[:20] if message else wire)
+                    if message:
+                        await trio.testing.wait_all_tasks_blocked()
+                        await client.stream.send_all(wire[20:])
+                    assert await client.numbers(1) == [number]
+                await trio.sleep(0.7)
+            trio.lowlevel.remove_instrument(steps)
+            assert server.counts.connections == 20 and steps.number <= 20 / min(idle, 5) * 2 + 4
+
+
 @pytest.mark.parametrize("waiting", [False, True], ids=["alone", "behind one that waits"])
 @pytest.mark.parametrize(
     "octets", [b"\0", framed(query(WEB))[:2], framed(query(WEB))[:-1]], ids=["1", "2", "all but 1"]
@@ -554,6 +656,22 @@ def test_a_started_message_must_be_whole_within_five_seconds(octets: bytes, wait
             assert await stalled.read() == b""
             await other.send(query(WEB, number=3))
             assert await other.numbers(1) == [3]
+
+
+def test_the_time_of_a_message_begins_when_it_is_read() -> None:
+    """At the limit of queries in flight, what comes behind is not late."""
+
+    @here(in_flight=1)
+    async def _(server: Here) -> None:
+        async with server.connected() as client:
+            second = framed(query(WEB, number=2))
+            await client.stream.send_all(framed(query(OUT, number=1)) + second[:9])
+            await trio.sleep(20)
+            server.upstream.tell("example.org")
+            assert await client.numbers(1) == [1]
+            await trio.sleep(4)
+            await client.stream.send_all(second[9:])
+            assert await client.numbers(1) == [2]
 
 
 def test_a_message_that_trickles_is_cut_off_too() -> None:
@@ -587,7 +705,7 @@ def test_what_waits_is_answered_when_the_server_ends(more: bytes) -> None:
             await client.stream.send_all(more)
             assert await client.silent()
             began = trio.current_time()
-            server.connections.drain()
+            server.tcp.drain()
             assert await idle.read() == b"" and trio.current_time() == began
             server.upstream.tell("example.net")
             assert await client.numbers(1) == [2]
@@ -600,6 +718,48 @@ def test_what_waits_is_answered_when_the_server_ends(more: bytes) -> None:
             began = trio.current_time()
             assert await client.numbers(1) == [1]
             assert await client.read() == b"" and trio.current_time() == began
+            assert server.tcp.connections.ended.is_set()
+
+
+def test_a_server_without_connections_ends_at_once() -> None:
+    """Nothing to drain is nothing to wait for."""
+
+    @here()
+    async def _(server: Here) -> None:
+        async with server.connected() as client:
+            await client.send(query(WEB, number=1))
+            assert await client.numbers(1) == [1]
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert not server.tcp.connections.ended.is_set()
+        server.tcp.drain()
+        assert server.tcp.connections.ended.is_set()
+
+
+@pytest.mark.parametrize("drained", [True, False], ids=["drained", "cancelled"])
+def test_nothing_is_left_open_when_the_server_ends(drained: bool) -> None:
+    """It ends as soon as what has begun is answered; and when it must, before."""
+
+    @here()
+    async def _(server: Here) -> None:
+        ending = tcp.Server(server.responder, server.counts, server.upstream, limit=9, idle=30, in_flight=9)
+        client = None
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(ending.serve)
+            async with listening(server._replace(tcp=ending), []) as port:
+                client = Peer(await trio.open_tcp_stream("127.0.0.1", port))
+                await client.send(query(OUT, number=1))
+                assert await client.silent()
+            if drained:
+                ending.drain()
+                server.upstream.tell("example.org")
+            else:
+                nursery.cancel_scope.cancel()
+        assert trio.current_time() == began
+        async with client.stream:
+            assert await client.numbers(1) == ([1] if drained else [0])
+            if drained:
+                assert await client.read() == b""
 
 
 def test_a_client_that_is_gone_waits_for_nothing() -> None:
@@ -620,6 +780,24 @@ def test_a_client_that_is_gone_waits_for_nothing() -> None:
             assert await other.numbers(1) == [1]
 
 
+@pytest.mark.parametrize("more", ["at the limit", "half closed"])
+def test_a_client_that_is_gone_is_noticed_while_it_is_not_read(more: str) -> None:
+    """A reset ends what waits, also where nothing more would be read."""
+
+    @here(in_flight=2)
+    async def _(server: Here) -> None:
+        client = await trio.open_tcp_stream("127.0.0.1", server.port)
+        await client.send_all(framed(query(OUT)) * (5 if more == "at the limit" else 1))
+        if more == "half closed":
+            await client.send_eof()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert server.upstream.waiting
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.socket.close()
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert server.upstream.waiting == [] and server.counts.connections == 0
+
+
 def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:
     """--max-connections: the longest idle one goes, though another asked before."""
 
@@ -628,6 +806,7 @@ def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:
         async with server.connected() as waits, server.connected() as first, server.connected() as second:
             await waits.send(query(OUT, number=1))
             assert await waits.silent()
+            await trio.sleep(1)
             for client in (first, second):
                 await client.send(query(WEB, number=2))
                 assert await client.numbers(1) == [2]
@@ -639,15 +818,18 @@ def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:
                 assert await waits.numbers(1) == [1]
 
 
-def test_where_no_connection_is_idle_the_one_used_longest_ago_goes() -> None:
+@pytest.mark.parametrize("begun", [False, True], ids=["both wait", "in a message"])
+def test_where_no_connection_is_idle_the_one_used_longest_ago_goes(begun: bool) -> None:
     """A newcomer always gets in: whoever fills the server with queries that wait cannot lock others out."""
 
     @here(limit=2)
     async def _(server: Here) -> None:
         async with server.connected() as first, server.connected() as second:
             for client in (first, second):
-                await client.send(query(OUT, number=1))
+                wire = framed(query(OUT, number=1))
+                await client.stream.send_all(wire[:9] if begun and client is first else wire)
                 assert await client.silent()
+                await trio.sleep(1)
             async with server.connected() as newcomer:
                 await newcomer.send(query(WEB, number=3))
                 assert await newcomer.numbers(1) == [3]
@@ -672,24 +854,94 @@ def test_a_client_that_reads_nothing_is_let_go() -> None:
             assert server.counts.connections == 1
 
 
-def test_little_is_answered_ahead_of_a_client_that_reads_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies wait in memory by octets, not by number: four thousand connections with large ones must fit."""
-    sizes: list[int] = []
-    send = tcp.Connection.send
+def test_little_is_answered_ahead_of_a_client_that_reads_slowly() -> None:
+    """Replies wait in memory by octets, not by number, and queries behind them unread: thousands must fit."""
 
-    async def noted(connection: tcp.Connection, replies: bytes) -> None:
-        sizes.append(len(replies))
-        await send(connection, replies)
+    @here(leaping=False)
+    async def _(server: Here) -> None:
+        async with server.paired() as client, trio.open_nursery() as nursery:
+            asked = [query(MANY, "SRV", number=number) for number in range(200)]
+            padding = [query(WEB, number=number)[:-1] for number in range(10_000)]
+            nursery.start_soon(partial(client.send, *asked, *padding))
+            order = answered_in(server)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            (connection,) = server.tcp.connections
+            assert 0 < sum(map(len, connection.unsent)) < 2 * WRITE_SIZE + 2
+            assert 0 < len(connection.received) <= 2 * READ_SIZE + 1
+            assert sum(server.counts.durations) < len(order)  # those whose replies have left
+            assert await client.numbers(10_200) == [*range(200), *range(10_000)]
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            assert sum(server.counts.durations) == 10_200
 
-    monkeypatch.setattr(tcp.Connection, "send", noted)
+
+def test_a_reply_waits_behind_those_that_are_unsent() -> None:
+    """Even where the client has just made room for it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(ours, bytes((127, 0, 0, 1)), Counts().channels["tcp", 1])
+        connection.send(b"a" * 1_000_000)
+        received = theirs.recv(1 << 20)
+        connection.send(b"b" * 10)
+        while len(received) < 1_000_010:
+            connection.send_unsent()
+            received += theirs.recv(1 << 20)
+        assert received == b"a" * 1_000_000 + b"b" * 10
+
+
+@pytest.mark.parametrize("octets", [20_000, 1000], ids=["slowly", "hardly"])
+def test_a_client_that_reads_slowly_is_waited_for(octets: int) -> None:
+    """As long as it takes 64 KiB in five seconds; who takes a little at a time is let go."""
 
     @here()
     async def _(server: Here) -> None:
-        async with server.connected() as client:
-            await client.send(*(query(MANY, "SRV", number=number) for number in range(100)))
-            assert await client.numbers(100) == list(range(100))
+        async with server.paired() as client:
+            await client.send(*(query(MANY, "SRV", number=number) for number in range(30)))
+            began = trio.current_time()
+            while server.counts.connections and sum(server.counts.durations) < 30:
+                left = octets
+                while left and (data := await client.stream.receive_some(left)):
+                    left -= len(data)
+                await trio.sleep(1)
+            took = trio.current_time() - began
+            if octets * 5 > WRITE_SIZE:
+                assert sum(server.counts.durations) == 30 and took > 15
+            else:
+                assert sum(server.counts.durations) < 30 and took == pytest.approx(5, abs=1)
 
-    assert sum(sizes) > 10 * tcp.WRITE_SIZE and max(sizes) < 2 * tcp.WRITE_SIZE + 2
+
+def test_each_reply_that_waited_has_its_time() -> None:
+    """A client that takes one after the other is waited for, however many became ready at once."""
+
+    @here()
+    async def _(server: Here) -> None:
+        async with server.paired() as client:
+            await client.send(*(query(OUT, number=number) for number in range(100)))
+            assert await client.silent()
+            server.upstream.tell("example.org")
+            numbers = set()
+            while len(numbers) < 100:
+                await trio.sleep(0.2)
+                numbers.update(await client.numbers(2))
+
+
+def test_a_reply_that_joins_others_gives_them_no_more_time() -> None:
+    """A client that reads nothing is let go though ever more of its queries become ready."""
+
+    @here(in_flight=128)
+    async def _(server: Here) -> None:
+        async with server.paired() as deaf:
+            await deaf.send(*(query(OUT if number % 2 else OUT_2, number=number) for number in range(8)))
+            await deaf.send(*(query(MANY, "SRV", number=number) for number in range(30)))
+            began = trio.current_time()
+            await trio.sleep(3)
+            server.upstream.tell("example.org")
+            await trio.sleep(1.5)
+            server.upstream.tell("example.net")
+            assert server.counts.connections == 1
+            while server.counts.connections:
+                await trio.sleep(0.1)
+            assert trio.current_time() - began == pytest.approx(5, abs=0.3)
 
 
 def test_replies_are_never_mixed() -> None:
@@ -707,6 +959,191 @@ def test_replies_are_never_mixed() -> None:
             assert len({reply for number, reply in replies.items() if number < 100}) == 1
             long = {(len(reply), reply[4:6]) for number, reply in replies.items() if number >= 100}
             assert long == {(len(replies[100]), (250).to_bytes(2))}
+
+
+def answered_in(server: Here) -> list[int]:
+    """Return a list to which the id of each query is added as it is answered."""
+    order: list[int] = []
+    answer = server.responder.answer
+
+    def noted(wire: bytes, *more: Any) -> Any:
+        order.append(int.from_bytes(wire[:2]))
+        return answer(wire, *more)
+
+    server.responder.answer = noted  # type: ignore[method-assign]
+    return order
+
+
+def test_a_busy_connection_leaves_others_their_turns() -> None:
+    """Whoever sends a thousand queries at once does not make one who sends a single one wait for all of them."""
+
+    @here()
+    async def _(server: Here) -> None:
+        order = answered_in(server)
+        async with server.connected() as busy, server.connected() as other:
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            busy.stream.socket._sock.send(framed(query(WEB, number=1)) * 1000)  # at once: the server has no turn yet
+            other.stream.socket._sock.send(framed(query(WEB, number=2)))
+            assert await other.numbers(1) == [2]
+            assert order.index(2) <= 2 * tcp.MAX_AT_ONCE
+            assert await busy.numbers(1000) == [1] * 1000
+
+
+def test_busy_connections_leave_other_tasks_their_turns() -> None:
+    """UDP, for one: some milliseconds at a time are for TCP, however much there is to do."""
+
+    @here(leaping=False)
+    async def _(server: Here) -> None:
+        order = answered_in(server)
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(server.connected()) for _ in range(40)]
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            for client in clients:
+                client.stream.socket._sock.send(framed(query(WEB, number=1)) * 500)
+            seen = [0]
+            while seen[-1] < 40 * 500:
+                await trio.lowlevel.checkpoint()
+                seen.append(len(order))
+            most = max(after - before for before, after in pairwise(seen))
+            assert most <= 2 * (
+                tcp.WORK_AT_ONCE + tcp.TURNS_AT_ONCE * tcp.MAX_AT_ONCE
+            )  # trio may give two turns to one
+
+
+# How connections come in
+
+
+class Listener(socket.socket):
+    """A listening socket that says what it is told to, before it says what is."""
+
+    says: list[OSError | str]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        sock, address = super().accept()
+        if self.says:
+            said = self.says.pop(0)
+            if isinstance(said, OSError):
+                sock.close()
+                raise said
+            return sock, (said, *address[1:])
+        return sock, address
+
+
+@asynccontextmanager
+async def listening(server: Here, says: Sequence[OSError | str], family: int = socket.AF_INET) -> AsyncIterator[int]:
+    """Listen at one more socket, which says some things first; yield its port."""
+    sock = Listener(family)
+    sock.says = list(says)
+    tcp.prepare(sock)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    sock.bind(("", 0))
+    port = sock.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.tcp.listen, sock)
+        yield port
+        nursery.cancel_scope.cancel()
+    assert sock.fileno() == -1
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "family"),
+    [
+        ("192.0.2.1", "192.0.2.1", 1),
+        ("::ffff:192.0.2.1", "192.0.2.1", 1),
+        ("2001:db8::1", "2001:db8::1", 2),
+        ("fe80::1%eth0", "fe80::1", 2),
+    ],
+)
+def test_a_client_is_known_by_its_address(host: str, address: str, family: int) -> None:
+    """However the kernel writes it; and it is counted where it belongs."""
+
+    @here()
+    async def _(server: Here) -> None:
+        async with listening(server, [host]) as port, await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await Peer(stream).send(query(WEB, number=1))
+            assert await Peer(stream).numbers(1) == [1]
+            (connection,) = server.tcp.connections
+            assert connection.source == parse_address(address)
+            assert [key for key, channel in server.counts.channels.items() if sum(channel.counts)] == [("tcp", family)]
+
+
+def test_small_replies_leave_at_once() -> None:
+    """TCP_NODELAY, and little waits in the kernel for whoever reads slowly."""
+
+    @here()
+    async def _(server: Here) -> None:
+        async with server.connected():
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            (connection,) = server.tcp.connections
+            assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == tcp.UNSENT_IN_KERNEL
+            assert not connection.sock.getblocking()
+
+
+def test_a_connection_that_cannot_be_accepted_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """One that went before it was accepted is nothing; what the machine has no room for is counted and logged."""
+    errors = [ConnectionAbortedError(), OSError(errno.ENOBUFS, "no room"), OSError(errno.EPROTO, "strange")]
+
+    @here()
+    async def _(server: Here) -> None:
+        async with listening(server, errors) as port:
+            for _ in errors:
+                with suppress(trio.BrokenResourceError):
+                    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                        assert await Peer(stream).read() == b""
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await Peer(stream).send(query(WEB, number=1))
+                assert await Peer(stream).numbers(1) == [1]
+        assert server.counts.failures == {"accept": 2}
+
+    assert "no room" in caplog.text and "strange" in caplog.text
+
+
+def test_without_descriptors_connections_wait_and_others_live_on(caplog: pytest.LogCaptureFixture) -> None:
+    """EMFILE neither ends the server nor keeps it busy; when there is room again, whoever waits is let in."""
+
+    @here()
+    async def _(server: Here) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with server.connected() as before:
+            await before.send(query(WEB, number=1))
+            assert await before.numbers(1) == [1]
+            waits = trio.socket.socket()
+            with open(os.devnull) as free:
+                first_free = free.fileno()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
+            try:
+                began = trio.current_time()
+                await waits.connect(("127.0.0.1", server.port))
+                await trio.sleep(1)
+                await before.send(query(WEB, number=2))
+                assert await before.numbers(1) == [2]
+                tries = server.counts.failures["accept"]
+                assert 0 < tries <= (trio.current_time() - began) / tcp.ACCEPT_PAUSE + 1
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            async with trio.SocketStream(waits) as stream:
+                await Peer(stream).send(query(WEB, number=3))
+                assert await Peer(stream).numbers(1) == [3]
+
+    assert "Too many open files" in caplog.text
+
+
+def test_many_that_come_at_once_leave_other_tasks_their_turns() -> None:
+    """A flood of connections is accepted some at a time."""
+
+    @here(limit=400, leaping=False)
+    async def _(server: Here) -> None:
+        with ExitStack() as stack:
+            for _ in range(300):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            seen = [0]
+            while seen[-1] < 300:
+                await trio.lowlevel.checkpoint()
+                seen.append(server.counts.connections)
+            most = max(after - before for before, after in pairwise(seen))
+            assert most <= 2 * tcp.ACCEPTED_AT_ONCE
 
 
 @pytest.mark.parametrize("when", ["answer", "finish"])

@@ -587,6 +587,9 @@ def test_a_service_whose_names_are_too_long_harms_no_answer() -> None:
     ask = Asker(items, zone=[zone])
     for qtype in ("A", "SRV", "ANY"):
         assert ask(query(f"web.shop.svc.{zone}", qtype)).rcode() == 0
+    reverse = [clusters.service("w" * 63, cluster_ips=("10.0.0.1",)), *items]
+    ask = Asker(reverse, zone=[zone, "in-addr.arpa"])
+    assert ask(query("1.0.0.10.in-addr.arpa", "PTR")).rcode() == 3
 
 
 @pytest.mark.parametrize("questions", [0, 2])

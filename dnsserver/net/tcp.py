@@ -1,18 +1,24 @@
-"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as it can be."""
+"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as it can be.
+
+One task gives every connection that is ready its turn: read, answer, send, without waiting. What
+a turn leaves is a matter of the connection's phase. Only a query that waits for a name elsewhere
+has a task of its own.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import socket
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from contextlib import suppress
+from select import EPOLLIN
 from typing import TYPE_CHECKING
 
 import trio
+from trio.lowlevel import wait_readable
 
 from dnsserver.metrics import Counts
+from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
 from dnsserver.responder import Responder, Waiting
 from locator.addresses import parse_address
 
@@ -21,100 +27,13 @@ if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need
 
 log = logging.getLogger(__name__)
 
-MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of the replies to be taken
 BACKLOG = 1024
-READ_SIZE = 65536
-WRITE_SIZE = 65536  # taken within the time of a message: a slow reader is waited for, one that stopped is not
-MAX_AT_ONCE = 64  # queries of a connection answered before others get a turn
-
-
-class Connection:
-    """One open connection, and how to end it.
-
-    ``received`` is what has been read and not been answered yet; ``in_flight`` is how many
-    queries wait for a name elsewhere, ``answered`` where to wait until it is one less. Who
-    holds ``writing`` may send: replies must not be mixed.
-    """
-
-    def __init__(self, stream: trio.SocketStream, *, idle: float) -> None:
-        self.stream = stream
-        self.scope = trio.CancelScope()
-        self.reading = trio.CancelScope()
-        self.received = bytearray()
-        self.in_flight = 0
-        self.answered = trio.lowlevel.ParkingLot()
-        self.writing = trio.Lock()
-        self.used = trio.current_time()
-        self.whole_by = math.inf
-        self._idle = idle
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is under way: from the first octet of a query to the last of its reply."""
-        return bool(self.received) or self.in_flight > 0 or self.writing.locked()
-
-    def deadline(self) -> float:
-        """Return until when to wait for more octets, by trio's clock."""
-        if self.received:
-            return self.whole_by
-        return self.used + self._idle if self.in_flight == 0 else math.inf
-
-    async def send(self, replies: bytes) -> None:
-        """Send framed replies, whole, each piece within the time of a message."""
-        if self.writing.locked():
-            await self.writing.acquire()
-        else:
-            self.writing.acquire_nowait()  # ``acquire`` would give every other task a turn first
-        try:
-            for start in range(0, len(replies), WRITE_SIZE):
-                with trio.fail_after(MESSAGE_SECONDS):
-                    await self.stream.send_all(replies[start : start + WRITE_SIZE])
-        finally:
-            self.writing.release()
-
-
-class Connections:
-    """The open connections of a server, the one that was used longest ago first."""
-
-    def __init__(self, counts: Counts, *, limit: int) -> None:
-        self.draining = False
-        self._counts = counts
-        self._limit = limit
-        self._open: OrderedDict[Connection, None] = OrderedDict()
-
-    def add(self, connection: Connection) -> None:
-        """Note a new connection; at the limit, the one that has been idle longest is closed.
-
-        Where every connection is in the middle of a message, the one that was used longest ago.
-        """
-        while len(self._open) >= self._limit:
-            idle = (each for each in self._open if not each.busy)
-            oldest = next(idle, next(iter(self._open)))
-            del self._open[oldest]
-            oldest.scope.cancel()
-        self._open[connection] = None
-        self._counts.connections = len(self._open)
-
-    def active(self, connection: Connection) -> None:
-        """Note that a connection was just used; if it has nothing more to do and the server ends, so does it."""
-        connection.used = trio.current_time()
-        connection.reading.deadline = connection.deadline()
-        if connection in self._open:
-            self._open.move_to_end(connection)
-        if self.draining and not connection.busy:
-            connection.scope.cancel()
-
-    def remove(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
-        self._open.pop(connection, None)
-        self._counts.connections = len(self._open)
-
-    def drain(self) -> None:
-        """End idle connections now, and others once their message is answered."""
-        self.draining = True
-        for connection in self._open:
-            if not connection.busy:
-                connection.scope.cancel()
+ACCEPTED_AT_ONCE = 64  # before other tasks get a turn
+ACCEPT_PAUSE = 0.1  # seconds, when the machine has no room for a connection: one that ends makes some
+MAX_AT_ONCE = 64  # queries of a connection answered before other connections get a turn
+TURNS_AT_ONCE = 16  # connections asked for at a time
+WORK_AT_ONCE = 1024  # queries and turns before other tasks get one: some milliseconds
+UNSENT_IN_KERNEL = 16384  # octets of replies that wait there for a slow reader; trio's streams have the same
 
 
 def prepare(sock: socket.socket) -> None:
@@ -123,158 +42,167 @@ def prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
-async def serve(
-    sock: socket.socket,
-    responder: Responder,
-    counts: Counts,
-    connections: Connections,
-    clients: trio.Nursery,
-    *,
-    idle: float,
-    in_flight: int,
-    upstream: Upstream | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Accept connections at a bound socket until cancelled; they live on in the nursery *clients*."""
+class Server:
+    """Answers queries by TCP: ``listen`` accepts connections, ``serve`` converses on them.
 
-    async def handle(stream: trio.SocketStream) -> None:
-        connection = Connection(stream, idle=idle)
-        connections.add(connection)
-        try:
-            await _Conversation(connection, connections, responder, counts, upstream, limit=in_flight).run()
-        finally:
-            connections.remove(connection)
-
-    sock.listen(BACKLOG)
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
-    task_status.started()
-    await trio.serve_listeners(handle, [listener], handler_nursery=clients)
-
-
-class _Conversation:
-    """What happens on one connection: queries are read and answered in turn, but for those that wait.
-
-    These are answered when they can be (RFC 7766, section 6.2.1.1); *limit* is how many of them
-    there may be before the connection is not read any further.
+    At *limit* connections in all, a new one closes the one that has been idle longest; *idle* is
+    for how many seconds one may be. Queries that wait for a name elsewhere are answered when they
+    can be (RFC 7766, section 6.2.1.1); with *in_flight* of them, a connection is not read further.
     """
 
     def __init__(
         self,
-        connection: Connection,
-        connections: Connections,
         responder: Responder,
         counts: Counts,
-        upstream: Upstream | None,
+        upstream: Upstream | None = None,
         *,
         limit: int,
+        idle: float,
+        in_flight: int,
     ) -> None:
-        self._connection = connection
-        self._connections = connections
+        self.connections = Connections(counts, limit=limit, idle=idle, in_flight=in_flight)
         self._responder = responder
         self._counts = counts
         self._upstream = upstream
-        self._limit = limit
 
-    async def run(self) -> None:
-        """Converse until the client has nothing more to say, stalls in a message or idles too long.
-
-        What waits then is still answered, unless the client is gone. Never raises.
-        """
-        with self._connection.scope, self._wall():
-            source = parse_address(self._connection.stream.socket.getpeername()[0].partition("%")[0])
-            async with trio.open_nursery() as nursery:
-                with self._wall():
-                    await self._read(source, nursery)
-
-    @contextmanager
-    def _wall(self) -> Iterator[None]:
-        """The wall around one connection: what goes wrong in it ends it, and nothing else."""
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer on all connections until cancelled, or until they have ended after ``drain``."""
         try:
-            yield
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError) as error:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self.connections.expire)
+                self._nursery.start_soon(self._converse)
+                task_status.started()
+                await self.connections.ended.wait()
+                self._nursery.cancel_scope.cancel()
+        finally:
+            self.connections.close_all()
+
+    async def listen(
+        self, sock: socket.socket, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Accept connections at a bound socket until cancelled, then close it."""
+        with sock:
+            sock.listen(BACKLOG)
+            task_status.started()
+            while True:
+                await wait_readable(sock)
+                try:
+                    for _ in range(ACCEPTED_AT_ONCE):
+                        self._accept(sock)
+                except (BlockingIOError, ConnectionAbortedError):  # no more, or one that went again
+                    pass
+                except OSError as error:
+                    self._counts.failures["accept"] += 1
+                    log.warning("a connection could not be accepted: %s", error)
+                    await trio.sleep(ACCEPT_PAUSE)
+
+    def drain(self) -> None:
+        """End idle connections now, and others once what they have begun is answered."""
+        self.connections.drain()
+
+    def _accept(self, listener: socket.socket) -> None:
+        sock, (host, *_) = listener.accept()
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
+            source = parse_address(host.partition("%")[0])
+            channel = self._counts.channels["tcp", 1 if len(source) == 4 else 2]
+            self.connections.open(Connection(sock, source, channel))
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _converse(self) -> None:
+        connections = self.connections
+        while True:
+            await wait_readable(connections.fileno())
+            left = WORK_AT_ONCE
+            while left > 0 and (ready := connections.ready(TURNS_AT_ONCE)):
+                for connection, events in ready:
+                    left -= 1 + self._give_turn(connection, events)
+
+    def _give_turn(self, connection: Connection, events: int) -> int:
+        """Do for a connection what can be done at once; return how many queries were taken. Never raises."""
+        if events & GONE:
+            self.connections.close(connection)
+            return 0
+        taken, sent = 0, False
+        try:
+            if connection.unsent:
+                sent = connection.send_unsent()
+            elif events & EPOLLIN:
+                connection.receive()
+            if not connection.unsent:
+                taken = self._answer(connection)
+            if connection.answered and not connection.unsent:
+                self._counts.took(time.perf_counter() - connection.arrived, connection.answered)
+                connection.answered = 0
+            self.connections.settle(connection, got_on=sent or taken > 0)
+        except Exception as error:
+            self._end(connection, error)
+        return taken
+
+    def _end(self, connection: Connection, error: Exception) -> None:
+        """The wall around one connection: what goes wrong in it ends it, and nothing else."""
+        if isinstance(error, OSError):
             log.debug("connection: %s", error)
-            self._connection.scope.cancel()
-        except Exception:
+        else:
             self._counts.failures["connection"] += 1
-            log.exception("a connection was closed")
-            self._connection.scope.cancel()
+            log.error("a connection was closed", exc_info=error)
+        self.connections.close(connection)
 
-    async def _read(self, source: bytes, nursery: trio.Nursery) -> None:
-        """Answer what arrives, until no more does."""
-        connection = self._connection
-        while True:
-            connection.reading = trio.CancelScope(deadline=connection.deadline())
-            data = b""
-            with connection.reading:
-                data = await connection.stream.receive_some(READ_SIZE)
-            if not data:
-                return
-            fresh = not connection.received
-            connection.received += data
-            taken = await self._answer_received(source, nursery)
-            if fresh or taken:  # the message that stands there now has just begun
-                connection.whole_by = trio.current_time() + MESSAGE_SECONDS
-            if taken:
-                self._connections.active(connection)
-
-    async def _answer_received(self, source: bytes, nursery: trio.Nursery) -> int:
-        """Take all whole messages out of what was received; return how many."""
-        connection, began, taken = self._connection, trio.current_time(), 0
-        while True:
-            while connection.in_flight >= self._limit:
-                await connection.answered.park()
-            replies, waiting, number = self._take(source)
-            for each in waiting:
-                connection.in_flight += 1
-                nursery.start_soon(self._wait, each, began)
-            if replies:
-                await connection.send(replies)
-            elif number:
-                await trio.lowlevel.checkpoint()
-            else:
-                return taken
-            self._counts.took(trio.current_time() - began, number - len(waiting))
-            taken += number
-
-    def _take(self, source: bytes) -> tuple[bytes, list[Waiting], int]:
-        """Take some whole messages; return framed replies, the queries that must wait, and how many there were."""
-        received = self._connection.received
-        channel = self._counts.channels["tcp", 1 if len(source) == 4 else 2]
-        room = self._limit - self._connection.in_flight
-        replies, size, waiting, position, number = [], 0, list[Waiting](), 0, 0
-        while number < MAX_AT_ONCE and size < WRITE_SIZE and len(waiting) < room and len(received) >= position + 2:
-            end = position + 2 + int.from_bytes(received[position : position + 2])
-            if len(received) < end:
+    def _answer(self, connection: Connection) -> int:
+        """Take some whole messages and send the replies; return how many messages there were."""
+        received, source, channel = connection.received, connection.source, connection.channel
+        waiting, in_flight = connection.waiting, self.connections.in_flight
+        before = len(waiting)
+        replies: list[bytes] = []
+        size = position = number = 0
+        while number < MAX_AT_ONCE and size < WRITE_SIZE and len(waiting) < in_flight:
+            begin = position + 2
+            end = begin + int.from_bytes(received[position:begin])
+            if end > len(received):
                 break
-            reply = self._responder.answer(bytes(received[position + 2 : end]), source, channel)
-            if isinstance(reply, Waiting):
-                reply = self._finished(reply, waiting)
+            reply = self._responder.answer(received[begin:end], source, channel)
+            if reply is not None and not isinstance(reply, bytes):
+                reply = self._finish_or_wait(connection, reply)
             if reply is not None:
-                replies += [len(reply).to_bytes(2), reply]
+                replies += (len(reply).to_bytes(2), reply)
                 size += len(reply)
             position, number = end, number + 1
-        del received[:position]
-        return b"".join(replies), waiting, number
+        connection.received = received[position:]
+        if replies:
+            connection.send(b"".join(replies))
+        connection.answered += number - (len(waiting) - before)
+        return number
 
-    def _finished(self, query: Waiting, waiting: list[Waiting]) -> bytes | None:
-        """Return the reply if nothing need be waited for; else None, and the query waits with the others."""
+    def _finish_or_wait(self, connection: Connection, query: Waiting) -> bytes | None:
+        """Return the reply if nothing need be waited for; else None, and it leaves later."""
         if self._upstream is None:
             return self._responder.finish(query, None)
         known = self._upstream.recall(query.target, query.qtype)
         if known is not None:
             return self._responder.finish(query, known.records)
-        waiting.append(query)
+        scope = trio.CancelScope()
+        connection.waiting.add(scope)
+        self._nursery.start_soon(self._wait, self._upstream, connection, scope, query, connection.arrived)
         return None
 
-    async def _wait(self, query: Waiting, began: float) -> None:
-        """Ask the upstream, then reply."""
-        connection = self._connection
-        with self._wall():
-            assert self._upstream is not None
-            found = await self._upstream.find(query.target, query.qtype)
+    async def _wait(
+        self, upstream: Upstream, connection: Connection, scope: trio.CancelScope, query: Waiting, began: float
+    ) -> None:
+        """Ask the upstream, then reply, unless the connection is closed before."""
+        with scope:
+            found = await upstream.find(query.target, query.qtype)
+        if connection.phase is CLOSED:
+            return
+        try:
             reply = self._responder.finish(query, found)
-            await connection.send(len(reply).to_bytes(2) + reply)
-            self._counts.took(trio.current_time() - began, 1)
-        connection.in_flight -= 1
-        connection.answered.unpark_all()
-        self._connections.active(connection)
+            connection.send(len(reply).to_bytes(2) + reply)
+            self._counts.took(time.perf_counter() - began, 1)
+            connection.waiting.remove(scope)
+            self.connections.settle(connection, got_on=False)
+        except Exception as error:
+            self._end(connection, error)

@@ -54,12 +54,17 @@ class Found(Struct, frozen=True):
     records: tuple[Record, ...] | None
 
 
-class _Known(Struct, frozen=True):
-    """An answer as it came, when that was, and until when it holds, by trio's clock."""
+class _Known(Struct):
+    """An answer as it came, when that was, and until when it holds, by trio's clock.
+
+    ``aged`` is the answer as it was last handed out, ``age`` seconds after it came.
+    """
 
     records: tuple[Record, ...] | None
     since: float
     until: float
+    aged: tuple[Record, ...] | None = None
+    age: int = 0
 
 
 class _Lookup:
@@ -223,8 +228,10 @@ def _text(name: dns.name.Name) -> str:
 
 
 def _aged(known: _Known) -> tuple[Record, ...] | None:
-    """Return remembered records with what is left of their TTLs."""
+    """Return remembered records with what is left of their TTLs: within a second, the very same."""
     age = int(trio.current_time() - known.since)
     if not age or known.records is None:
         return known.records
-    return tuple(replace(record, ttl=record.ttl - age) for record in known.records)
+    if known.aged is None or known.age != age:
+        known.aged, known.age = tuple(replace(record, ttl=record.ttl - age) for record in known.records), age
+    return known.aged
