@@ -21,7 +21,8 @@ from dnsserver import names, records, wire
 from dnsserver.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
-from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index, opt_head, opt_record, udp_limit
+from dnsserver.opt import MAX_TCP_REPLY, MIN_UDP_REPLY, error_reply, opt_head, opt_record, udp_limit
+from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index
 from dnsserver.resolution import resolve
 from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
 from locator.addresses import STRANGER, AddressBook, Place, address_text, plain_address
@@ -75,7 +76,7 @@ def shape_of(edns: Edns, *, nsid: bytes, host: int = 0) -> Shape:
     return Shape(edns, udp_limit(edns), (independent, dependent), host)
 
 
-_NO_EDNS = Shape(None, records.MIN_UDP_REPLY, (b"", b""))
+_NO_EDNS = Shape(None, MIN_UDP_REPLY, (b"", b""))
 
 
 class Waiting(Struct, frozen=True, eq=False):
@@ -185,7 +186,7 @@ class Responder:
             return self._read(query, source, channel)
         self._located[place.located_by] += 1
         opt = shape.opts[found.dependent]
-        limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
+        limit = shape.limit if channel.limited else MAX_TCP_REPLY
         if not found.plain or end + found.size + len(opt) + len(address) > limit:
             return self._reply(found, query, end, head, shape, address, channel)
         # The common case of ``_written``, in line: a call costs as much as all of this.
@@ -308,7 +309,7 @@ class Responder:
         self._counts.computed += 1
         label = OTHER if qtype is None else counted_type(qtype)
         channel.counts[self._counts.tally(Tally(label, rcode))] += 1
-        return records.error_reply(query, rcode, end=end, edns=edns, nsid=self._nsid, error=error)
+        return error_reply(query, rcode, end=end, edns=edns, nsid=self._nsid, error=error)
 
     def _shape(self, query: bytes, read: Query) -> Shape:
         """Return the shape of what follows the question, and remember it where the address alone varies."""
@@ -412,7 +413,7 @@ class Responder:
         channel.counts[found.tally] += 1
         error = found.error if shape.edns is not None else None
         opt = shape.opts[found.dependent] + address if error is None else self._opt(found, shape, address, error)
-        limit = shape.limit if channel.limited else records.MAX_TCP_REPLY
+        limit = shape.limit if channel.limited else MAX_TCP_REPLY
         if end + found.size + len(opt) <= limit:
             counts, body = found.heads[head], found.take_turn() + found.tail
         else:

@@ -25,7 +25,8 @@ from msgspec.structs import replace
 
 from dnsserver.metrics import Counts
 from dnsserver.names import labels_of
-from dnsserver.records import MAX_UDP_REPLY, Host, Opaque, Record
+from dnsserver.opt import MAX_UDP_REPLY
+from dnsserver.records import Host, Opaque, Record
 from dnsserver.settings import DNS_PORT, ListenAddress
 from dnsserver.wire import CNAME
 from locator.addresses import address_text, parse_address
