@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from locator.model import Network
 
@@ -14,12 +14,10 @@ class Holders:
     Services are named by their keys (``namespace/name``). Immutable: a change makes another one.
     """
 
-    def __init__(self, by_address: Mapping[bytes, tuple[str, ...]] | None = None) -> None:
-        self._by_address = by_address or {}
-        # In order, for who asks for a part of a reverse name. What was in order before is soon so again.
-        self._sorted = {
-            size: sorted(address for address in self._by_address if len(address) == size) for size in (4, 16)
-        }
+    def __init__(self) -> None:
+        self._by_address: dict[bytes, tuple[str, ...]] = {}
+        # By octets in an address, in order: for who asks for a part of a reverse name.
+        self._sorted: dict[int, list[bytes]] = {4: [], 16: []}
 
     def of(self, address: bytes) -> tuple[str, ...]:
         """Return the keys of the Services that have *address*, in order."""
@@ -50,8 +48,14 @@ class Holders:
                 changes.setdefault(address, set(self.of(address))).add(key)
         if not changes:
             return self
-        after = {**self._by_address, **{address: tuple(sorted(keys)) for address, keys in changes.items() if keys}}
-        for address, keys in changes.items():
-            if not keys:
-                after.pop(address, None)
-        return Holders(after)
+        gone = {address for address, keys in changes.items() if not keys}
+        added = [address for address, keys in changes.items() if keys and address not in self._by_address]
+        after = Holders()
+        after._by_address = {**self._by_address, **{each: tuple(sorted(keys)) for each, keys in changes.items()}}
+        for address in gone:
+            del after._by_address[address]
+        for size, row in self._sorted.items():
+            # Nearly in order already, which is soon done: nothing else runs while a list is sorted.
+            kept = [address for address in row if address not in gone] if gone else list(row)
+            after._sorted[size] = sorted(kept + [address for address in added if len(address) == size])
+        return after

@@ -37,15 +37,19 @@ addresses = st.sampled_from(
 @steady
 @given(
     held=st.sets(addresses),
+    before=st.sets(addresses),
     block=st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.0.128/25", "10.255.0.0/16", "11.0.0.0/8", "0.0.0.0/0",
                            "255.0.0.0/8", "fd00::/16", "fd00::/32", "fd00:8::/29", "fe00::/8", "::/0"]),
 )  # fmt: skip
-def test_any_within(held: set[bytes], block: str) -> None:
-    """Some address lies in the block, by the definition of a block."""
+def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
+    """Some address lies in the block, by the definition of a block, whatever was held before."""
     network = parse_network(block)
     bits = 8 * len(network.address) - network.length
     expected = any(
         len(each) == len(network.address) and int.from_bytes(each) >> bits == int.from_bytes(network.address) >> bits
         for each in held
     )
-    assert Holders(dict.fromkeys(held, ("shop/web",))).any_within(network) == expected
+    first = Holders().changed(left=(), joined=[("shop/web", before)])
+    second = first.changed(left=[("shop/web", before)], joined=[("shop/web", held)])
+    assert second.any_within(network) == expected
+    assert set(second.held()) == held
