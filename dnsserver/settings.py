@@ -120,7 +120,7 @@ def _switch(text: str) -> bool:
 
 
 def _label_key(text: str) -> str:
-    if not valid_label_key(text):
+    if not valid_label_key(text) or text == "on":  # a file's ``true`` is no label
         raise ValueError(repr(text))
     return text
 

@@ -166,6 +166,7 @@ BAD_SETTINGS = [
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
     ("zonal", "a/b/c", "label's key"),
+    ("zonal", "on", "label's key"),
     ("upstream", "example.org", "ADDRESS"),
     ("upstream", "192.0.2.1:", "ADDRESS"),
     ("upstream", "192.0.2.1:0", "ADDRESS"),
