@@ -20,6 +20,7 @@ import pytest
 from tests import clusters, support
 from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
 from tests.support import PATIENCE, Server, needs_tool, serving
+from tests.tools import free_port
 
 Serve = Callable[..., Server]
 
@@ -119,8 +120,7 @@ def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
     """0.0.0.0 and [::] with the same port: two listeners, each with its own family."""
     if not has_ipv6():
         skip("there is no IPv6 here")
-    with serving(tmp_path, WEB_AND_MANY, flags=listen("127.0.0.1:0")) as first:
-        port = first.port  # free again for both families in a moment
+    port = free_port(address="::")  # and with it 0.0.0.0
     with serving(tmp_path, WEB_AND_MANY, flags=listen(f"0.0.0.0:{port}", f"[::]:{port}")) as server:
         for to in ("127.0.0.1", "127.0.0.5", "::1"):
             for proto in ("udp", "tcp"):
