@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,8 @@ import dns.exception
 import dns.message
 import dns.query
 import dns.rcode
+
+from tests.tools import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
@@ -124,7 +125,7 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
     """Start unbound with *records* as static data; *name* is one that they give an address. Raises CannotStart."""
     if not os.access(UNBOUND, os.X_OK):
         raise CannotStart(f"{UNBOUND} is missing, and much is measured against it: apt-get install unbound")
-    port = _free_port()
+    port = free_port()
     conf, log = folder / "unbound.conf", folder / "unbound.log"
     lines = "\n".join(f'    local-data: "{record}"' for record in records)
     conf.write_text(UNBOUND_CONF.format(port=port, folder=folder, records=lines))
@@ -135,24 +136,13 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
 
 def start_coredns(program: Path, folder: Path, kubeconfig: Path, *, name: str, caching: bool = False) -> Server:
     """Start CoreDNS on the cluster of *kubeconfig*; *name* is one that has an address there. Raises CannotStart."""
-    title, port = "CoreDNS with cache" if caching else "CoreDNS", _free_port()
+    title, port = "CoreDNS with cache" if caching else "CoreDNS", free_port()
     corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
     more = "    cache 30" if caching else ""  # as kubeadm installs it
     corefile.write_text(COREFILE.format(port=port, kubeconfig=kubeconfig, more=more))
     process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
     _wait(title, process, log, lambda text: _answers(port, name))
     return Server(title, process, port)
-
-
-def _free_port() -> int:
-    """Return a port that nobody listens at, neither by UDP nor by TCP."""
-    while True:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp:
-            tcp.bind(("127.0.0.1", 0))
-            port: int = tcp.getsockname()[1]
-            with contextlib.suppress(OSError):
-                udp.bind(("127.0.0.1", port))
-                return port
 
 
 def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:

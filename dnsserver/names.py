@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from locator.addresses import address_text, parse_address, plain_network
-from locator.model import Endpoint, Network, is_dns_label
+from locator.model import MAX_NAME, Endpoint, Network, is_dns_label
 
 APEX = "apex"
 BETWEEN = "between"  # an empty non-terminal that always exists
@@ -59,7 +59,6 @@ SHAPES = (
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
 MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
-MAX_NAME = 253  # characters of a name without its final dot (RFC 1035, section 3.1)
 MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 

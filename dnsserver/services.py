@@ -12,6 +12,7 @@ from dnsserver.decision import ADDRESS_SIZES, Asked, Decision
 from dnsserver.names import endpoint_label
 from dnsserver.records import Srv
 from locator.constraints import ANY, ZONAL_NAME, Constraint
+from locator.model import MAX_NAME
 from locator.selection import (
     ALL,
     NEAREST,
@@ -100,14 +101,14 @@ def endpoint_names(asked: Asked, compiled: CompiledService, address: bytes, zone
     """Yield the names that endpoints with *address* have in a zone, but for those that nobody can ask for."""
     base = _base(compiled, zone)
     for label in _index(asked, compiled).labels.get(address, ()):
-        if len(label) + 1 + len(base) <= names.MAX_NAME:
+        if len(label) + 1 + len(base) <= MAX_NAME:
             yield f"{label}.{base}"
 
 
 def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:
     """Yield a Service's own name in a zone, unless nobody can ask for it."""
     base = _base(compiled, zone)
-    if len(base) <= names.MAX_NAME:
+    if len(base) <= MAX_NAME:
         yield base
 
 
@@ -210,7 +211,7 @@ def _records_of(
     for located, label, address in _labelled(asked, endpoints):
         numbers = [port.number for port in located.endpoint.ports if wanted((port.name, port.protocol))]
         name = f"{label}.{base}"
-        if not numbers or len(name) > names.MAX_NAME:  # in a zone with a very long name: nobody can ask for it
+        if not numbers or len(name) > MAX_NAME:  # in a zone with a very long name: nobody can ask for it
             continue
         glue[name, address] = None
         targets.update(dict.fromkeys((name, number) for number in numbers))

@@ -18,6 +18,7 @@ from locator.constraints import PREFIX
 from locator.model import (
     ERROR,
     HOSTNAME,
+    MAX_NAME,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -34,7 +35,6 @@ from locator.model import (
 )
 
 SERVICE_NAME = "kubernetes.io/service-name"
-MAX_NAME = 253  # characters (RFC 1035, section 3.1)
 _LABEL_OF_A_NAME = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # of any domain name, so with underscores, too
 
 # Where the network plugins note a node's other addresses: tunnels, health checks, the host's side.

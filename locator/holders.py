@@ -23,10 +23,6 @@ class Holders:
         """Return the keys of the Services that have *address*, in order."""
         return self._by_address.get(address, ())
 
-    def held(self) -> Iterable[bytes]:
-        """Return every address that some Service has."""
-        return self._by_address.keys()
-
     def any_within(self, network: Network) -> bool:
         """Whether some Service has an address in *network*."""
         size = len(network.address)

@@ -22,6 +22,8 @@ SUCCESSORS = {
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
 
+MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
+
 ERROR = "error"
 WARNING = "warning"
 

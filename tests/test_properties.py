@@ -477,7 +477,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
         "namespaces": snapshot.namespaces,
         "holders": {key: snapshot.holders.of(key) for each in snapshot.services.values() for key in each.addresses},
-        "held": sorted(snapshot.holders.held()),
+        "held": sorted(snapshot.holders._by_address),
         "pods": snapshot.pods,
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.objects,
