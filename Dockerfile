@@ -7,13 +7,13 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /opt/topodns
 # The libraries have a layer of their own: they change less often than the code.
 COPY constraints.txt pyproject.toml ./
-RUN /opt/topodns/bin/pip install -c constraints.txt setuptools \
+RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools \
  && /opt/topodns/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > dependencies.txt \
- && /opt/topodns/bin/pip install -c constraints.txt -r dependencies.txt
+ && /opt/topodns/bin/pip install --no-compile -c constraints.txt -r dependencies.txt
 COPY . .
-RUN /opt/topodns/bin/pip install -c constraints.txt --no-build-isolation . \
+RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
  && /opt/topodns/bin/pip uninstall -y setuptools pip \
- && python3 -m compileall -q -f --invalidation-mode unchecked-hash /opt/topodns/lib
+ && python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/topodns/lib
 
 FROM ${BASE}
 COPY --from=build /opt/topodns /opt/topodns

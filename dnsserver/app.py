@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import errno
-import gc
 import logging
-import os
-import resource
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
 from dnsserver.decision import VERIFIED, Authority
-from dnsserver.metrics import OTHER, Counts, Metrics
+from dnsserver.metrics import OTHER, ControllerMetrics, ControllerState, Counts, Metrics, Undescribed
 from dnsserver.net import tcp, udp
+from dnsserver.net.binding import (
+    WILDCARDS,
+    CannotListen,
+    announce,
+    bound_pairs,
+    bound_stream,
+    connection_limit,
+    default_listen,
+    in_pod,
+)
 from dnsserver.responder import Responder
-from dnsserver.settings import ListenAddress, Settings
-from locator.addresses import address_text
+from dnsserver.settings import NODES, POD_LOCATORS, PODS, ListenAddress, Settings
 from locator.cluster import static
+from locator.cluster.live import Cluster
+from locator.cluster.source import Health, Source
+from locator.constraints import is_invalid_constraint
+from locator.lease import Election
 from locator.model import ERROR, Finding
 from locator.selectors import Scope
 from locator.snapshot import Snapshot
@@ -35,19 +44,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("topodns")
 
 PORT, HTTP_PORT = 1053, 9153
-SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
+LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
-FORWARDER_SECONDS = 5.0  # between looks at who forwards without naming clients
+LOOK_SECONDS = 1.0  # between looks at what time alone brings about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 RESOLV_CONF = "/etc/resolv.conf"
 SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
-MAX_FINDINGS_LOGGED = 50  # of one reading; ``check`` lists them all
-
-V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
-
-
-class CannotListen(Exception):
-    """An address that cannot be listened on: which, and why."""
+MAX_FINDINGS_LOGGED = 50  # at a time; ``check`` lists them all
+MAX_EVENTS = 1000  # that wait to be posted; what is beyond is in the log, a metric and ``check``
 
 
 def store_of(settings: Settings) -> Store:
@@ -56,8 +60,9 @@ def store_of(settings: Settings) -> Store:
         subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
         forwarders=settings.trusted_forwarder,
         forwarder_services=settings.forwarder_service,
-        pods="pods" in settings.client_source,
-        nodes="nodes" in settings.client_source,
+        pods=PODS in settings.client_source,
+        pod_locators=POD_LOCATORS in settings.client_source,
+        nodes=NODES in settings.client_source,
         pod_names=settings.pods == VERIFIED,
         scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
         endpoint_records=not settings.no_endpoints,
@@ -66,7 +71,7 @@ def store_of(settings: Settings) -> Store:
 
 def authority_of(settings: Settings) -> Authority:
     """Return what a server with these settings answers from."""
-    own = [each.address for each in listen_of(settings) if each.address not in (V4_WILDCARD, V6_WILDCARD)]
+    own = [each.address for each in listen_of(settings) if each.address not in WILDCARDS]
     return Authority(
         zones=settings.zone,
         ttl=settings.ttl,
@@ -84,7 +89,7 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
     """Return the name servers that a server with these settings asks for names elsewhere; () for nobody."""
     if settings.upstream is not None:
         return settings.upstream
-    if not _in_pod():
+    if not in_pod():
         return ()
     from dnsserver.net import upstream  # it brings dnspython, which those without an upstream need not
 
@@ -97,22 +102,16 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
 
 def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     """Return where a server with these settings answers DNS."""
-    return settings.listen or (_default_listen(PORT),)
+    return settings.listen or (default_listen(PORT),)
 
 
-def _default_listen(port: int) -> ListenAddress:
-    """Return where to listen when nothing is said: loopback, or in a pod everywhere."""
-    if not _in_pod():
-        return ListenAddress(bytes((127, 0, 0, 1)), port)
-    return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
-
-
-def _in_pod() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ
+def cluster_of(settings: Settings) -> Cluster:
+    """Return the live cluster that the settings name. Raises BadCluster."""
+    return Cluster(kubeconfig=settings.kubeconfig, context=settings.context)
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT. Raises CannotListen, and BadSnapshot before the first view."""
+    """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadSnapshot before the first view."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
@@ -125,24 +124,55 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
+def control(settings: Settings) -> None:
+    """Keep PodLocators true until SIGTERM or SIGINT. Raises CannotListen, BadCluster."""
+    try:
+        trio.run(_control, settings)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+async def _control(settings: Settings) -> None:
+    from locator.cluster.controller import Controller
+    from locator.controlled import CONTROLLED
+
+    cluster = cluster_of(settings)
+    namespace, name = settings.lease or (cluster.namespace, LEASE)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # a container that starts again is somebody else
+    election = Election(identity, namespace=namespace, name=name)
+    controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    watches = {CONTROLLED[made].name: each for made, each in controller.reflectors.items()}
+
+    def look() -> ControllerState:
+        return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
+
+    def health() -> Mapping[str, Health]:
+        return {kind: each.health() for kind, each in watches.items()}
+
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await start_http(nursery, settings, ControllerMetrics(look), health)
+            nursery.start_soon(controller.run)
+            async for _ in signals:
+                break
+            log.info("ending: nothing more is written, and the Lease is given back if it is held")
+            nursery.cancel_scope.cancel()
+
+
 class _Server:
     """Everything of one running server, put together."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._listen = listen_of(settings)
-        self._http_is_default = settings.http is None
-        self._http = _default_listen(HTTP_PORT) if settings.http is None else settings.http
         self._counts = Counts()
-        self._metrics = Metrics(self._counts)
-        self._snapshots = static.Snapshots(settings.snapshot)
         self._store = store_of(settings)
+        self._metrics = Metrics(self._counts, [kind.__name__ for kind in self._store.kinds])
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._responder = Responder(authority, self._counts, client_option=settings.client_option, nsid=nsid)
         self._upstream = _upstream(settings, self._counts) if authority.chases else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
-        limit = _connection_limit(settings.max_connections, others=others)
+        limit = connection_limit(settings.max_connections, others=others)
         self._streams = tcp.Server(
             self._responder,
             self._counts,
@@ -151,138 +181,86 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._asked = trio.Event()
+        self._source, self._cluster = self._followed()
+        self._findings: Sequence[Finding] = ()
+        self._news, self._invalid = trio.open_memory_channel[Finding](MAX_EVENTS)
         self._reported: set[str] = set()
-        self._logged: set[Finding] = set()
+
+    def _followed(self) -> tuple[Source, Cluster | None]:
+        """Return what follows the cluster, and the API server, if there is one."""
+        settings, store = self._settings, self._store
+        if settings.snapshot:
+            snapshots = static.Snapshots(settings.snapshot)
+            return static.Rereader(snapshots, store, published=self._publish, reread=self._counts.reread), None
+        from locator.cluster.follower import Follower
+        from locator.cluster.kept import Kept
+
+        cluster, folder, kept = cluster_of(settings), settings.state_dir, None
+        if folder is not None:
+            kept = Kept(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
+        follower = Follower(cluster, store, published=self._publish, programmed=self._counts.programmed, kept=kept)
+        self._metrics.watches = {made.__name__: each for made, each in follower.reflectors.items()}
+        return follower, cluster
 
     async def run(self) -> None:
         """Bind, read, answer, and end in the opposite order."""
-        self._snapshots.check()
-        pairs = [self._bind_pair(listen) for listen in self._listen]
+        pairs = bound_pairs(listen_of(self._settings))
         async with trio.open_nursery() as clients:  # connections outlive the listeners
             await clients.start(self._streams.serve)
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
                         await nursery.start(udp.serve, datagrams, self._responder, self._counts, self._upstream)
-                        _announce("udp", datagrams.getsockname())
+                        announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
-                        _announce("tcp", streams.getsockname())
-                    await self._start_http(nursery)
-                    nursery.start_soon(self._follow_snapshots)
-                    nursery.start_soon(self._report_forwarders)
+                        announce("tcp", streams.getsockname())
+                    await start_http(nursery, self._settings, self._metrics, self._source.health)
+                    nursery.start_soon(self._source.run)
+                    if self._cluster is not None:
+                        nursery.start_soon(self._tell_services, self._cluster)
+                    nursery.start_soon(self._look_after)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
-                        self._asked.set()
+                        self._source.read_again()
                     log.info("ending: no new connections, open ones finish what they have begun")
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
-    def _bind_pair(self, listen: ListenAddress) -> tuple[socket.socket, socket.socket]:
-        """Return a bound UDP and a bound TCP socket that share a port."""
-        alone = any(each.port == listen.port != 0 and len(each.address) == 4 for each in self._listen)
-        for attempt in range(SHARED_PORT_TRIES):
-            prepare = partial(udp.prepare, wildcard=listen.address in (V4_WILDCARD, V6_WILDCARD))
-            datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=alone)
-            port = datagrams.getsockname()[1]
-            try:
-                same = listen._replace(port=port)
-                return datagrams, _bound("--listen", same, socket.SOCK_STREAM, tcp.prepare, six_only=alone)
-            except CannotListen:
-                datagrams.close()
-                if listen.port != 0 or attempt == SHARED_PORT_TRIES - 1:
-                    raise
-        raise AssertionError("the last try returns or raises")
+    def _publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        first = self._metrics.snapshot is None
+        self._responder.mark_stale(self._source.stale(self._settings.stale_after))
+        self._responder.publish(snapshot)
+        self._metrics.snapshot = snapshot
+        if first:
+            print("ready", file=sys.stderr, flush=True)
+        if findings != self._findings:
+            known = set(self._findings)
+            self._tell([finding for finding in findings if finding not in known])
+            self._findings = findings
 
-    async def _start_http(self, nursery: trio.Nursery) -> None:
-        if not isinstance(self._http, ListenAddress):
-            return
-        from dnsserver.net import admin  # a third of a second that 'explain' and 'check' need not wait for
-
-        try:
-            sock = _bound("--http", self._http, socket.SOCK_STREAM, tcp.prepare)
-        except CannotListen as error:
-            if not self._http_is_default:
-                raise
-            log.warning("%s; metrics and health are not served", error)
-            return
-        app = admin.application(
-            self._metrics.registry(),
-            live={"loop": lambda: None},
-            ready={"snapshot": lambda: None if self._metrics.snapshot is not None else "not read yet"},
-        )
-        name = sock.getsockname()
-        await nursery.start(admin.serve, sock, app)
-        _announce("http", name)
-
-    async def _follow_snapshots(self) -> None:
-        """Read the snapshot, and again whenever it changes or someone asks; a broken one changes nothing."""
-        signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
-        self._publish(await self._load())
-        print("ready", file=sys.stderr, flush=True)
-        while True:
-            await self._changed(signature)
-            self._asked = trio.Event()
-            signature = await trio.to_thread.run_sync(self._snapshots.signature)
-            try:
-                self._publish(await self._load())
-            except static.BadSnapshot as error:
-                self._counts.reloads["failure"] += 1
-                log.error("%s; the view from before stays", error)
-            except Exception:  # the wall around one reading
-                self._counts.reloads["failure"] += 1
-                log.exception("the snapshot could not be read; the view from before stays")
-            else:
-                self._counts.reloads["success"] += 1
-                log.info("snapshot read again")
-
-    async def _changed(self, signature: object) -> None:
-        """Wait until the files differ from *signature*, or somebody asks for them to be read."""
-        async with trio.open_nursery() as nursery:
-
-            async def ask() -> None:
-                await self._asked.wait()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(ask)
-            await self._snapshots.changed(signature)
-            nursery.cancel_scope.cancel()
-
-    async def _load(self) -> Snapshot:
-        dump = await static.load(self._snapshots)
-        snapshot = await trio.to_thread.run_sync(self._take_in, dump)
-        self._log_findings([*dump.findings, *dump.located(snapshot.findings)])
-        return snapshot
-
-    def _log_findings(self, findings: list[Finding]) -> None:
-        """Log what is wrong and was not wrong at the last reading."""
-        fresh = [finding for finding in findings if finding not in self._logged]
-        self._logged = set(findings)
+    def _tell(self, fresh: Sequence[Finding]) -> None:
+        """Log what is wrong and was not wrong before, and say it to those Services that it is about."""
         for finding in fresh[:MAX_FINDINGS_LOGGED]:
             log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
         if len(fresh) > MAX_FINDINGS_LOGGED:
             log.warning("%d more findings; 'topodns check' lists all", len(fresh) - MAX_FINDINGS_LOGGED)
+        if self._cluster is not None:
+            with suppress(trio.WouldBlock):
+                for finding in filter(is_invalid_constraint, fresh):
+                    self._news.send_nowait(finding)
 
-    def _take_in(self, dump: static.Dump) -> Snapshot:
-        """In a thread, with collection off: a collection would stop the answering, too."""
-        gc.disable()
-        try:
-            static.apply(dump.objects, self._store)
-            return self._store.publish(int(time.time()))
-        finally:
-            gc.enable()
+    async def _tell_services(self, cluster: Cluster) -> None:
+        from locator.cluster import events
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        self._responder.publish(snapshot)
-        self._metrics.snapshot = snapshot
-        gc.freeze()  # a view lives long: collections that walk it would be felt
+        await events.post(cluster, self._invalid, socket.gethostname())
 
-    async def _report_forwarders(self) -> None:
-        """Log each trusted forwarder that names no clients, once, with what mends it."""
+    async def _look_after(self) -> None:
+        """Do what time alone brings about: answers become stale, forwarders turn out to name no clients."""
         while True:
-            await trio.sleep(FORWARDER_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
+            self._responder.mark_stale(self._source.stale(self._settings.stale_after))
             for forwarder in set(self._counts.unnamed) - self._reported - {OTHER}:
                 self._reported.add(forwarder)
                 log.warning(
@@ -292,60 +270,28 @@ class _Server:
                 )
 
 
-def _bound(
-    flag: str,
-    listen: ListenAddress,
-    kind: socket.SocketKind,
-    prepare: Callable[[socket.socket], None],
-    *,
-    six_only: bool = False,
-) -> socket.socket:
-    family = socket.AF_INET if len(listen.address) == 4 else socket.AF_INET6
-    try:
-        sock = socket.socket(family, kind)
-        try:
-            prepare(sock)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, six_only)
-            sock.bind((address_text(listen.address), listen.port))
-        except OSError:
-            sock.close()
-            raise
-    except OSError as error:
-        name = "udp" if kind == socket.SOCK_DGRAM else "tcp"
-        reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
-        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected an address and port that are free") from None
-    return sock
-
-
 def _upstream(settings: Settings, counts: Counts) -> Upstream:
     from dnsserver.net.upstream import Upstream
 
     return Upstream(upstream_of(settings), counts)
 
 
-def _connection_limit(asked: int, *, others: int) -> int:
-    """Return how many connections there may be: as many as asked for, if there can be so many descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard and soft < asked + others:
-        soft = hard if hard != resource.RLIM_INFINITY else asked + others
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    possible = asked if soft == resource.RLIM_INFINITY else max(1, min(asked, soft - others))
-    if possible < asked:
-        log.warning("--max-connections: %d of %d, as many as 'ulimit -n' allows", possible, asked)
-    return possible
+async def start_http(
+    nursery: trio.Nursery, settings: Settings, metrics: Undescribed, health: Callable[[], Mapping[str, Health]]
+) -> None:
+    """Serve metrics, and *health* as readiness, unless that is off. Raises CannotListen if it was asked for."""
+    listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
+    if not isinstance(listen, ListenAddress):
+        return
+    from dnsserver.net import admin  # a third of a second that 'explain' and 'check' need not wait for
 
-
-def _has_ipv6() -> bool:
     try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::", 0))
-    except OSError:
-        return False
-    return True
-
-
-def _announce(proto: str, name: tuple[str, int]) -> None:
-    """Print where we listen, alone on a line: programs wait for it."""
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)
+        sock = bound_stream("--http", listen)
+    except CannotListen as error:
+        if settings.http is not None:
+            raise
+        log.warning("%s; metrics and health are not served", error)
+        return
+    name = sock.getsockname()
+    await nursery.start(admin.serve, sock, admin.application(metrics.registry(), ready=health))
+    announce("http", name)

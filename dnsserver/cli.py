@@ -19,9 +19,11 @@ import yaml
 from dnsserver import __version__, app, records
 from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
+from dnsserver.net.binding import CannotListen
 from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
 from locator.addresses import parse_client
-from locator.cluster import static
+from locator.cluster import live, static
+from locator.cluster.live import BadCluster, Refused, Unreachable
 from locator.model import ERROR, Finding
 from locator.snapshot import Snapshot
 
@@ -31,16 +33,19 @@ T = TypeVar("T")
 _SWITCHES = {option(name): f"{option(name)}=on" for name, flag in FLAGS.items() if flag.switch}
 
 DONE, FAILED, WRONG = 0, 1, 2
-LIBRARIES = ("dnslib", "trio", "msgspec", "cachetools", "PyYAML", "hypercorn", "starlette", "prometheus-client")
+LIBRARIES = (
+    *("dnslib", "trio", "kubernetes", "msgspec", "cachetools"),
+    *("PyYAML", "hypercorn", "starlette", "prometheus-client"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0 done, 1 failed, 2 wrong input."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except (Wrong, static.BadSnapshot) as error:
+    except (Wrong, static.BadSnapshot, BadCluster) as error:
         return _complain(str(error), WRONG)
-    except app.CannotListen as error:
+    except (CannotListen, Refused, Unreachable) as error:
         return _complain(str(error), FAILED)
     except KeyboardInterrupt:
         return 130
@@ -109,7 +114,8 @@ def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
     explaining.add_argument("name", metavar="NAME", nargs="?", help="the name that is asked for")
     explaining.add_argument("type", metavar="TYPE", nargs="?", default="A", help="the record type (default: A)")
     explaining.add_argument("--client", metavar="ADDR", help="the client's address, or a prefix")
-    checking = command("check", _check, "report what is wrong in a snapshot")
+    checking = command("check", _check, "report what is wrong in a cluster")
+    command("controller", _controller, "keep a PodLocator for each pod, true at all times")
     command("version", _version, "print the versions of topodns, Python and the libraries")
     for made in (explaining, checking):
         made.add_argument(
@@ -146,8 +152,6 @@ def _settings(parsed: argparse.Namespace) -> Settings:
     _set_up_logging(settings)
     for warning in warnings:
         logging.getLogger("topodns").warning("%s", warning)
-    if not settings.snapshot:
-        raise Wrong("--snapshot: missing, expected a file, a folder or -")
     return settings
 
 
@@ -166,6 +170,11 @@ def _config(path: str) -> Any:
 
 def _serve(parsed: argparse.Namespace) -> int:
     app.serve(_settings(parsed))
+    return DONE
+
+
+def _controller(parsed: argparse.Namespace) -> int:
+    app.control(_settings(parsed))
     return DONE
 
 
@@ -211,9 +220,12 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
-    """Return the snapshot as it is now, and all that is wrong in it."""
-    dump = static.read(static.Snapshots(settings.snapshot).inputs())
+    """Return the cluster as it is now, and all that is wrong in it."""
     store = app.store_of(settings)
+    if settings.snapshot:
+        dump = static.read(static.Snapshots(settings.snapshot).inputs())
+    else:
+        dump = static.Dump(*live.read(app.cluster_of(settings), store.kinds), {})
     static.apply(dump.objects, store)
     snapshot = store.publish(int(time.time()))
     return snapshot, [*dump.findings, *dump.located(snapshot.findings)]

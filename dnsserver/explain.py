@@ -96,9 +96,9 @@ def _reason(decision: Decision, authority: Authority) -> str:
         return "the Service is not headless"
     if compiled.constraint is None:
         return "the Service asks for nothing"
-    return (
-        "the constraint is invalid" if not compiled.constraint.valid else "no endpoint is chosen for this name and type"
-    )
+    if not compiled.constraint.valid:
+        return "the constraint is invalid"
+    return compiled.constraint.without_effect or "no endpoint is chosen for this name and type"
 
 
 def _outcome(decision: Decision, selection: Selection) -> str:
@@ -137,7 +137,10 @@ def _constraint(decision: Decision) -> dict[str, Any] | None:
         "valid": constraint.valid,
         "error": constraint.error,
         "effective": constraint.effective,
+        "without_effect": constraint.without_effect,
         "min_endpoints": constraint.min_endpoints,
+        "required": None if constraint.required is None else list(constraint.required),
+        "policies": list(constraint.policies),
     }
 
 
@@ -200,12 +203,15 @@ def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
     if constraint is None:
         return ["none: the Service asks for nothing"]
     lines = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
+    if constraint["policies"]:
+        lines.append(f"required: {', '.join(constraint['required']) or 'none'}")
+        lines.append(f"policies: {', '.join(constraint['policies'])}")
     if constraint["min_endpoints"] > 1:
         lines.append(f"at least {counted(constraint['min_endpoints'], 'endpoint')}")
     if constraint["error"]:
         lines.append(f"INVALID and so without effect: {constraint['error']}")
-    elif not constraint["effective"]:
-        lines.append("without effect: the Service is not headless")
+    elif constraint["without_effect"]:
+        lines.append(f"without effect: {constraint['without_effect']}")
     return lines
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
@@ -15,11 +16,13 @@ from prometheus_client.registry import Collector
 
 from dnsserver import __version__
 from dnsserver.records import type_name
-from locator.model import ERROR, KINDS
+from locator.constraints import is_invalid_constraint
 from locator.snapshot import Snapshot
 
 # Seconds: from a remembered answer to one that waited its turn in a full socket buffer.
 DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+# Seconds: from an event that is heard of at once to one after a watch was lost. The controller's own delay counts, too.
+PROGRAMMING_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0)
 RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 # Types that have a label of their own; the rest are "other", so that nobody can make labels by asking.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
@@ -56,6 +59,37 @@ class Channel:
         self.truncated = 0
 
 
+class Durations:
+    """How often something took how long: by upper bounds in seconds, and in all."""
+
+    __slots__ = ("bounds", "numbers", "seconds")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.numbers = [0] * (len(bounds) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float, times: int) -> None:
+        """Note that it took *seconds*, some times."""
+        self.numbers[bisect_left(self.bounds, seconds)] += times
+        self.seconds += seconds * times
+
+    def family(self, name: str, text: str) -> Metric:
+        """Return it as Prometheus' histogram."""
+        total, buckets = 0, []
+        for bound, number in zip((*map(str, self.bounds), "+Inf"), self.numbers, strict=True):
+            total += number
+            buckets.append((bound, total))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.seconds)
+
+
+class Watch(Protocol):
+    """How one kind of a live cluster is watched."""
+
+    listed: bool
+    restarts: Counter[str]
+
+
 class Counts:
     """Every counter of one server. Read by ``families``; written to directly by those who count."""
 
@@ -69,10 +103,10 @@ class Counts:
         self.silent = 0
         self.failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
+        self.programming = Durations(PROGRAMMING_BOUNDS)
         self.upstream: Counter[str] = Counter()
         self.connections = 0
-        self.durations = [0] * (len(DURATION_BOUNDS) + 1)
-        self.seconds = 0.0
+        self.durations = Durations(DURATION_BOUNDS)
 
     def tally(self, tally: Tally) -> int:
         """Return the number under which a tally is counted."""
@@ -86,8 +120,15 @@ class Counts:
 
     def took(self, seconds: float, queries: int) -> None:
         """Note that each of some queries was answered within *seconds* of being received."""
-        self.durations[bisect_left(DURATION_BOUNDS, seconds)] += queries
-        self.seconds += seconds * queries
+        self.durations.add(seconds, queries)
+
+    def programmed(self, seconds: float) -> None:
+        """Note that an EndpointSlice's change was in the answers after *seconds*."""
+        self.programming.add(seconds, 1)
+
+    def reread(self, good: bool) -> None:
+        """Note that the snapshot's files were read again, or could not be."""
+        self.reloads["success" if good else "failure"] += 1
 
     def forwarded_without_client(self, forwarder: str) -> None:
         """Note a query from a trusted forwarder that said nothing of who asked."""
@@ -101,12 +142,8 @@ def counted_type(qtype: int) -> str:
     return name if name in COUNTED_TYPES else OTHER
 
 
-class Metrics(Collector):
-    """The counters as Prometheus reads them."""
-
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
-        self.snapshot: Snapshot | None = None
+class Undescribed(Collector):
+    """Metrics that are not described beforehand: a scrape tells all."""
 
     def registry(self) -> CollectorRegistry:
         """Return a registry that holds these metrics alone."""
@@ -115,8 +152,18 @@ class Metrics(Collector):
         return registry
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is described beforehand: a scrape tells all."""
+        """Nothing."""
         return ()
+
+
+class Metrics(Undescribed):
+    """The counters of a server as Prometheus reads them, and what is known of *kinds* of objects."""
+
+    def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
+        self._counts = counts
+        self._kinds = tuple(kinds)
+        self.snapshot: Snapshot | None = None
+        self.watches: Mapping[str, Watch] = {}
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
@@ -155,37 +202,75 @@ class Metrics(Collector):
         yield _counter("topodns_failures", "Failures that were stopped at a wall.", ("wall",), failures)
         yield _counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
         yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
-        yield self._durations()
-
-    def _durations(self) -> Metric:
-        total, buckets = 0, []
-        for bound, number in zip((*map(str, DURATION_BOUNDS), "+Inf"), self._counts.durations, strict=True):
-            total += number
-            buckets.append((bound, total))
-        return HistogramMetricFamily(
-            "topodns_dns_request_duration_seconds",
-            "Time from receiving a query to having sent its reply.",
-            buckets=buckets,
-            sum_value=self._counts.seconds,
+        yield counts.durations.family(
+            "topodns_dns_request_duration_seconds", "Time from receiving a query to having sent its reply."
         )
 
     def _cluster(self) -> Iterator[Metric]:
         snapshot = self.snapshot
-        objects = GaugeMetricFamily("topodns_objects", "Objects known.", labels=("kind",))
-        synced = GaugeMetricFamily("topodns_synced", "Whether all objects of a kind are known.", labels=("kind",))
-        for kind in (kind.__name__ for kind in KINDS):
-            objects.add_metric((kind,), snapshot.objects.get(kind, 0) if snapshot else 0)
-            synced.add_metric((kind,), 1 if snapshot else 0)
-        yield objects
-        yield synced
-        invalid = (
-            sum(each.severity == ERROR and each.kind == "Service" for each in snapshot.findings) if snapshot else 0
+        objects = snapshot.objects if snapshot else dict.fromkeys(self._kinds, 0)
+        listed = dict.fromkeys(self._kinds, snapshot is not None)
+        listed.update({kind: watch.listed for kind, watch in self.watches.items()})
+        yield from _watched(objects, listed, self.watches)
+        yield self._counts.programming.family(
+            "topodns_kubernetes_dns_programming_duration_seconds",
+            "Time from an EndpointSlice's change to the answer that shows it.",
         )
+        invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
         yield GaugeMetricFamily("topodns_invalid_constraints", "Services whose constraint is invalid.", invalid)
         lying = snapshot.addresses.distrusted_cidrs if snapshot else 0
         yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", "Pod CIDRs not believed, by an endpoint's word.", lying)
         reloads = _labelled(self._counts.reloads)
         yield _counter("topodns_snapshot_reloads", "Times the snapshot was read again.", ("result",), reloads)
+
+
+class ControllerState(Struct, frozen=True):
+    """A controller at one moment: writes by verb and result, whether it leads, how many objects wait, what it knows."""
+
+    writes: Mapping[tuple[str, str], int]
+    leading: bool
+    waiting: int
+    objects: Mapping[str, int]
+    watches: Mapping[str, Watch]
+
+
+class ControllerMetrics(Undescribed):
+    """The counters of a controller as Prometheus reads them; *look* tells how it is now."""
+
+    def __init__(self, look: Callable[[], ControllerState]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        state = self._look()
+        listed = {kind: watch.listed for kind, watch in state.watches.items()}
+        yield from _watched(state.objects, listed, state.watches)
+        yield _counter(
+            "topodns_podlocator_writes",
+            "PodLocators written, by what became of it.",
+            ("verb", "result"),
+            Counter({(verb, result): number for (verb, result), number in state.writes.items()}),
+        )
+        yield GaugeMetricFamily("topodns_leading", "Whether this replica writes.", int(state.leading))
+        text = "PodLocators to be looked at; who does not lead looks at none."
+        yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
+        yield _build_info()
+
+
+def _watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Mapping[str, Watch]) -> Iterator[Metric]:
+    """Yield how much is known of a cluster, and how well it is heard of."""
+    known = GaugeMetricFamily("topodns_objects", "Objects known.", labels=("kind",))
+    synced = GaugeMetricFamily("topodns_synced", "Whether all objects of a kind are known.", labels=("kind",))
+    restarts: Sums = Counter()
+    for kind, number in objects.items():
+        known.add_metric((kind,), number)
+    for kind, known_whole in listed.items():
+        synced.add_metric((kind,), int(known_whole))
+    for kind, watch in watches.items():
+        restarts.update({(kind, reason): number for reason, number in watch.restarts.items()})
+    yield known
+    yield synced
+    yield _counter("topodns_watch_restarts", "Watches begun again.", ("kind", "reason"), restarts)
 
 
 def _build_info() -> Metric:

@@ -115,7 +115,7 @@ def _pod(asked: Asked) -> Decision:
     if address is None or mode == DISABLED or namespace not in snapshot.namespaces:
         return asked.decision(wire.NXDOMAIN)
     if mode == VERIFIED:
-        exists = (namespace, address) in snapshot.pods
+        exists = namespace in (snapshot.pods.get(address) or ())
         return asked.decision(answers=asked.addresses((address,))) if exists else asked.decision(wire.NXDOMAIN)
     # Of addresses there is no end.
     return replace(asked.decision(answers=asked.addresses((address,))), hangs_on=None)

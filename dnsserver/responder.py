@@ -21,7 +21,7 @@ from dnsserver import names, records, wire
 from dnsserver.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
-from dnsserver.opt import MAX_TCP_REPLY, MIN_UDP_REPLY, error_reply, opt_head, opt_record, udp_limit
+from dnsserver.opt import MAX_TCP_REPLY, MIN_UDP_REPLY, Error, error_reply, opt_head, opt_record, udp_limit
 from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index
 from dnsserver.resolution import resolve
 from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
@@ -41,6 +41,7 @@ REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
 
 SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
+STALE = (wire.EDE_STALE, "")  # the code says it all, and a text would push records out
 
 # Flags and counts of a plain query -> index of the reply's head; whatever else is set is read with care.
 _HEADS: Mapping[bytes, int] = {
@@ -70,9 +71,9 @@ class Shape(Struct, frozen=True):
     host: int = 0
 
 
-def shape_of(edns: Edns, *, nsid: bytes, host: int = 0) -> Shape:
-    """Return the shape of a query with this OPT record, at a server of the name *nsid*."""
-    independent, dependent = (opt_head(edns, nsid=nsid, dependent=each) for each in (False, True))
+def shape_of(edns: Edns, *, nsid: bytes, host: int = 0, errors: Sequence[Error] = ()) -> Shape:
+    """Return the shape of a query with this OPT record, at a server of the name *nsid* with these *errors* to tell."""
+    independent, dependent = (opt_head(edns, nsid=nsid, dependent=each, errors=errors) for each in (False, True))
     return Shape(edns, udp_limit(edns), (independent, dependent), host)
 
 
@@ -125,8 +126,8 @@ class Responder:
         self._client_option = client_option
         self._nsid = nsid
         self._snapshot: Snapshot | None = None
-        self._book = AddressBook(nodes={})
-        self._places: Mapping[bytes, Place] = {}
+        self._book = AddressBook()
+        self._places: dict[bytes, Place] = {}  # the book's, in one dictionary: what is looked up for each query
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
         self._located = counts.located
@@ -134,17 +135,25 @@ class Responder:
         self._index: dict[bytes, Memory] = {}
         self._passing = _passing()
         self._shapes: dict[bytes, Shape] = {}
+        self._standing: tuple[Error, ...] = ()  # what every answer tells
         self._turn = 0
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         self._snapshot = snapshot
+        snapshot.addresses.bring_up_to_date(self._places, self._book)
         self._book = snapshot.addresses
-        self._places = snapshot.addresses.places
         self._services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._index = {}
         self._passing = _passing()
+
+    def mark_stale(self, stale: bool) -> None:
+        """Say with every answer from now on whether it may be old (RFC 8914, section 4.4)."""
+        standing = (STALE,) if stale else ()
+        if standing != self._standing:
+            self._standing = standing
+            self._shapes.clear()  # they hold the OPT record that goes with an answer
 
     def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
@@ -277,7 +286,7 @@ class Responder:
             return self._refuse(query, wire.REFUSED, channel, end=read.end, edns=read.edns, qtype=read.qtype)
         if self._snapshot is None:
             return self._refuse(
-                query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, error=NOT_READY
+                query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, errors=(NOT_READY,)
             )
         place = self._place_of(read.edns, source)
         self._counts.located[place.located_by] += 1
@@ -304,12 +313,12 @@ class Responder:
         end: int | None,
         edns: Edns | None,
         qtype: int | None = None,
-        error: tuple[int, str] | None = None,
+        errors: Sequence[Error] = (),
     ) -> bytes:
         self._counts.computed += 1
         label = OTHER if qtype is None else counted_type(qtype)
         channel.counts[self._counts.tally(Tally(label, rcode))] += 1
-        return error_reply(query, rcode, end=end, edns=edns, nsid=self._nsid, error=error)
+        return error_reply(query, rcode, end=end, edns=edns, nsid=self._nsid, errors=errors)
 
     def _shape(self, query: bytes, read: Query) -> Shape:
         """Return the shape of what follows the question, and remember it where the address alone varies."""
@@ -318,7 +327,7 @@ class Responder:
             return _NO_EDNS
         subnet = edns.subnet
         host = len(subnet.address) if subnet is not None and subnet.host else 0
-        shape = shape_of(edns, nsid=self._nsid, host=host)
+        shape = shape_of(edns, nsid=self._nsid, host=host, errors=self._standing)
         alone = len(tail) == SUBNET_AT + host and host > 0 and tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         if alone or (len(tail) == 11 and subnet is None):
             if len(self._shapes) >= MAX_SHAPES:
@@ -424,6 +433,7 @@ class Responder:
                 channel.truncated += 1
         return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
 
-    def _opt(self, found: Rendered, shape: Shape, address: bytes, error: tuple[int, str]) -> bytes:
+    def _opt(self, found: Rendered, shape: Shape, address: bytes, error: Error) -> bytes:
         assert shape.edns is not None
-        return opt_record(shape.edns, nsid=self._nsid, dependent=found.dependent, error=error, address=address)
+        errors = (error, *self._standing)
+        return opt_record(shape.edns, nsid=self._nsid, dependent=found.dependent, errors=errors, address=address)

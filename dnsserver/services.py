@@ -91,7 +91,7 @@ def zonal(asked: Asked, compiled: CompiledService) -> Decision:
         selection = Selection((), UNMET, tuple(steps))
     return replace(
         _records_of(asked, compiled, selection.endpoints, _any_port),
-        constraint=Constraint(ZONAL_NAME, tuple(keys), None, headless=True),
+        constraint=Constraint(ZONAL_NAME, tuple(keys)),
         selection=selection,
         hangs_on=compiled if there else None,  # of names without such a zone there is no end
     )
@@ -169,7 +169,7 @@ def _headless(asked: Asked, compiled: CompiledService, wanted: WantedPort) -> De
             authority=(asked.soa(ttl=0),),
             selection=selection,
             terms=compiled.terms,
-            extended_error=(wire.EDE_OTHER, _unmet_text(selection)),
+            extended_error=(wire.EDE_OTHER, _unmet_text(selection, compiled.constraint)),
         )
     decision, terms = _records_of(asked, compiled, selection.endpoints, wanted), compiled.terms
     if terms and not decision.answers:
@@ -184,14 +184,21 @@ def _select(asked: Asked, compiled: CompiledService) -> Selection:
     constraint, here = compiled.constraint, asked.location
     if constraint is None or not constraint.effective:
         return unconstrained(compiled.endpoints)
-    selection = select(constraint.keys, here, compiled.endpoints, at_least=constraint.min_endpoints)
+    selection = select(
+        constraint.keys,
+        here,
+        compiled.endpoints,
+        at_least=constraint.min_endpoints,
+        required=constraint.required,
+    )
     if selection.outcome == UNMET and asked.authority.unknown_gets_all and not here.known:
         return Selection(compiled.endpoints, ALL, selection.steps)
     return selection
 
 
-def _unmet_text(selection: Selection) -> str:
-    wanted = ", ".join(
+def _unmet_text(selection: Selection, constraint: Constraint | None) -> str:
+    together = constraint is not None and constraint.required is not None
+    wanted = (" and " if together else ", ").join(
         f"{step.key}={step.value}" if step.value is not None else f"{step.key} (which the client lacks)"
         for step in selection.steps
     )

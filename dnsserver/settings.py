@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from dnsserver.decision import DISABLED, INSECURE, VERIFIED
 from dnsserver.names import Zone, parse_zone
 from locator.addresses import address_text, parse_address, parse_network
-from locator.constraints import valid_label_key
+from locator.labels import Selector, valid_label_key
 from locator.model import ZONE, Network, is_dns_label
-from locator.selectors import Selector, parse_selector
+from locator.selectors import parse_selector
 
 ENVIRONMENT = "TOPODNS_"
 # What Kubernetes itself sets in pods beside a Service that is called topodns.
@@ -26,12 +26,15 @@ CLUSTER = "Where the cluster comes from"
 ANSWERS = "What is answered"
 CLIENTS = "Who is asking"
 SERVER = "The server"
+CONTROLLER = "The controller"
 LOGGING = "Logging"
-THEMES = (CLUSTER, ANSWERS, CLIENTS, SERVER, LOGGING)
+THEMES = (CLUSTER, ANSWERS, CLIENTS, CONTROLLER, SERVER, LOGGING)
 
 READING = ("serve", "explain", "check")
 SERVING = ("serve",)
+CONTROLLING = ("controller",)
 
+PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # what --client-source may name
 POD_MODES = (DISABLED, INSECURE, VERIFIED)
 DNS_PORT = 53
 MAX_NSID = 128  # octets; with the longest question it fits a reply of 512
@@ -156,16 +159,20 @@ def _listen(text: str) -> ListenAddress:
 
 def _sources(text: str) -> frozenset[str]:
     sources = frozenset(part.strip() for part in text.split(","))
-    if not sources <= {"pods", "nodes"}:
+    if not sources <= {PODS, POD_LOCATORS, NODES}:
         raise ValueError(repr(text))
     return sources
 
 
-def _service_key(text: str) -> str:
+def _object_key(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise ValueError(repr(text))
-    return text
+    return namespace, name
+
+
+def _service_key(text: str) -> str:
+    return "/".join(_object_key(text))
 
 
 def _subnet(text: str) -> Subnet:
@@ -190,6 +197,18 @@ class Settings:
         repeatable=True, shown="none",
     )  # fmt: skip
     """Several are merged: of an object that stands twice, the later one holds."""
+
+    kubeconfig: str | None = _flag(
+        None, CLUSTER, "PATH", _text, "a kubeconfig", "a live cluster, as a kubeconfig names it",
+        (*READING, *CONTROLLING), shown="in a pod its service account, else $KUBECONFIG or ~/.kube/config",
+    )  # fmt: skip
+    """Without --snapshot the cluster is a live one."""
+
+    context: str | None = _flag(
+        None, CLUSTER, "NAME", _text, "a context of the kubeconfig", "which of the kubeconfig's contexts",
+        (*READING, *CONTROLLING), shown="its current one",
+    )  # fmt: skip
+    """As ``kubectl --context``."""
 
     zone: tuple[Zone, ...] = _flag(
         _ZONES, ANSWERS, "NAME", parse_zone, "a domain name", "a zone to answer for",
@@ -270,8 +289,8 @@ class Settings:
     """Strict is what kube-proxy did for topologyKeys."""
 
     client_source: frozenset[str] = _flag(
-        frozenset(("pods", "nodes")), CLIENTS, "SOURCES", _sources, "pods, nodes or both, by commas",
-        "the objects that tell where addresses are", shown="pods,nodes",
+        frozenset((PODS, NODES)), CLIENTS, "SOURCES", _sources, "some of pods, podlocators and nodes, by commas",
+        "the objects that tell where addresses are; others are not watched", shown="pods,nodes",
     )  # fmt: skip
     """5,000 nodes are cheaper to hold than 150,000 pods, and their pod CIDRs often tell as much."""
 
@@ -308,7 +327,8 @@ class Settings:
 
     http: ListenAddress | str | None = _flag(
         None, SERVER, "ADDR:PORT", _or_off(_listen, "off"), "ADDRESS:PORT or off",
-        "where metrics and health are served by HTTP", SERVING, shown="127.0.0.1:9153; in a pod [::]:9153",
+        "where metrics and health are served by HTTP", (*SERVING, *CONTROLLING),
+        shown="127.0.0.1:9153; in a pod [::]:9153",
     )  # fmt: skip
     """9153 is the port of CoreDNS's metrics. Only the default may fail to be bound without ending the server."""
 
@@ -330,19 +350,57 @@ class Settings:
     )  # fmt: skip
     """Only what --upstream is asked for waits."""
 
+    stale_after: int = _flag(
+        60, SERVER, "SECONDS", _whole(1, 86400), "a whole number of seconds from 1 to 86400",
+        "how long after contact with the API server was lost answers begin to say that they are stale", SERVING,
+    )  # fmt: skip
+    """An API server that is restarted is back within a minute."""
+
+    state_dir: str | None = _flag(
+        None, SERVER, "PATH", _text, "a folder", "where the last view of the cluster is kept, to start from", SERVING,
+        shown="none",
+    )  # fmt: skip
+    """So that a server that starts while there is no API server can answer."""
+
+    state_max_age: int = _flag(
+        3600, SERVER, "SECONDS", _whole(1, 31_536_000), "a whole number of seconds from 1",
+        "how old a kept view may be to be believed", SERVING,
+    )  # fmt: skip
+    """Addresses of pods that have ended are given to strangers."""
+
     nsid: bytes | None = _flag(
         None, SERVER, "TEXT", _or_off(_nsid, b""), f"a text of at most {MAX_NSID} octets, or off",
         "what names this server to those who ask which of several answered (RFC 5001)", SERVING, shown="the host name",
     )  # fmt: skip
     """In a pod the host name is the pod's."""
 
+    lease: tuple[str, str] | None = _flag(
+        None, CONTROLLER, "NS/NAME", _object_key, "NAMESPACE/NAME", "the Lease that one of several controllers holds",
+        CONTROLLING, shown="topodns-controller, in the namespace of the pod or of the kubeconfig's context",
+    )  # fmt: skip
+    """Only its holder writes."""
+
+    writes_per_second: int = _flag(
+        50, CONTROLLER, "NUMBER", _whole(1, 10_000), "a whole number from 1 to 10000", "PodLocators written a second",
+        CONTROLLING,
+    )  # fmt: skip
+    """150,000 are written within 50 minutes so, and an API server that serves others, too, hardly feels it."""
+
+    labels: tuple[str, ...] = _flag(
+        (), CONTROLLER, "GLOB", _text, "a pattern such as 'topology.kubernetes.io/*'",
+        "node labels that PodLocators tell", CONTROLLING, repeatable=True, shown="all",
+    )  # fmt: skip
+    """Labels that no topology key will ever name make objects large, and changes many."""
+
     log_format: str = _flag(
         "text", LOGGING, "FORMAT", _one_of("text", "json"), "text or json", "how log lines are written",
+        (*READING, *CONTROLLING),
     )  # fmt: skip
     """JSON for machines that collect logs."""
 
     log_level: str = _flag(
         "info", LOGGING, "LEVEL", _one_of(*LOG_LEVELS), ", ".join(LOG_LEVELS), "the least that is logged",
+        (*READING, *CONTROLLING),
     )  # fmt: skip
     """Nothing is logged for each query at any level above debug."""
 
@@ -353,7 +411,7 @@ FLAGS: Mapping[str, Flag] = {each.name: each.metadata["flag"] for each in fields
 def read_settings(
     *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
 ) -> tuple[Settings, list[str]]:
-    """Return the settings, and warnings about variables that nobody reads. Raises Wrong.
+    """Return the settings, and warnings: of variables that nobody reads, of values hardly meant. Raises Wrong.
 
     *flags* are the texts given on the command line by field name; *file* is a configuration
     file's name and content as YAML gives it.
@@ -368,6 +426,13 @@ def read_settings(
     settings = Settings(**values)
     if all(zone.reverse for zone in settings.zone):
         raise Wrong(f"{texts['zone'][0]}: only reverse zones, expected one beside them for the names of Services")
+    live = [name for name in ("kubeconfig", "context") if name in texts]
+    if settings.snapshot and live:
+        raise Wrong(f"{texts[live[0]][0]}: given beside {texts['snapshot'][0]}, expected one or the other")
+    if settings.client_source == {PODS}:
+        warnings.append(
+            f"{texts['client_source'][0]}: pods alone tell on which node a client is, but not in which zone"
+        )
     return settings, warnings
 
 

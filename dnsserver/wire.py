@@ -26,7 +26,7 @@ DO = 0x8000  # in the OPT record's flags
 NSID = 3  # RFC 5001
 CLIENT_SUBNET = 8  # RFC 7871
 EXTENDED_ERROR = 15  # RFC 8914
-EDE_OTHER, EDE_NOT_READY = 0, 14
+EDE_OTHER, EDE_STALE, EDE_NOT_READY = 0, 3, 14
 
 _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
 

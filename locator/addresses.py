@@ -1,22 +1,25 @@
 """Which location an address has: pods, node addresses, pod CIDRs, configured subnets.
 
-``AddressBook`` is immutable; a changed cluster makes a new one. Exact addresses are one
-dictionary look-up whatever their number, blocks one look-up for each prefix length in use.
+``AddressBook`` is immutable; a changed cluster makes a new one, which shares what stayed. Exact
+addresses are a dictionary look-up or two whatever their number, blocks one for each prefix length in use.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from copy import copy
+from itertools import chain
+from operator import itemgetter
 
 from cachetools import LRUCache
 from msgspec import Struct
 
-from locator.model import UNKNOWN, WARNING, Endpoint, Finding, Location, Network, Node, Pod, canonical_labels
+from locator.byaddress import ByAddress, PrefixTable
+from locator.model import UNKNOWN, Location, Network, canonical_labels
 
 POD = "pod"
+POD_LOCATOR = "podlocator"
 ENDPOINT = "endpoint"
 NODE = "node"
 POD_CIDR = "podcidr"
@@ -24,8 +27,6 @@ SUBNET = "subnet"
 NOWHERE = "unknown"
 
 MAX_PREFIXES = 4096  # remembered client subnets: a /24 for each node of a large cluster fits
-
-T = TypeVar("T")
 
 
 def parse_address(text: str) -> bytes:
@@ -85,27 +86,6 @@ def network_text(network: Network) -> str:
     return f"{address_text(network.address)}/{network.length}"
 
 
-class PrefixTable(Generic[T]):
-    """Longest-prefix match over address blocks of both families."""
-
-    def __init__(self, entries: Mapping[Network, T]) -> None:
-        lengths: dict[int, dict[int, dict[int, T]]] = {4: {}, 16: {}}
-        for network, value in entries.items():
-            bits = 8 * len(network.address)
-            bucket = lengths[len(network.address)].setdefault(bits - network.length, {})
-            bucket[int.from_bytes(network.address) >> (bits - network.length)] = value
-        self._tables = {size: sorted(by_shift.items()) for size, by_shift in lengths.items()}
-
-    def find(self, address: bytes, length: int | None = None) -> T | None:
-        """Return what stands at the longest block around *address* (or around its first *length* bits)."""
-        number = int.from_bytes(address)
-        least = 0 if length is None else 8 * len(address) - length
-        for shift, table in self._tables[len(address)]:
-            if shift >= least and (found := table.get(number >> shift)) is not None:
-                return found
-        return None
-
-
 class Place(Struct, frozen=True, eq=False, gc=False):
     """What the address book says of one address: its location, and by what it was located.
 
@@ -123,57 +103,89 @@ STRANGER = Place(UNKNOWN, NOWHERE)
 FORWARDER = Place(UNKNOWN, NOWHERE, forwarder=True)
 
 
+def same_place(left: Place | None, right: Place | None) -> bool:
+    """Whether two places say the same, of the same location."""
+    if left is None or right is None:
+        return left is right
+    return (
+        left.location is right.location
+        and left.holder == right.holder
+        and left.located_by == right.located_by
+        and left.forwarder == right.forwarder
+    )
+
+
 class AddressBook:
     """Where every address of one cluster is (first match wins).
 
-    ``places`` maps packed addresses that are held by something known; ``source`` and
-    ``locate`` answer for every address, ``locate_network`` for a block.
+    ``places`` has the addresses that are held by something known; ``source`` and ``locate``
+    answer for every address, ``locate_network`` for a block. ``distrusted_cidrs`` counts the
+    claims of nodes to blocks that are not believed.
     """
 
     def __init__(
-        self,
-        *,
-        nodes: Mapping[str, tuple[Node, Location]],
-        pods: Iterable[Pod] = (),
-        endpoints: Iterable[tuple[Endpoint, str, Location]] = (),
-        subnets: Mapping[Network, Mapping[str, str]] | None = None,
-        forwarders: Iterable[Network] = (),
-        forwarder_addresses: Iterable[bytes] = (),
+        self, *, subnets: Mapping[Network, Mapping[str, str]] | None = None, forwarders: Iterable[Network] = ()
     ) -> None:
-        """Endpoints come with the text that names them and their location; forwarders are trusted."""
-        self.findings: list[Finding] = []
-        self._trusted = PrefixTable(dict.fromkeys(forwarders, True))
+        """Start with nothing but networks that were told: where they are, and which are of trusted forwarders."""
+        self.places: ByAddress[Place] = ByAddress()
+        self.cidrs: PrefixTable[Place] = PrefixTable()  # pod CIDRs that are believed
         self.distrusted_cidrs = 0
-
-        endpoints = list(endpoints)
-        self._cidrs = self._believed_cidrs(nodes, endpoints)
-        self._cidr_table = PrefixTable(self._cidrs)
         self._subnets = {
             network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
             for network, labels in (subnets or {}).items()
         }
         self._subnet_table = PrefixTable(self._subnets)
-
-        self.places = self._held(nodes, pods, endpoints)
-        for address in forwarder_addresses:
-            self._mark_forwarder(address)
-        for address in [address for address in self.places if self._trusted.find(address)]:
-            self._mark_forwarder(address)
-        self._witnesses = self._sorted_witnesses()
+        self._trusted = PrefixTable(dict.fromkeys(forwarders, True))
+        self.trusting = bool(self._trusted)
+        # What speaks for the blocks around it: held addresses for which no pod CIDR speaks, and pod CIDRs.
+        self._witnesses: ByAddress[Place] = ByAddress()
+        self._cidr_witnesses: ByAddress[tuple[tuple[int, Place], ...]] = ByAddress()
         self._networks: LRUCache[Network, Place] = LRUCache(MAX_PREFIXES)
+        self._edition = object()
+        self._change: tuple[object, Mapping[bytes, Place | None]] | None = None  # which edition became this, and how
+
+    def changed(
+        self,
+        places: Mapping[bytes, Place | None],
+        cidrs: Mapping[Network, Place | None],
+        *,
+        distrusted_cidrs: int = 0,
+    ) -> AddressBook:
+        """Return the book in which some addresses and pod CIDRs have other places, None for none; this one stays."""
+        after = copy(self)
+        after.places, after.cidrs = self.places.changed(places), self.cidrs.changed(cidrs)
+        after.distrusted_cidrs = distrusted_cidrs
+        after._cidr_witnesses = self._cidr_witnesses.changed(self._cidrs_at(cidrs))
+        # A block that has a place now or has none any more makes the addresses in it silent, or lets them speak.
+        turned = [network for network in cidrs if (cidrs[network] is None) != (self.stated(network) is None)]
+        within = [after.places.within(network) for network in turned] if len(self.places) else []
+        witnesses: dict[bytes, Place | None] = {}
+        for address, around in after.cidrs.around_each(chain(places, *(map(itemgetter(0), row) for row in within))):
+            place = None if around else places[address] if address in places else after.places.get(address)
+            if place is not None and place.location.known:
+                witnesses[address] = place
+            elif len(self._witnesses) and self._witnesses.get(address) is not None:
+                witnesses[address] = None
+        after._witnesses = self._witnesses.changed(witnesses)
+        after._networks = LRUCache(MAX_PREFIXES)
+        after._edition = object()
+        after._change = (self._edition, places) if len(places) < len(self.places) // 4 else None
+        return after
 
     def source(self, address: bytes) -> Place:
         """Return the place of a packet's source; of a trusted forwarder only that it is one."""
         place = self.places.get(address)
         if place is not None:
             return place
-        return FORWARDER if self._trusted.find(address) else self.locate(address)
+        return FORWARDER if self.trusts(address) else self.locate(address)
 
     def locate(self, address: bytes) -> Place:
         """Return the place of one address, ``STRANGER`` if nobody knows it."""
-        return (
-            self.places.get(address) or self._cidr_table.find(address) or self._subnet_table.find(address) or STRANGER
-        )
+        return self.places.get(address) or self.unheld(address)
+
+    def unheld(self, address: bytes) -> Place:
+        """Return the place that an address has, or would have, if nothing known holds it."""
+        return self.cidrs.find(address) or self._subnet_table.find(address) or STRANGER
 
     def locate_network(self, network: Network) -> Place:
         """Return the place that all of a block agrees on: a node, shared labels, or ``STRANGER``."""
@@ -185,115 +197,49 @@ class AddressBook:
             self._networks[network] = place = self._agreed(network)
         return place
 
-    def _mark_forwarder(self, address: bytes) -> None:
-        held = self.places.get(address)
-        if held is None:
-            held = self._cidr_table.find(address) or self._subnet_table.find(address) or STRANGER
-        self.places[address] = Place(held.location, held.located_by, held.holder, forwarder=True)
+    def trusts(self, address: bytes) -> bool:
+        """Whether an address lies in a network of trusted forwarders."""
+        return self.trusting and self._trusted.find(address) is not None
 
-    def _held(
-        self,
-        nodes: Mapping[str, tuple[Node, Location]],
-        pods: Iterable[Pod],
-        endpoints: Iterable[tuple[Endpoint, str, Location]],
-    ) -> dict[bytes, Place]:
-        """Weakest claim first: each later one overwrites."""
-        places: dict[bytes, Place] = {}
-        own: dict[bytes, tuple[str, Place]] = {}
-        for pod in pods:
-            if pod.finished or not pod.addresses:
-                continue
-            _, location = nodes.get(pod.node or "", (None, None))
-            if location is None:
-                location = Location(pod.node, canonical_labels({}, node=pod.node))
-            if pod.host_network:  # its address is its node's, which may not list it
-                for address in pod.addresses:
-                    places[address] = Place(location, NODE, f"node {pod.node}")
-                continue
-            place = Place(location, POD, f"pod {pod.key}")
-            for address in pod.addresses:
-                # RFC 3339 in UTC sorts as text; on reuse the newest pod has the address.
-                if address not in own or own[address][0] < pod.created:
-                    own[address] = (pod.created, place)
-        for node, location in nodes.values():
-            place = Place(location, NODE, f"node {node.name}")
-            for address in node.addresses:
-                places[address] = place
-        for endpoint, holder, location in endpoints:
-            if location.labels:
-                place = Place(location, ENDPOINT, holder)
-                for address in endpoint.addresses:
-                    places[address] = place
-        for address, (_, place) in own.items():
-            places[address] = place
-        return places
+    def bring_up_to_date(self, flat: dict[bytes, Place], before: AddressBook) -> None:
+        """Make *flat*, which holds the ``places`` of *before*, hold those of this book.
 
-    def _believed_cidrs(
-        self, nodes: Mapping[str, tuple[Node, Location]], endpoints: Iterable[tuple[Endpoint, str, Location]]
-    ) -> dict[Network, Place]:
-        """Pod CIDRs, less those that an endpoint on another node shows to be untrue."""
-        owners: dict[Network, list[tuple[Node, Location]]] = {}
-        for node, location in nodes.values():
-            for network in dict.fromkeys(node.pod_cidrs):
-                owners.setdefault(network, []).append((node, location))
-        while liars := self._liars(owners, endpoints):  # without a block, the one around it may be shown to lie
-            for network, (holder, witness, elsewhere) in liars.items():
-                for node, _ in owners.pop(network):
-                    self.distrusted_cidrs += 1
-                    self._warn(
-                        node,
-                        f"{network_text(network)} is not believed: {holder} has {witness} but is on node {elsewhere}",
-                        "a block that holds only this node's pods",
-                    )
-        believed = {}
-        for network, by in owners.items():
-            if len(by) > 1:
-                others = ", ".join(node.name for node, _ in by)
-                for node, _ in by:
-                    self._warn(node, f"{network_text(network)} is shared by {others}", "a block of its own")
-            holder = f"pod CIDR {network_text(network)} of {', '.join(node.name for node, _ in by)}"
-            believed[network] = Place(shared_location(location for _, location in by), POD_CIDR, holder)
-        return believed
+        Where they are looked up for each query, one dictionary is the quickest.
+        """
+        if self._edition is before._edition:
+            return
+        if self._change is None or self._change[0] is not before._edition:
+            flat.clear()
+            flat.update(self.places.items())
+            return
+        for address, place in self._change[1].items():
+            if place is None:
+                flat.pop(address, None)
+            else:
+                flat[address] = place
 
-    @staticmethod
-    def _liars(
-        owners: Mapping[Network, list[tuple[Node, Location]]], endpoints: Iterable[tuple[Endpoint, str, Location]]
-    ) -> dict[Network, tuple[str, str, str]]:
-        """Return the blocks that hold an endpoint of another node, each with that endpoint, its address and node."""
-        claims = PrefixTable({network: (network, {node.name for node, _ in by}) for network, by in owners.items()})
-        liars: dict[Network, tuple[str, str, str]] = {}
-        for endpoint, holder, _ in endpoints:
-            if endpoint.node is None:
-                continue
-            for address in endpoint.addresses:
-                claim = claims.find(address)
-                if claim is not None and endpoint.node not in claim[1]:
-                    liars.setdefault(claim[0], (holder, address_text(address), endpoint.node))
-        return liars
+    def stated(self, network: Network) -> Place | None:
+        """Return the place of a believed pod CIDR, None if there is none of just this size."""
+        found = self._cidr_witnesses.get(network.address) or ()
+        return next((place for length, place in found if length == network.length), None)
 
-    def _warn(self, node: Node, message: str, expected: str) -> None:
-        self.findings.append(Finding(WARNING, "Node", "", node.name, "spec.podCIDRs", message, expected))
-
-    def _sorted_witnesses(self) -> dict[int, list[tuple[int, Place]]]:
-        """Known addresses by family, in order, that speak for a block: those no believed CIDR speaks for."""
-        rows: dict[int, list[tuple[int, Place]]] = {4: [], 16: []}
-        for address, place in self.places.items():
-            if place.location.known and self._cidr_table.find(address) is None:
-                rows[len(address)].append((int.from_bytes(address), place))
-        for network, place in self._cidrs.items():
-            rows[len(network.address)].append((int.from_bytes(network.address), place))
-        for row in rows.values():
-            row.sort(key=lambda witness: witness[0])
-        return rows
+    def _cidrs_at(self, cidrs: Mapping[Network, Place | None]) -> dict[bytes, tuple[tuple[int, Place], ...] | None]:
+        """Return the pod CIDRs that begin at some addresses, after these changes, the shortest first."""
+        rows: dict[bytes, dict[int, Place]] = {}
+        for network, place in cidrs.items():
+            row = rows.setdefault(network.address, dict(self._cidr_witnesses.get(network.address) or ()))
+            row.pop(network.length, None)
+            if place is not None:
+                row[network.length] = place
+        return {address: tuple(sorted(row.items(), key=itemgetter(0))) or None for address, row in rows.items()}
 
     def _agreed(self, network: Network) -> Place:
         first = int.from_bytes(network.address)
         last = first | ((1 << (8 * len(network.address) - network.length)) - 1)
-        row = self._witnesses[len(network.address)]
-        start = bisect_left(row, first, key=lambda witness: witness[0])
-        stop = bisect_left(row, last + 1, key=lambda witness: witness[0])
-        around = self._cidr_table.find(network.address, network.length)
-        witnesses = [place for _, place in row[start:stop]]
+        around = self.cidrs.find(network.address, network.length)
+        found = [(a, 0, place) for a, cidrs in self._cidr_witnesses.within(network) for _, place in cidrs]
+        found += [(a, 1, place) for a, place in self._witnesses.within(network)]
+        witnesses = [place for _, _, place in sorted(found, key=itemgetter(0, 1))]
         if not witnesses and around is None:  # nothing of the cluster is there
             around = self._subnet_table.find(network.address, network.length)
             witnesses = [

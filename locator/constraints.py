@@ -1,47 +1,54 @@
 """What a Service asks for: who may say it, who is heard first, and what is valid.
 
-The precedence is the tuple ``READERS``; a new source is one more row in it. The first that
+The precedence is the tuple ``READERS``; a new source is one more reader in it. The first that
 speaks decides, even if what it says is invalid: no later source steps in.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from locator.model import ERROR, WARNING, Finding, Service
+from locator.labels import valid_label_key
+from locator.model import ERROR, WARNING, Finding, Service, ServicePolicy
 
 ANY = "*"
 MAX_KEYS = 16  # KEP-536
+INVALID = "invalid constraint"
 
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS)
 
+REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
+MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
+
+POLICY = "policy"
 ANNOTATION = "annotation"
 FIELD = "field"
 ZONAL_NAME = "zonal-name"  # not said by the Service, but by who asks
-
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
-_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 class Constraint(Struct, frozen=True):
     """What a Service asks for, by one source, valid or not.
 
-    ``error`` says what makes it invalid (KEP-536's rules), None if nothing does. ``effective``
-    is whether DNS narrows by it. ``min_endpoints`` is how many a tier must hold to decide.
+    ``error`` says what makes it invalid, None if nothing does; ``without_effect`` why DNS narrows
+    nothing by it even so. ``min_endpoints`` is how many a tier must hold to decide.
+    ``required`` are those of the keys that must all hold, while each of the others narrows what
+    is left; None where the first key that finds endpoints decides. ``policies`` are the names
+    of the ServicePolicies that ask, in the order of their keys.
     """
 
     source: str
     keys: tuple[str, ...]
-    error: str | None
-    headless: bool
+    error: str | None = None
+    without_effect: str | None = None
     min_endpoints: int = 1
+    required: tuple[str, ...] | None = None
+    policies: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
@@ -50,45 +57,88 @@ class Constraint(Struct, frozen=True):
 
     @property
     def soft(self) -> bool:
-        """Whether any endpoint will do where none is near: without a final ``*`` the constraint is hard."""
-        return self.keys[-1] == ANY
+        """Whether any endpoint will do where none is near: nothing is required, or ``*`` stands last."""
+        return self.keys[-1] == ANY if self.required is None else not self.required
 
     @property
     def effective(self) -> bool:
         """Whether the constraint narrows what DNS answers."""
-        return self.error is None and self.headless
+        return self.error is None and self.without_effect is None
 
 
-def constraint_of(service: Service) -> Constraint | None:
-    """Return what *service* asks for, or None where no source speaks. Never raises."""
-    for source, read in READERS:
-        keys = read(service)
-        if keys:
-            return Constraint(
-                source,
-                keys,
-                _error(keys, service),
-                headless=service.headless,
-                min_endpoints=_min_endpoints(service) or 1,
-            )
-    return None
+def constraint_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> Constraint | None:
+    """Return what *service* asks for, or None where no source speaks. Never raises.
+
+    *policies* are those of its namespace. Where peers find each other by a Service, only its
+    own word narrows it, and so is heard first.
+    """
+    readers = (*OWN, *READERS) if service.publishes_unready else READERS
+    return next((found for read in readers if (found := read(service, policies)) is not None), None)
 
 
-def _annotation(service: Service) -> tuple[str, ...]:
+Reader = Callable[[Service, Sequence[ServicePolicy]], Constraint | None]
+
+
+def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Constraint | None:
+    """Every ServicePolicy that selects the Service: the required ones first, then by age and name."""
+    speaking = [each for each in policies if each.mode != IGNORED and each.selector.matches(service.labels)]
+    if not speaking:
+        return None
+    speaking.sort(key=lambda each: (each.mode != REQUIRED, each.created, each.name))
+    keys = tuple(dict.fromkeys(each.topology_key for each in speaking))  # two may agree
+    errors = (f"ServicePolicy {each.name}: {error[1]}" for each in speaking if (error := policy_error(each)))
+    hindrance = _hindrance(service)
+    if hindrance is None and service.publishes_unready:
+        hindrance = "the Service publishes addresses that are not ready, so only its own word narrows it"
+    return Constraint(
+        POLICY,
+        keys,
+        # On a Service that DNS does not narrow anyway, this contradicts nothing: a policy speaks for many.
+        error=next(errors, None) or (_error(keys, service) if service.headless else keys_error(keys)),
+        without_effect=hindrance,
+        min_endpoints=_min_endpoints(service) or 1,
+        required=tuple(dict.fromkeys(each.topology_key for each in speaking if each.mode == REQUIRED)),
+        policies=tuple(each.name for each in speaking),
+    )
+
+
+def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Constraint | None:
     text = service.annotations.get(TOPOLOGY_KEYS, "").strip()
-    return tuple(key.strip() for key in text.split(",")) if text else ()
+    return _listed(ANNOTATION, tuple(key.strip() for key in text.split(",")) if text else (), service)
 
 
-def _field(service: Service) -> tuple[str, ...]:
-    return service.topology_keys or ()
+def _field(service: Service, _: Sequence[ServicePolicy]) -> Constraint | None:
+    return _listed(FIELD, service.topology_keys or (), service)
 
 
-READERS: tuple[tuple[str, Callable[[Service], tuple[str, ...]]], ...] = (
-    (ANNOTATION, _annotation),  # topodns.io/topology-keys
-    (FIELD, _field),  # spec.topologyKeys, Kubernetes 1.17 to 1.21
+OWN: tuple[Reader, ...] = (
+    _annotation,  # topodns.io/topology-keys
+    _field,  # spec.topologyKeys, Kubernetes 1.17 to 1.21
 )
+READERS: tuple[Reader, ...] = (_policies, *OWN)
 
-SPELLED = {ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]", FIELD: "spec.topologyKeys"}
+SPELLED = {
+    POLICY: "metadata.labels",
+    ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
+    FIELD: "spec.topologyKeys",
+}
+
+
+def _listed(source: str, keys: tuple[str, ...], service: Service) -> Constraint | None:
+    """Keys in order, of which the first that finds endpoints decides; none of them is nothing asked."""
+    if not keys:
+        return None
+    return Constraint(
+        source,
+        keys,
+        error=_error(keys, service),
+        without_effect=_hindrance(service),
+        min_endpoints=_min_endpoints(service) or 1,
+    )
+
+
+def _hindrance(service: Service) -> str | None:
+    return None if service.headless else "the Service is not headless"
 
 
 def keys_error(keys: Sequence[str]) -> str | None:
@@ -106,12 +156,13 @@ def keys_error(keys: Sequence[str]) -> str | None:
     return None
 
 
-def valid_label_key(key: str) -> bool:
-    """Return whether *key* is a label key: a name of at most 63 characters, perhaps with a DNS prefix."""
-    prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix)):
-        return False
-    return _NAME.fullmatch(name) is not None
+def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
+    """Return what makes a policy invalid, or None: the field, what was found there, what was expected."""
+    if policy.mode not in MODES:
+        return "spec.topology.mode", f"{policy.mode!r} is no mode", ", ".join(MODES)
+    if not valid_label_key(policy.topology_key):
+        return "spec.topology.key", f"{policy.topology_key!r} is no valid label key", "a label key"
+    return None
 
 
 def _error(keys: Sequence[str], service: Service) -> str | None:
@@ -136,9 +187,12 @@ def findings(service: Service, constraint: Constraint | None) -> Iterator[Findin
         field = SPELLED[constraint.source]
         if constraint.error is not None:
             expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
-            yield finding(ERROR, field, f"invalid constraint: {constraint.error}", expected)
-        elif not constraint.headless:
-            yield finding(WARNING, field, "constraint without effect: the Service is not headless", "clusterIP: None")
+            if constraint.source == POLICY:
+                expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
+            yield finding(ERROR, field, f"{INVALID}: {constraint.error}", expected)
+        elif constraint.without_effect is not None:
+            expected = "clusterIP: None" if not service.headless else f"the annotation {TOPOLOGY_KEYS}"
+            yield finding(WARNING, field, f"constraint without effect: {constraint.without_effect}", expected)
     if _min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         yield finding(WARNING, f"metadata.annotations[{MIN_ENDPOINTS}]", message, "a whole number from 1")
@@ -146,3 +200,16 @@ def findings(service: Service, constraint: Constraint | None) -> Iterator[Findin
         if name not in ANNOTATIONS:
             near = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
             yield finding(WARNING, f"metadata.annotations[{name}]", "unknown annotation", near)
+
+
+def is_invalid_constraint(finding: Finding) -> bool:
+    """Whether a finding says that what a Service asks for is invalid."""
+    return finding.kind == "Service" and finding.message.startswith(INVALID)
+
+
+def policy_findings(policies: Iterable[ServicePolicy], services: Sequence[Service]) -> Iterator[Finding]:
+    """Yield which of the policies of a namespace speak for none of its *services*."""
+    for each in policies:
+        if each.mode != IGNORED and not any(each.selector.matches(service.labels) for service in services):
+            message = "policy without effect: it selects no Service"
+            yield Finding(WARNING, "ServicePolicy", each.namespace, each.name, "spec.serviceSelector", message)

@@ -1,20 +1,25 @@
-"""Kubernetes JSON to the model: the only module that spells the API's field names.
+"""Kubernetes JSON to the model.
 
-``READ`` has one row a kind: a typed struct, which skips what nobody reads, and how the model's
+``KINDS_READ`` has one row a kind: where it is, a typed struct, which skips what nobody reads, and how the model's
 record is built from it. What cannot be read of an object becomes a ``Finding`` that names
 object, field and what was expected; whatever stands beside it lives.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Raw
+from msgspec.json import Decoder
 
+from locator import shapes
 from locator.addresses import parse_address, parse_network
-from locator.constraints import PREFIX
+from locator.constraints import IGNORED, PREFIX, policy_error
+from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
     ERROR,
     HOSTNAME,
@@ -28,8 +33,10 @@ from locator.model import (
     Node,
     Object,
     Pod,
+    PodLocator,
     Port,
     Service,
+    ServicePolicy,
     canonical_labels,
     is_dns_label,
 )
@@ -65,114 +72,6 @@ CIDR_ANNOTATIONS = {  # by bytes in an address; the first that is there stands i
 }
 
 
-class _Meta(Struct):
-    name: str | None = None
-    namespace: str | None = None
-    created: str | None = field(name="creationTimestamp", default=None)
-
-
-class _AnnotatedMeta(_Meta):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _LabelledMeta(_Meta):
-    labels: dict[str, str] | None = None
-
-
-class _Namespace(Struct):
-    metadata: _LabelledMeta
-
-
-class _NodeSpec(Struct):
-    cidr: str | None = field(name="podCIDR", default=None)
-    cidrs: list[str] | None = field(name="podCIDRs", default=None)
-
-
-class _NodeAddress(Struct):
-    type: str
-    address: str
-
-
-class _NodeStatus(Struct):
-    addresses: list[_NodeAddress] | None = None
-
-
-class _Node(Struct):
-    metadata: _AnnotatedMeta
-    spec: _NodeSpec | None = None
-    status: _NodeStatus | None = None
-
-
-class _IP(Struct):
-    ip: str | None = None
-
-
-class _PodSpec(Struct, rename="camel"):
-    node_name: str | None = None
-    host_network: bool | None = None
-
-
-class _PodStatus(Struct):
-    phase: str | None = None
-    ip: str | None = field(name="podIP", default=None)
-    ips: list[_IP] | None = field(name="podIPs", default=None)
-
-
-class _Pod(Struct):
-    metadata: _Meta
-    spec: _PodSpec | None = None
-    status: _PodStatus | None = None
-
-
-class _Port(Struct):
-    name: str | None = None
-    port: int | None = None
-    protocol: str | None = None
-
-
-class _ServiceSpec(Struct, rename="camel"):
-    type: str | None = None
-    cluster_ip: str | None = field(name="clusterIP", default=None)
-    cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
-    ports: list[_Port] | None = None
-    topology_keys: list[str] | None = None
-    external_name: str | None = None
-    external_traffic_policy: str | None = None
-
-
-class _Service(Struct):
-    metadata: _AnnotatedMeta
-    spec: _ServiceSpec | None = None
-
-
-class _Conditions(Struct):
-    ready: bool | None = None
-
-
-class _Reference(Struct):
-    kind: str | None = None
-    name: str | None = None
-
-
-class _Endpoint(Struct, rename="camel"):
-    addresses: list[str] | None = None
-    conditions: _Conditions | None = None
-    hostname: str | None = None
-    node_name: str | None = None
-    zone: str | None = None
-    deprecated_topology: dict[str, str] | None = None
-    topology: dict[str, str] | None = None
-    target_ref: _Reference | None = None
-
-
-class _EndpointSlice(Struct, rename="camel"):
-    metadata: _LabelledMeta
-    address_type: str | None = None
-    endpoints: list[_Endpoint] | None = None
-    ports: list[_Port] | None = None
-
-
 T = TypeVar("T")
 
 
@@ -195,7 +94,7 @@ class Reading(list[Finding]):
             self.wrong(field, str(error), expected)
             return None
 
-    def named(self, meta: _Meta) -> bool:
+    def named(self, meta: shapes.Meta) -> bool:
         """Whether name and namespace of an object can be labels of a domain name; what cannot is noted."""
         expected = "at most 63 lower-case letters, digits and hyphens"
         for where, text in (("metadata.name", meta.name or ""), ("metadata.namespace", meta.namespace or "default")):
@@ -210,11 +109,11 @@ class Reading(list[Finding]):
         return () if found is None else (found,)
 
 
-def _namespace(raw: _Namespace, found: Reading) -> Namespace | None:
+def _namespace(raw: shapes.Namespace, found: Reading) -> Namespace | None:
     return Namespace(raw.metadata.name or "", raw.metadata.labels or {}) if found.named(raw.metadata) else None
 
 
-def _node(raw: _Node, found: Reading) -> Node:
+def _node(raw: shapes.Node, found: Reading) -> Node:
     name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
     addresses: list[bytes] = []
     for position, each in enumerate((raw.status.addresses if raw.status else None) or ()):
@@ -227,11 +126,11 @@ def _node(raw: _Node, found: Reading) -> Node:
         name=name,
         labels=canonical_labels(raw.metadata.labels or {}, node=name),
         addresses=tuple(dict.fromkeys(addresses)),
-        pod_cidrs=_pod_cidrs(raw.spec or _NodeSpec(), annotations, found),
+        pod_cidrs=_pod_cidrs(raw.spec or shapes.NodeSpec(), annotations, found),
     )
 
 
-def _pod_cidrs(spec: _NodeSpec, annotations: Mapping[str, str], found: Reading) -> tuple[Network, ...]:
+def _pod_cidrs(spec: shapes.NodeSpec, annotations: Mapping[str, str], found: Reading) -> tuple[Network, ...]:
     expected = "an address block such as 10.244.1.0/24"
     texts = spec.cidrs or ([spec.cidr] if spec.cidr else [])
     stated = [
@@ -251,8 +150,8 @@ def _lenient_network(text: str) -> Network:
     return parse_network(text, strict=False)
 
 
-def _pod(raw: _Pod, found: Reading) -> Pod:
-    spec, status = raw.spec or _PodSpec(), raw.status or _PodStatus()
+def _pod(raw: shapes.Pod, found: Reading) -> Pod:
+    spec, status = raw.spec or shapes.PodSpec(), raw.status or shapes.PodStatus()
     finished = status.phase in ("Succeeded", "Failed")
     addresses: list[bytes] = []
     for position, each in enumerate(status.ips or ()):
@@ -270,7 +169,7 @@ def _pod(raw: _Pod, found: Reading) -> Pod:
     )
 
 
-def _ports(ports: list[_Port] | None, field: str, found: Reading) -> tuple[Port, ...]:
+def _ports(ports: list[shapes.Port] | None, field: str, found: Reading) -> tuple[Port, ...]:
     read = []
     for position, each in enumerate(ports or ()):
         if each.port is None:  # of an EndpointSlice: any port will do
@@ -282,10 +181,10 @@ def _ports(ports: list[_Port] | None, field: str, found: Reading) -> tuple[Port,
     return tuple(read)
 
 
-def _service(raw: _Service, found: Reading) -> Service | None:
+def _service(raw: shapes.Service, found: Reading) -> Service | None:
     if not found.named(raw.metadata):
         return None
-    spec = raw.spec or _ServiceSpec()
+    spec = raw.spec or shapes.ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
     external = spec.type == "ExternalName"  # it has no address, whatever stands there
     addresses: list[bytes] = []
@@ -302,6 +201,7 @@ def _service(raw: _Service, found: Reading) -> Service | None:
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
         alias=_alias(spec.external_name or "", found) if external else None,
+        publishes_unready=bool(spec.publish_not_ready_addresses),
         labels=raw.metadata.labels or {},
         annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
     )
@@ -326,7 +226,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _endpoint_slice(raw: _EndpointSlice, found: Reading) -> EndpointSlice:
+def _endpoint_slice(raw: shapes.EndpointSlice, found: Reading) -> EndpointSlice:
     ports = _ports(raw.ports, "ports", found)
     endpoints = []
     named = raw.address_type != "FQDN"  # names are no addresses; nothing in DNS is made of such slices
@@ -366,18 +266,169 @@ def _hostname(text: str | None, field: str, found: Reading) -> str | None:
     return text.lower() if text else None
 
 
+def _pod_locator(raw: shapes.PodLocator, found: Reading) -> PodLocator:
+    addresses: list[bytes] = []
+    for position, each in enumerate(raw.ips or ()):
+        addresses += found.address(f"ips[{position}].ip", each.ip) if each.ip else ()
+    return PodLocator(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        addresses=tuple(dict.fromkeys(addresses)),
+        node=raw.node_name or None,
+        labels=canonical_labels(raw.node_labels or {}, node=raw.node_name or None),
+    )
+
+
+# The operators of a label selector as the API writes them.
+OPERATORS = {"In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExist": ABSENT}
+
+
+def _service_policy(raw: shapes.ServicePolicy, found: Reading) -> ServicePolicy | None:
+    """Whom it speaks for must be plain; what it says is judged where it is heard, and noted here."""
+    spec = raw.spec or shapes.ServicePolicySpec()
+    topology = spec.topology or shapes.Topology()
+    selector = _selector(spec.service_selector or shapes.LabelSelector(), "spec.serviceSelector", found)
+    policy = ServicePolicy(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        created=raw.metadata.created or "",
+        selector=selector or Selector(),
+        topology_key=topology.key or "",
+        mode=IGNORED if topology.mode is None else topology.mode,
+    )
+    if (error := policy_error(policy)) is not None:
+        found.wrong(*error)
+    return None if selector is None else policy
+
+
+def _selector(raw: shapes.LabelSelector, field: str, found: Reading) -> Selector | None:
+    """Return whom a label selector selects; None where it is empty or cannot be read, which is noted."""
+    requirements: list[Requirement] = []
+    for key, value in (raw.match_labels or {}).items():
+        requirements += _requirement(f"{field}.matchLabels", key, "In", [value], found)
+    for position, each in enumerate(raw.match_expressions or ()):
+        where = f"{field}.matchExpressions[{position}]"
+        requirements += _requirement(where, each.key, each.operator, each.values or (), found)
+    stated = len(raw.match_labels or ()) + len(raw.match_expressions or ())
+    if not stated:
+        found.wrong(field, "an empty selector, which would select every Service", "matchLabels or matchExpressions")
+    return Selector(tuple(requirements)) if 0 < stated == len(requirements) else None
+
+
+def _requirement(field: str, key: str, operator: str, values: Sequence[str], found: Reading) -> tuple[Requirement, ...]:
+    """Return the requirement as one, none where it is none, which is noted."""
+    if operator not in OPERATORS:
+        found.wrong(f"{field}.operator", f"{operator!r} is no operator", ", ".join(OPERATORS))
+        return ()
+    expected = "a label selector as Kubernetes has them"
+    made = found.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)
+    return () if made is None else (made,)
+
+
 class Kind(NamedTuple):
-    """How objects of a kind are read: the shape of their JSON, and what is built from it."""
+    """How objects of a kind are read: where the API has them all, what reads the shape of their JSON, what is
+    built from it.
 
-    shape: type[Any]
-    build: Callable[[Any, Reading], Object | None]
+    ``optional`` says that the API need not know the kind: its CRD may be installed later, or never.
+    """
+
+    name: str
+    path: str
+    decoder: Decoder[Any]
+    build: Callable[[Any, Reading], Any]
+    optional: bool = False
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core's."""
+        return self.path.split("/")[2] if self.path.startswith("/apis/") else ""
 
 
-# (API group, kind) -> how it is read; the versions of a group are alike in what matters here.
-READ: Mapping[tuple[str, str], Kind] = {
-    ("", "Namespace"): Kind(_Namespace, _namespace),
-    ("", "Node"): Kind(_Node, _node),
-    ("", "Pod"): Kind(_Pod, _pod),
-    ("", "Service"): Kind(_Service, _service),
-    ("discovery.k8s.io", "EndpointSlice"): Kind(_EndpointSlice, _endpoint_slice),
+# Decoders are made here and not where they are used first: msgspec 0.22 crashes if two threads do that at once.
+# The versions of a group are alike in what matters here.
+KINDS_READ: Mapping[type[Object], Kind] = {
+    Namespace: Kind("Namespace", "/api/v1/namespaces", Decoder(shapes.Namespace), _namespace),
+    Node: Kind("Node", "/api/v1/nodes", Decoder(shapes.Node), _node),
+    Pod: Kind("Pod", "/api/v1/pods", Decoder(shapes.Pod), _pod),
+    PodLocator: Kind("PodLocator", "/apis/topodns.io/v1alpha1/podlocators", Decoder(shapes.PodLocator), _pod_locator),
+    Service: Kind("Service", "/api/v1/services", Decoder(shapes.Service), _service),
+    ServicePolicy: Kind(
+        "ServicePolicy",
+        "/apis/topodns.io/v1alpha1/servicepolicies",
+        Decoder(shapes.ServicePolicy),
+        _service_policy,
+        optional=True,
+    ),
+    EndpointSlice: Kind(
+        "EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices", Decoder(shapes.EndpointSlice), _endpoint_slice
+    ),
 }
+READ: Mapping[tuple[str, str], Kind] = {(each.group, each.name): each for each in KINDS_READ.values()}
+
+
+class Decoded(NamedTuple):
+    """One object as it was read: which it is, what was built from it, and what is wrong in it.
+
+    ``built`` is None where the object cannot be used at all; a finding says why. ``version`` is its
+    resourceVersion, ``triggered`` when what an EndpointSlice was made from changed (RFC 3339), empty if not known.
+    """
+
+    namespace: str
+    name: str
+    version: str
+    built: Any
+    findings: Sequence[Finding] = ()
+    triggered: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells the object from others of its kind."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def decode_untrusted(kind: Kind, raw: Raw | bytes, where: str = "") -> Decoded:
+    """Read one object of a kind; *where* names it where it has no name. Never raises."""
+    try:
+        shaped = kind.decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a field of the wrong type, or no JSON
+        message, path = error_words(error)
+        namespace, name, version = _identity(bytes(raw))
+        finding = Finding(ERROR, kind.name, namespace, name or where, path, f"unreadable object: {message}")
+        return Decoded(namespace, name, version, None, [finding])
+    meta: shapes.Meta = shaped.metadata
+    if not meta.name:
+        finding = Finding(
+            ERROR, kind.name, meta.namespace or "", where, "metadata.name", "object without a name", "a name"
+        )
+        return Decoded(meta.namespace or "", "", meta.version or "", None, [finding])
+    found = Reading(kind.name, meta.namespace or "", meta.name)
+    built = kind.build(shaped, found)
+    triggered = ""
+    if isinstance(meta, shapes.SliceMeta) and meta.annotations is not None:
+        triggered = meta.annotations.at or ""
+    return Decoded(meta.namespace or "", meta.name, meta.version or "", built, found, triggered)
+
+
+def error_words(error: Exception) -> tuple[str, str]:
+    """Return what an error of msgspec says, and the path of the field it speaks of."""
+    message, _, path = str(error).partition(" - at ")
+    message = message.replace("`", "")
+    if match := re.fullmatch(r"Expected (.+), got (.+)", message):
+        message = f"{match[2]} found, expected {match[1].replace(' | null', '')}"
+    return message, path.strip("`").removeprefix("$").removeprefix(".")
+
+
+def _identity(raw: bytes) -> tuple[str, str, str]:
+    """Return namespace, name and resourceVersion of an object that could not be read, as far as they can be."""
+    try:
+        meta = json.loads(raw.decode(errors="replace")).get("metadata")
+    except (ValueError, AttributeError, RecursionError):  # such as a number of five thousand digits
+        return "", "", ""
+    if not isinstance(meta, dict):
+        return "", "", ""
+    return _printable(meta.get("namespace")), _printable(meta.get("name")), _printable(meta.get("resourceVersion"))
+
+
+def _printable(value: object) -> str:
+    """Return what stands as a name, whatever it is: half a surrogate pair cannot be printed."""
+    return str(value or "").encode(errors="replace").decode()

@@ -16,7 +16,7 @@ import yaml
 from msgspec import Raw, Struct, field
 from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
 
-from locator.decoding import READ, Reading
+from locator.decoding import READ, decode_untrusted, error_words
 from locator.model import ERROR, Finding, Object
 
 # Blocks of kubectl's YAML that nobody reads, two thirds of a pod. A block is its key and all
@@ -103,7 +103,7 @@ def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
     try:
         envelope = msgspec.json.decode(document, type=_Envelope)
     except msgspec.ValidationError as error:
-        raise NotJSON(f"{_words(error)[0]} in what should be a Kubernetes object or list") from None
+        raise NotJSON(f"{error_words(error)[0]} in what should be a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
@@ -121,7 +121,7 @@ def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) 
     try:
         envelope = msgspec.json.decode(raw, type=_Typed)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        message, path = _words(error)
+        message, path = error_words(error)
         yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
         return
     kind = envelope.kind or listed
@@ -132,47 +132,10 @@ def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) 
     reader = READ.get((group if slash else "", kind))
     if reader is None:
         return
-    try:
-        shaped = msgspec.json.decode(raw, type=reader.shape)
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        message, path = _words(error)
-        namespace, name = _name_of(bytes(raw))
-        yield Finding(ERROR, kind, namespace, name or where, path, f"unreadable object: {message}")
-        return
-    meta = shaped.metadata
-    if not meta.name:
-        yield Finding(ERROR, kind, meta.namespace or "", where, "metadata.name", "object without a name", "a name")
-        return
-    found = Reading(kind, meta.namespace or "", meta.name)
-    built = reader.build(shaped, found)
-    yield from found
-    if built is not None:
-        yield built
-
-
-def _words(error: Exception) -> tuple[str, str]:
-    """Return what an error of msgspec says, and the path of the field it speaks of."""
-    message, _, path = str(error).partition(" - at ")
-    message = message.replace("`", "")
-    if match := re.fullmatch(r"Expected (.+), got (.+)", message):
-        message = f"{match[2]} found, expected {match[1].replace(' | null', '')}"
-    return message, path.strip("`").removeprefix("$").removeprefix(".")
-
-
-def _name_of(raw: bytes) -> tuple[str, str]:
-    """Return namespace and name of an object that could not be read, as far as they can be."""
-    try:
-        meta = json.loads(raw.decode(errors="replace")).get("metadata")
-    except ValueError:  # such as a number of five thousand digits
-        return "", ""
-    if not isinstance(meta, dict):
-        return "", ""
-    return _printable(meta.get("namespace")), _printable(meta.get("name"))
-
-
-def _printable(value: object) -> str:
-    """Return what stands as a name, whatever it is: half a surrogate pair cannot be printed."""
-    return str(value or "").encode(errors="replace").decode()
+    decoded = decode_untrusted(reader, raw, where)
+    yield from decoded.findings
+    if decoded.built is not None:
+        yield decoded.built
 
 
 def _documents(data: bytes, *, only_json: bool) -> list[tuple[bytes, int]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
+from locator.byaddress import ByAddress
 from locator.model import Network
+
+Addresses = Iterable[tuple[str, Iterable[bytes]]]
 
 
 class Holders:
@@ -15,43 +17,44 @@ class Holders:
     """
 
     def __init__(self) -> None:
-        self._by_address: dict[bytes, tuple[str, ...]] = {}
-        # By octets in an address, in order: for who asks for a part of a reverse name.
-        self._sorted: dict[int, list[bytes]] = {4: [], 16: []}
+        self._keys: ByAddress[tuple[str, ...]] = ByAddress()
 
     def of(self, address: bytes) -> tuple[str, ...]:
         """Return the keys of the Services that have *address*, in order."""
-        return self._by_address.get(address, ())
+        return self._keys.get(address) or ()
+
+    def addresses(self) -> set[bytes]:
+        """Return every address that a Service has."""
+        return {address for address, _ in self._keys.items()}
 
     def any_within(self, network: Network) -> bool:
         """Whether some Service has an address in *network*."""
-        size = len(network.address)
-        row = self._sorted[size]
-        at = bisect_left(row, network.address)
-        shift = 8 * size - network.length
-        return at < len(row) and int.from_bytes(row[at]) >> shift == int.from_bytes(network.address) >> shift
+        return self._keys.any_within(network)
 
-    def changed(
-        self, *, left: Iterable[tuple[str, Iterable[bytes]]], joined: Iterable[tuple[str, Iterable[bytes]]]
-    ) -> Holders:
+    def changed(self, *, left: Addresses, joined: Addresses) -> Holders:
         """Return the holders after some Services *left* addresses and some *joined*; itself if none did."""
-        changes: dict[bytes, set[str]] = {}  # by address, so that one shared by many is put in order once
+        gone: dict[bytes, set[str]] = {}
+        come: dict[bytes, list[str]] = {}
         for key, addresses in left:
             for address in addresses:
-                changes.setdefault(address, set(self.of(address))).discard(key)
+                gone.setdefault(address, set()).add(key)
         for key, addresses in joined:
             for address in addresses:
-                changes.setdefault(address, set(self.of(address))).add(key)
-        if not changes:
+                row = come.get(address)
+                if row is None:
+                    come[address] = [key]
+                else:
+                    row.append(key)
+        if not gone and not come:
             return self
-        gone = {address for address, keys in changes.items() if not keys}
-        added = [address for address, keys in changes.items() if keys and address not in self._by_address]
+        changes: dict[bytes, tuple[str, ...] | None] = {}
+        held = len(self._keys) > 0
+        for address, keys in come.items():
+            known = [key for key in self.of(address) if key not in gone.get(address, ())] if held else ()
+            changes[address] = tuple(sorted({*known, *keys})) if known or len(keys) > 1 else (keys[0],)
+        for address, leaving in gone.items():
+            if address not in come:
+                changes[address] = tuple(key for key in self.of(address) if key not in leaving) or None
         after = Holders()
-        after._by_address = {**self._by_address, **{each: tuple(sorted(keys)) for each, keys in changes.items()}}
-        for address in gone:
-            del after._by_address[address]
-        for size, row in self._sorted.items():
-            # Nearly in order already, which is soon done: nothing else runs while a list is sorted.
-            kept = [address for address in row if address not in gone] if gone else list(row)
-            after._sorted[size] = sorted(kept + [address for address in added if len(address) == size])
+        after._keys = self._keys.changed(changes)
         return after

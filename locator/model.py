@@ -8,9 +8,12 @@ Addresses are packed bytes, 4 or 16 of them, IPv4-mapped IPv6 already turned int
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
+
+from locator.labels import Selector
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -117,6 +120,21 @@ class Pod(Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
+class PodLocator(Struct, frozen=True):
+    """Where a pod's addresses are, by KEP-536: those of its node's labels (canonical) that are told."""
+
+    namespace: str
+    name: str
+    addresses: tuple[bytes, ...] = ()
+    node: str | None = None
+    labels: dict[str, str] = {}
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Port(Struct, frozen=True, gc=False):
     """A port of a Service or of an endpoint; ``name`` is empty for an unnamed one, ``protocol`` in lower case."""
 
@@ -130,6 +148,8 @@ class Service(Struct, frozen=True):
 
     ``alias`` is the name that an ExternalName Service stands for, in lower case and without a
     final dot, None for other Services; one that stands for no name has an empty one.
+    ``publishes_unready`` says that addresses which are not ready are published, too, so that
+    those behind it find each other.
     """
 
     namespace: str
@@ -140,6 +160,7 @@ class Service(Struct, frozen=True):
     external_traffic_policy: str = ""
     topology_keys: tuple[str, ...] | None = None
     alias: str | None = None
+    publishes_unready: bool = False
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     """Only those of our own prefix."""
@@ -148,6 +169,25 @@ class Service(Struct, frozen=True):
     def virtual(self) -> bool:
         """Whether it is reached by an address of its own, which leads to the endpoints."""
         return not self.headless and self.alias is None
+
+    @property
+    def key(self) -> str:
+        """What tells this object from others of its kind."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ServicePolicy(Struct, frozen=True):
+    """What is asked for all Services of a namespace that are selected by their labels.
+
+    ``topology_key`` and ``mode`` stand as they were written, valid or not; ``created`` is RFC 3339 text.
+    """
+
+    namespace: str
+    name: str
+    created: str
+    selector: Selector
+    topology_key: str
+    mode: str
 
     @property
     def key(self) -> str:
@@ -190,9 +230,17 @@ class EndpointSlice(Struct, frozen=True):
         return None if self.service is None else f"{self.namespace}/{self.service}"
 
 
-Object = Namespace | Node | Pod | Service | EndpointSlice
+Object = Namespace | Node | Pod | PodLocator | Service | ServicePolicy | EndpointSlice
 
-KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, Service, EndpointSlice)
+KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
+
+
+def by_kind(objects: Iterable[Object]) -> dict[type[Object], list[Object]]:
+    """Return *objects* by their kind, an empty list for a kind of which there are none."""
+    rows: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
+    for each in objects:
+        rows[type(each)].append(each)
+    return rows
 
 
 class Finding(Struct, frozen=True, gc=False):

@@ -14,27 +14,25 @@ from typing import Any
 from msgspec import Struct, field
 
 from locator.addresses import AddressBook
+from locator.byaddress import ByAddress
 from locator.constraints import ANY, Constraint
 from locator.holders import Holders
-from locator.model import SUCCESSORS, EndpointSlice, Finding, Location, Service
+from locator.model import SUCCESSORS, Finding, Service
 from locator.selection import LocatedEndpoint
 
 
 class CompiledService(Struct, frozen=True, eq=False):
     """A Service with its constraint and its ready endpoints, dual-stack ones joined.
 
-    ``empty`` says that no endpoint is ready, which is more than that none is to be told of.
-    ``terms`` are the label keys, in their present names, whose values at the client decide
-    which endpoints it gets: empty where the client does not matter. ``slices`` and
-    ``locations`` are what it was made from. ``memory`` may hold what is derived from this
-    value alone.
+    ``service`` is without its labels: what they decide is decided. ``empty`` says that no endpoint
+    is ready, which is more than that none is to be told of. ``terms`` are the label keys, in
+    their present names, whose values at the client decide which endpoints it gets: empty where
+    the client does not matter. ``memory`` may hold what is derived from this value alone.
     """
 
     service: Service
     constraint: Constraint | None
     endpoints: tuple[LocatedEndpoint, ...]
-    slices: tuple[EndpointSlice, ...]
-    locations: tuple[Location, ...]
     terms: tuple[str, ...] = ()
     empty: bool = False
     memory: dict[Any, Any] = field(default_factory=dict)
@@ -56,8 +54,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     """One cluster at one moment.
 
     ``services`` by ``namespace/name``, ``namespaces`` that exist: those that are served only.
-    ``holders`` tells which of these Services have an address, ``pods`` which address a pod of a
-    namespace has, if that is to be known. ``serial`` is the time of the last visible change in
+    ``holders`` tells which of these Services have an address, ``pods`` in which namespaces running
+    pods have it, if that is to be known. ``serial`` is the time of the last visible change in
     seconds since 1970; ``objects`` counts what is known by kind.
     """
 
@@ -68,4 +66,48 @@ class Snapshot(Struct, frozen=True, eq=False):
     findings: tuple[Finding, ...] = ()
     objects: Mapping[str, int] = {}
     holders: Holders = field(default_factory=Holders)
-    pods: frozenset[tuple[str, bytes]] = frozenset()
+    pods: ByAddress[tuple[str, ...]] = field(default_factory=ByAddress)
+
+
+Changes = Mapping[str, CompiledService | None]
+
+
+def holders_after(before: Snapshot, changes: Changes) -> Holders:
+    """Return who has which address after some Services became others, None for one that is gone."""
+    left, joined = [], []
+    for key, after in changes.items():
+        known = before.services.get(key)
+        had = known.addresses if known is not None else set[bytes]()
+        has = after.addresses if after is not None else set[bytes]()
+        left.append((key, had - has))
+        joined.append((key, has - had))
+    return before.holders.changed(left=left, joined=joined)
+
+
+def services_after(before: Mapping[str, CompiledService], changes: Changes) -> Mapping[str, CompiledService]:
+    """Return the Services after some became others, None for one that is gone; *before* itself if none did."""
+    if not changes:
+        return before
+    after = dict(before)
+    for key, each in changes.items():
+        if each is None:
+            del after[key]
+        else:
+            after[key] = each
+    return after
+
+
+def answers_differ(before: Snapshot, after: Snapshot) -> bool:
+    """Whether some answer may be another one; both are of one store."""
+    return (
+        before.services is not after.services
+        or before.addresses is not after.addresses
+        or before.pods is not after.pods
+        or before.namespaces != after.namespaces
+    )
+
+
+def locations_in(snapshot: Snapshot) -> set[int]:
+    """Return the ids of all locations at which something is."""
+    ids = {id(place.location) for _, place in snapshot.addresses.places.items()}
+    return ids.union(id(row.location) for each in snapshot.services.values() for row in each.endpoints)

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.kube import ControlPlane, running_control_plane
 from tests.support import Cluster, Server, serving
+
+# A machine that is slow, or busy with other tests, is no fault of what is tested. In CI hypothesis has the same.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.fixture
@@ -28,4 +32,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Run a real Kubernetes control plane for the whole session; a test works in namespaces of its own."""
     with running_control_plane(tmp_path_factory.mktemp("control-plane")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def frail_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Run a control plane whose API server tests may kill and stop; a test leaves it running."""
+    with running_control_plane(tmp_path_factory.mktemp("frail-control-plane")) as running:
         yield running

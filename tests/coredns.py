@@ -1,15 +1,29 @@
-"""A real CoreDNS beside us, fed by a real API server."""
+"""A real CoreDNS: beside us, fed by a real API server; or before us, on a machine of its own."""
 
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator, Sequence
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+
 from tests import tools
-from tests.tools import Daemon, free_port
+from tests.living import addresses
+from tests.machines import Machine
+from tests.tools import Daemon, free_port, until
+
+FORWARDED_BY_UDP, FORWARDED_BY_TCP = 53, 5353  # ports of a CoreDNS that forwards
+LAME_DUCK = "1h"  # after SIGTERM it goes on for as long as a test likes
+ROUNDS = 4  # how often everybody asks between two steps of a test
+LOST = 5.0  # seconds after which a query is lost
 
 
 class CoreDNS(NamedTuple):
@@ -31,10 +45,90 @@ def running_coredns(folder: Path, block: str, *, name: str = "coredns") -> Itera
     corefile.write_text(f".:{port} {{\nerrors\nready 127.0.0.1:{ready}\n{block}\n}}\n")
     daemon = Daemon.start([str(program), "-conf", str(corefile)], folder, name=name)
     try:
-        daemon.until(lambda: _is_ready(ready))
+        daemon.until(lambda: _is_ready("127.0.0.1", ready) and _answers("127.0.0.1", port))
         yield CoreDNS(port, daemon)
     finally:
         daemon.end()
+
+
+@contextmanager
+def forwarding_coredns(folder: Path, machine: Machine, to: str) -> Iterator[Daemon]:
+    """Run CoreDNS on a machine of its own as a stub for *to*, an address with a port, from when it is ready.
+
+    It names its clients by EDNS client subnet. What comes to one of its ports it forwards as it came, by
+    UDP, and what comes to the other by TCP. At the end of the block it is killed, unless it has ended.
+    """
+    program, address = tools.coredns(), machine.address
+    own = f"ready {address}:8181\nhealth {address}:8080 {{\nlameduck {LAME_DUCK}\n}}"
+    stub = f"errors\nrewrite edns0 subnet set 32 128 revert\nforward . {to}"
+    corefile = folder / f"coredns-{address}.Corefile"
+    corefile.write_text(
+        f".:{FORWARDED_BY_UDP} {{\n{own}\n{stub}\n}}\n.:{FORWARDED_BY_TCP} {{\n{stub} {{\nforce_tcp\n}}\n}}\n"
+    )
+    daemon = Daemon.start([*machine.there, str(program), "-conf", str(corefile)], folder, name=f"coredns-{address}")
+    try:
+        daemon.until(
+            lambda: (
+                _is_ready(address, 8181) and _answers(address, FORWARDED_BY_UDP) and _answers(address, FORWARDED_BY_TCP)
+            )
+        )
+        yield daemon
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+
+
+class Load:
+    """Asks one CoreDNS that forwards, by UDP and by TCP, one name for several clients, again and again.
+
+    *clients* and *expected* tell, by the same words, from which address somebody asks, and which one he must be
+    told. ``wrong`` is what else was told, ``lost`` what was not told at all. Once ``leave`` was called CoreDNS may
+    end at any time: a query that is lost then is passed over, and is the last.
+    """
+
+    def __init__(self, via: str, name: str, clients: Mapping[str, str], expected: Mapping[str, str]) -> None:
+        self._via, self._name, self._clients, self._expected = via, name, clients, expected
+        self._leaving, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._rounds = 0
+        self.answered = 0
+        self.wrong: list[str] = []
+        self.lost: list[str] = []
+        self._thread.start()
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join(2 * LOST)
+
+    def asks_on(self) -> None:
+        """Wait until everybody has asked some times more, unless CoreDNS may end."""
+        enough = self._rounds + 1 + ROUNDS
+        until(lambda: self._rounds >= enough or self._leaving.is_set() or self.wrong or self.lost, f"load {self._via}")
+
+    def _ask(self) -> None:
+        every = list(itertools.product(self._clients, (FORWARDED_BY_UDP, FORWARDED_BY_TCP)))
+        while not self._ended.is_set():
+            if not all(self._goes_on(*each) for each in every):
+                return
+            self._rounds += 1
+
+    def _goes_on(self, who: str, port: int) -> bool:
+        """Ask once; return false if nobody is there to be asked any more."""
+        query, what = dns.message.make_query(self._name, "A"), f"{who} by way of {self._via}:{port}"
+        try:
+            reply = dns.query.udp(query, self._via, port=port, source=self._clients[who], timeout=LOST)
+        except (dns.exception.DNSException, OSError) as error:
+            if self._leaving.is_set():
+                return False
+            self.lost.append(f"{what}: {error!r}")
+            return True
+        self.answered += 1
+        if (found := addresses(reply)) != {self._expected[who]}:
+            (self.lost if reply.rcode() == dns.rcode.SERVFAIL else self.wrong).append(f"{what}: {found}")
+        return True
 
 
 def kubernetes_block(kubeconfig: Path, *options: str, zones: Sequence[str]) -> str:
@@ -43,8 +137,17 @@ def kubernetes_block(kubeconfig: Path, *options: str, zones: Sequence[str]) -> s
     return f"kubernetes {' '.join(zones)} {{\n" + "\n".join(lines) + "\n}"
 
 
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
+def _answers(host: str, port: int) -> bool:
+    """Whether CoreDNS answers at a port, whatever it says: it may say that it is ready a moment before."""
+    try:
+        dns.query.udp(dns.message.make_query(".", "NS"), host, timeout=1, port=port)
+    except (dns.exception.DNSException, OSError):
+        return False
+    return True
+
+
+def _is_ready(address: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(address, port, timeout=1)
     try:
         connection.request("GET", "/ready")
         return connection.getresponse().status == 200

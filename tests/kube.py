@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import ssl
 import subprocess
 import threading
@@ -15,13 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from tests import tools
 from tests.support import PATIENCE, environment
-from tests.tools import Daemon, free_port
+from tests.tools import Daemon, free_port, until
 
 Item = dict[str, Any]
 
@@ -42,6 +43,15 @@ KINDS = {
     "EndpointSlice": ("/apis/discovery.k8s.io/v1", "endpointslices", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "Event": ("/api/v1", "events", True),
+    "ServiceAccount": ("/api/v1", "serviceaccounts", True),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "ReplicaSet": ("/apis/apps/v1", "replicasets", True),
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
+    "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "PodLocator": ("/apis/topodns.io/v1alpha1", "podlocators", True),
+    "ServicePolicy": ("/apis/topodns.io/v1alpha1", "servicepolicies", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
 }
 
@@ -121,8 +131,13 @@ class Api:
         return self.patch(item, {"status": dict(status)}, sub="status")
 
     def delete(self, *items: Item) -> None:
-        """Delete objects at once, pods without the time to end."""
-        self._each(lambda item: self.request("DELETE", self.path_of(item), {"gracePeriodSeconds": 0}), items)
+        """Delete objects, those of one kind at a time, pods without the time to end."""
+        # Not all at once: a namespace that ends takes along what is still to be deleted, which would be a 404.
+        for kind in dict.fromkeys(item["kind"] for item in items):
+            self._each(self._delete, [item for item in items if item["kind"] == kind])
+
+    def _delete(self, item: Item) -> None:
+        self.request("DELETE", self.path_of(item), {"gracePeriodSeconds": 0})
 
     def items(self, kind: str, namespace: str | None = None, *, labels: str = "") -> list[Item]:
         """Return all objects of a kind, or those in a namespace, or those with a label."""
@@ -142,12 +157,130 @@ class Api:
             connection.close()
 
 
-class ControlPlane(NamedTuple):
-    """A running control plane."""
+class ControlPlane:
+    """A running control plane, whose API server can be killed, started again on the same etcd, stopped and woken."""
 
-    api: Api
-    kubeconfig: Path
-    programs: Path
+    def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        """What it needs and what it prints."""
+        self.programs = programs
+        self.kubeconfig = folder / "kubeconfig"
+        self.port = free_port()
+        self._stack = stack
+        self._server: Daemon | None = None
+        self._etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._certificate = folder / "certificates" / "apiserver.crt"
+        self._key, self._tokens = folder / "tokens.key", folder / "tokens.csv"
+        private_key = subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout
+        self._key.write_bytes(private_key)
+        self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
+        stack.callback(
+            self._run(
+                "etcd",
+                f"--data-dir={folder / 'etcd'}",
+                "--unsafe-no-fsync",
+                f"--listen-client-urls={self._etcd}",
+                f"--advertise-client-urls={self._etcd}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+                "--log-level=warn",
+            ).end
+        )
+        stack.callback(self._end_server)
+        self.start()
+        self.kubeconfig.write_text(self._config(TOKEN, self.port))
+        controllers = self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            # No kubelet renews a node's lease here, and nobody gives out pod networks.
+            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
+            f"--service-account-private-key-file={self._key}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+        )
+        stack.callback(controllers.end)  # before the API server, which would wait for it
+        # The API server writes that slice itself, and a controller the account: so all of both run.
+        for kind in ("EndpointSlice", "ServiceAccount"):
+            controllers.until(lambda kind=kind: self.api.items(kind, "default"), within=STARTING)
+
+    def start(self, *flags: str) -> None:
+        """Start the API server, again on the same etcd; *flags* are added to those that it always has."""
+        server = self._server = self._run(
+            "kube-apiserver",
+            f"--etcd-servers={self._etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            f"--advertise-address={ADVERTISED}",
+            f"--cert-dir={self._certificate.parent}",
+            f"--token-auth-file={self._tokens}",
+            "--authorization-mode=RBAC",
+            f"--service-account-key-file={self._key}",
+            f"--service-account-signing-key-file={self._key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--disable-admission-plugins=ServiceAccount",  # pods need no tokens: nothing runs in them
+            f"--service-cluster-ip-range={SERVICE_RANGES}",
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+            "--enable-priority-and-fairness=false",
+            *flags,
+        )
+        # The key is written after the certificate, which is whole then: it is there, and empty, before it is written.
+        server.until(self._certificate.with_suffix(".key").exists, within=STARTING)
+        self.api = Api(self.port, self._certificate)
+        self._stack.callback(self.api.close)
+        server.until(lambda: _says_ok(self.api), within=STARTING)
+
+    def kill(self) -> None:
+        """Kill the API server: connections break, nothing is said."""
+        self.api.close()
+        self._signal(signal.SIGKILL)
+        assert self._server is not None
+        self._server.process.wait()
+
+    def stop(self) -> None:
+        """Stop the API server by SIGSTOP: connections stay, nothing comes."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let the API server go on."""
+        self._signal(signal.SIGCONT)
+
+    def _run(self, program: str, *arguments: str) -> Daemon:
+        return Daemon.start([str(self.programs / program), *arguments], self.folder, name=program)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._server is not None
+        self._server.process.send_signal(number)
+
+    def _end_server(self) -> None:
+        if self._server is not None:
+            self.wake()  # who is stopped does not end
+            self._server.end()
+
+    def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
+        """Return a token of a ServiceAccount, as TokenRequest gives it."""
+        body = {"spec": {"expirationSeconds": seconds}}
+        path = self.api.path("ServiceAccount", namespace, account, sub="token")
+        answer = self.api.request(
+            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **body}
+        )
+        return str(answer["status"]["token"])
+
+    def kubeconfig_with(self, path: Path, *, token: str = TOKEN, port: int | None = None) -> Path:
+        """Write a kubeconfig with another token, or by way of another port of 127.0.0.1; return *path*."""
+        path.write_text(self._config(token, port or self.port))
+        return path
+
+    def settle(self) -> None:
+        """Wait until what earlier tests deleted is gone."""
+        until(
+            lambda: not [each for each in self.api.items("Namespace") if "deletionTimestamp" in each["metadata"]],
+            "namespaces that end to be gone",
+            within=STARTING,
+        )
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """Return what kubectl prints on standard output; raise ``AssertionError`` with what it says if it fails."""
@@ -167,6 +300,19 @@ class ControlPlane(NamedTuple):
         """Return the cluster as kubectl prints it for ``--snapshot``."""
         return self.kubectl("get", DUMPED, "-A", "-o", "yaml")
 
+    def _config(self, token: str, port: int) -> str:
+        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self._certificate)}
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "tests", "cluster": cluster}],
+                "users": [{"name": "tests", "user": {"token": token}}],
+                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
+                "current-context": "tests",
+            }
+        )
+
 
 @contextmanager
 def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
@@ -175,66 +321,8 @@ def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
     What it prints last is in the error if it does not start. Raises ``tools.NotReadyError`` then.
     """
     programs = tools.control_plane()
-    key, tokens, kubeconfig = folder / "tokens.key", folder / "tokens.csv", folder / "kubeconfig"
-    key.write_bytes(subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout)
-    tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
-    etcd_port, peer_port, port = free_port(), free_port(), free_port()
-    certificate = folder / "certificates" / "apiserver.crt"
-    kubeconfig.write_text(_kubeconfig(port, certificate))
     with ExitStack() as stack:
-
-        def start(program: str, *arguments: str) -> Daemon:
-            daemon = Daemon.start([str(programs / program), *arguments], folder, name=program)
-            stack.callback(daemon.end)
-            return daemon
-
-        etcd = f"http://127.0.0.1:{etcd_port}"
-        start(
-            "etcd",
-            f"--data-dir={folder / 'etcd'}",
-            "--unsafe-no-fsync",
-            f"--listen-client-urls={etcd}",
-            f"--advertise-client-urls={etcd}",
-            f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
-            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer_port}",
-            f"--initial-cluster=default=http://127.0.0.1:{peer_port}",
-            "--log-level=warn",
-        )
-        server = start(
-            "kube-apiserver",
-            f"--etcd-servers={etcd}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            f"--advertise-address={ADVERTISED}",
-            f"--cert-dir={certificate.parent}",
-            f"--token-auth-file={tokens}",
-            "--authorization-mode=RBAC",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--disable-admission-plugins=ServiceAccount",  # pods need no tokens: nothing runs in them
-            f"--service-cluster-ip-range={SERVICE_RANGES}",
-            "--max-requests-inflight=0",
-            "--max-mutating-requests-inflight=0",
-            "--enable-priority-and-fairness=false",
-        )
-        server.until(certificate.exists, within=STARTING)
-        api = Api(port, certificate)
-        stack.callback(api.close)
-        server.until(lambda: _says_ok(api), within=STARTING)
-        controllers = start(
-            "kube-controller-manager",
-            f"--kubeconfig={kubeconfig}",
-            # No kubelet renews a node's lease here, and nobody gives out pod networks.
-            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
-            f"--service-account-private-key-file={key}",
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--kube-api-qps=1000",
-            "--kube-api-burst=2000",
-        )
-        controllers.until(lambda: api.items("EndpointSlice", "default"), within=STARTING)
-        yield ControlPlane(api, kubeconfig, programs)
+        yield ControlPlane(folder, programs, stack)
 
 
 def _says_ok(api: Api) -> bool:
@@ -242,21 +330,3 @@ def _says_ok(api: Api) -> bool:
         return bool(api.request("GET", "/readyz") == "ok")
     except (OSError, http.client.HTTPException, ApiError):  # not bound yet, or not ready
         return False
-
-
-def _kubeconfig(port: int, authority: Path) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {
-                    "name": "tests",
-                    "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)},
-                }
-            ],
-            "users": [{"name": "tests", "user": {"token": TOKEN}}],
-            "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
-            "current-context": "tests",
-        }
-    )

@@ -122,7 +122,7 @@ class Process:
             self._ended = True
             self._news.notify_all()
 
-    def wait_for(self, pattern: str, *, after: int = 0) -> re.Match[str]:
+    def wait_for(self, pattern: str, *, after: int = 0, within: float = PATIENCE) -> re.Match[str]:
         """Wait until a line from number *after* on matches; fail if the process ends or nothing comes."""
         expected = re.compile(pattern)
 
@@ -130,7 +130,7 @@ class Process:
             return next((match for line in self.lines[after:] if (match := expected.search(line))), None)
 
         with self._news:
-            self._news.wait_for(lambda: found() or self._ended, PATIENCE)
+            self._news.wait_for(lambda: found() or self._ended, within)
             match = found()
         if match is None:
             pytest.fail(f"no line {pattern!r} among:\n" + "\n".join(self.lines[after:]))
@@ -171,6 +171,10 @@ class Server(Process):
     def started(self) -> Server:
         """Wait until it is ready."""
         self.wait_for(r"^ready$")
+        return self.bound()
+
+    def bound(self) -> Server:
+        """Wait until it listens, ready or not."""
         listening = self.wait_for(r"^listening udp \[?([^\]]+)\]?:(\d+)$")
         self.host, self.port = listening[1], int(listening[2])
         http = [line.split()[-1] for line in self.lines if line.startswith("listening http ")]
@@ -187,8 +191,11 @@ class Server(Process):
         timeout: float = PATIENCE,
     ) -> dns.message.Message:
         """Send a query from *source* (any 127.x.y.z on loopback); return the reply."""
-        ask = dns.query.tcp if tcp else dns.query.udp
-        return ask(query, to or self.host, port=self.port, source=source, timeout=timeout)
+        where = to or self.host
+        if tcp:
+            return dns.query.tcp(query, where, port=self.port, source=source, timeout=timeout)
+        # Our port was somebody else's before: what still comes for him is passed over.
+        return dns.query.udp(query, where, port=self.port, source=source, timeout=timeout, ignore_unexpected=True)
 
 
 def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:

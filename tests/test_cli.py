@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,8 +108,9 @@ def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     handlers, level = root.handlers[:], root.level
 
     def call(*arguments: str, **env: str) -> Ran:
-        for name in [name for name in os.environ if name.startswith("TOPODNS_")]:
+        for name in [name for name in os.environ if name.startswith(("TOPODNS_", "KUBE"))]:
             monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", "/nonexistent")
         for name, value in env.items():
             monkeypatch.setenv(name, value)
         try:
@@ -152,7 +154,7 @@ BAD_SETTINGS = [
     ("ns-address", "10.0.0.256", "address"),
     ("ns-address", "fe80::1%eth0", "address"),
     ("unknown-client", "some", "strict or all"),
-    ("client-source", "pods,services", "pods"),
+    ("client-source", "pods,services", "podlocators"),
     ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
     ("client-option", "65000", "65001 to 65534"),
     ("client-option", "8", "65001 to 65534"),
@@ -185,6 +187,16 @@ BAD_SERVER_SETTINGS = [
     ("tcp-idle-timeout", "0", "from 1"),
     ("max-queries-in-flight", "0", "from 1"),
     ("nsid", "n" * 129, "at most 128 octets"),
+    ("stale-after", "0", "from 1 to 86400"),
+    ("state-dir", "", "a folder"),
+    ("state-max-age", "-1", "from 1"),
+]
+BAD_CONTROLLER_SETTINGS = [
+    ("lease", "topodns", "NAMESPACE/NAME"),
+    ("lease", "a/b/c", "NAMESPACE/NAME"),
+    ("writes-per-second", "0", "from 1 to 10000"),
+    ("labels", "", "a pattern"),
+    ("http", "9153", "PORT"),
 ]
 
 
@@ -225,6 +237,14 @@ def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, e
     assert repr(value) in ran.err and expected in ran.err
 
 
+@pytest.mark.parametrize(("flag", "value", "expected"), BAD_CONTROLLER_SETTINGS)
+def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: str) -> None:
+    """And for ``controller``, before any cluster is looked for."""
+    ran = topodns("controller", f"--{flag}={value}")
+    assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
+    assert repr(value) in ran.err and expected in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -235,13 +255,14 @@ def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, e
         (("chek",), "chek"),
         (("explain", NAME), "--client"),
         (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
-        (("check",), "--snapshot"),
+        (("check",), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
+        (("serve", "--snapshot=x", "--context=y"), "--context: given beside --snapshot, expected one or the other"),
         (("check", "-o", "xml"), "xml"),
         (("explain", "--ttl"), "--ttl"),
         (("serve", "--no-endpoints", "on"), "'on' found"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
-         "no-snapshot", "output", "no-value", "value-of-a-switch"],
+         "no-cluster", "two-clusters", "output", "no-value", "value-of-a-switch"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A command line that cannot be read ends with 2 and one line that names the word, and the nearest known one."""
@@ -275,6 +296,13 @@ def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) 
     """A configuration file that is not there is not passed over."""
     ran = topodns("check", "--snapshot", cluster, "--config", str(tmp_path / "none.yaml"))
     assert ran.status == WRONG and f"topodns: {tmp_path}/none.yaml: No such file" in ran.err
+
+
+def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
+    """A client whose node is known by its name alone is in no zone, which is hardly meant."""
+    ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
+    assert ran.status == DONE
+    assert "WARNING --client-source: pods alone tell on which node a client is, but not in which zone" in ran.err
 
 
 def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
@@ -731,16 +759,21 @@ def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, .
 def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: bool) -> None:
     """On a terminal the outcome stands out; elsewhere (see above) no escape codes get into anyone's file."""
     ours, theirs = pty.openpty()
+    printed = b""
     try:
         command = [*COMMAND, "explain", NAME, "--client", "127.1.0.9", "--snapshot", cluster]
-        ran = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                             env=environment({"TERM": "xterm", **env}), timeout=PATIENCE, check=False)  # fmt: skip
-        printed = os.read(ours, 65536).decode()
+        try:
+            ran = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                 env=environment({"TERM": "xterm", **env}), timeout=PATIENCE, check=False)  # fmt: skip
+        finally:
+            os.close(theirs)
+        with suppress(OSError):  # the end, to which it is read: a terminal hands on what was printed piece by piece
+            while True:
+                printed += os.read(ours, 65536)
     finally:
         os.close(ours)
-        os.close(theirs)
     assert (ran.returncode, ran.stderr) == (DONE, b"")
-    assert ("\033[" in printed) == coloured and "10.9.0.1" in printed
+    assert (b"\033[" in printed) == coloured and b"10.9.0.1" in printed
 
 
 # --- The rest -------------------------------------------------------------------------------------------------------

@@ -5,15 +5,14 @@ That table is ``tests/comparison/differences.py``, and in words ``docs/compared-
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import random
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
+import dns.message
+import dns.query
 import pytest
 import yaml
 
@@ -34,7 +33,7 @@ from tests.comparison.differences import DIFFERENCES, Book, Facts, knowing
 from tests.comparison.settings import PAIRS, Pair
 from tests.coredns import kubernetes_block, running_coredns
 from tests.kube import ControlPlane, Item
-from tests.support import needs_tool, serving
+from tests.support import PATIENCE, serving
 
 SHOWN = 12  # unequal replies that a failure prints
 
@@ -53,11 +52,13 @@ def outcome_of(
 ) -> Iterator[Callable[[Pair], Outcome]]:
     """Return a function that asks both servers, set up by a pair of settings; each pair once."""
     folder = tmp_path_factory.mktemp("compared")
+    control_plane.settle()
     cluster.fill(control_plane.api)
     dump = folder / "dump.yaml"
     dump.write_text(control_plane.dump())
     items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
     books: dict[Pair, Book] = {}
+    ports: dict[Pair, int] = {}
     outcomes: dict[Pair, Outcome] = {}
     with ExitStack() as stack:
         port = stack.enter_context(upstream())
@@ -68,6 +69,7 @@ def outcome_of(
                 if pair.upstream:
                     block += f"\nforward . 127.0.0.1:{port}"
                 server = stack.enter_context(running_coredns(folder, block, name=f"coredns-{pair.name}"))
+                ports[pair] = server.port
                 books[pair] = Book(
                     pair,
                     partial(replies, "127.0.0.1", server.port),
@@ -79,9 +81,9 @@ def outcome_of(
         def outcome(pair: Pair) -> Outcome:
             if pair not in outcomes:
                 own = tmp_path_factory.mktemp(pair.name)
-                flags = [*pair.topodns, *ns_addresses(), "--upstream", f"127.0.0.1:{port}" if pair.upstream else "off"]
-                with serving(own, dump, *flags) as server:
-                    outcomes[pair] = compared(book_of(pair), items, server.port)
+                book, lookups = book_of(pair), f"127.0.0.1:{port}" if pair.upstream else "off"
+                with serving(own, dump, *pair.topodns, *ns_addresses(ports[pair]), "--upstream", lookups) as server:
+                    outcomes[pair] = compared(book, items, server.port)
             return outcomes[pair]
 
         yield outcome
@@ -145,13 +147,15 @@ def owner_of(item: Item) -> str:
     return f"{item['metadata']['labels'][SERVICE_NAME]}.{item['metadata']['namespace']}.svc.{DOMAIN}"
 
 
-def ns_addresses() -> list[str]:
-    """Return the flags for the addresses that CoreDNS gives its name server: those of this machine."""
-    ip = needs_tool("ip")
-    links = json.loads(subprocess.run([ip, "-json", "address"], capture_output=True, check=True).stdout)
-    addresses = [row["local"] for link in links for row in link["addr_info"] if "local" in row]
-    outside = [address for address in addresses if not ipaddress.ip_address(address).is_loopback]
-    return [part for address in outside for part in ("--ns-address", address)]
+def ns_addresses(port: int) -> list[str]:
+    """Return the flags for the addresses that a CoreDNS gives its name server: those this machine had at its start."""
+    flags = []
+    for rtype in ("A", "AAAA"):
+        reply = dns.query.udp(
+            dns.message.make_query(f"ns.dns.{DOMAIN}", rtype), "127.0.0.1", port=port, timeout=PATIENCE
+        )
+        flags += [part for rrset in reply.answer for row in rrset for part in ("--ns-address", row.to_text())]
+    return flags
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)

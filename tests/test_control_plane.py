@@ -9,26 +9,13 @@ import pytest
 
 from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kube import ControlPlane, Item
+from tests.living import living_pod
 from tests.support import run
 from tests.tools import until
 
 WHERE = "control-plane"
 ZONES = {"cp-node-a": "a", "cp-node-b": "b"}
-
-
-def running_pod(name: str, address: str, on: str, *, ready: bool) -> Item:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": WHERE, "labels": {"app": "cache"}},
-        "spec": {"nodeName": on, "containers": [{"name": "main", "image": "none"}]},
-        "status": {
-            "phase": "Running",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-        },
-    }
+APP = {"app": "cache"}
 
 
 SERVICE: Item = {
@@ -42,15 +29,16 @@ SERVICE: Item = {
     "spec": {"clusterIP": "None", "selector": {"app": "cache"}, "ports": [{"name": "main", "port": 11211}]},
 }
 PODS = [
-    running_pod("cache-0", "10.251.0.10", "cp-node-a", ready=True),
-    running_pod("cache-1", "10.251.1.10", "cp-node-b", ready=True),
-    running_pod("cache-2", "10.251.0.11", "cp-node-a", ready=False),
+    living_pod(WHERE, "cache-0", "10.251.0.10", "cp-node-a", labels=APP, ready=True),
+    living_pod(WHERE, "cache-1", "10.251.1.10", "cp-node-b", labels=APP, ready=True),
+    living_pod(WHERE, "cache-2", "10.251.0.11", "cp-node-a", labels=APP, ready=False),
 ]
 
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with two nodes, three pods and a Service in it, seen by its controllers."""
+    control_plane.settle()  # what is wrong in other tests' objects is wrong in the dump, as long as they are there
     nodes = [node(name, {ZONE: zone}) for name, zone in ZONES.items()]
     items = [namespace(WHERE), *nodes, *PODS, SERVICE]
     control_plane.api.create(*items)

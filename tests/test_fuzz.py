@@ -53,7 +53,7 @@ def test_no_input_gets_an_unsound_reply() -> None:
 
 def test_an_unsound_reply_ends_it_and_shows_the_input() -> None:
     """A fuzzer that finds nothing is believed only if it finds a fault."""
-    ran = fuzzed("-c", FAULTY, "--seconds=30", "--seed=1", seconds=30)
+    ran = fuzzed("-c", FAULTY, "--seconds=120", "--seed=1", seconds=120)  # it ends once it has found it
     assert ran.returncode != 0
     shown = re.search(r"^input: ([0-9a-f]+)$", ran.stderr, re.MULTILINE)
     assert shown is not None and "AssertionError" in ran.stderr, ran.stderr[-4000:]

@@ -52,4 +52,4 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
     first = Holders().changed(left=(), joined=[("shop/web", before)])
     second = first.changed(left=[("shop/web", before)], joined=[("shop/web", held)])
     assert second.any_within(network) == expected
-    assert set(second._by_address) == held
+    assert second.addresses() == held

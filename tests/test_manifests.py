@@ -1,48 +1,305 @@
-"""What the manifests say is what the program takes."""
+"""The manifests: the real kubectl builds them, the real API server takes them, and the program what they say."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import pytest
 import yaml
-from kubernetes.client import ApiClient, V1Deployment, V1Namespace, V1Service
 from prometheus_client import CollectorRegistry
 
 from dnsserver.net.admin import application
-from dnsserver.settings import read_settings
+from dnsserver.settings import FLAGS, Settings, read_settings
+from tests import kustomize
+from tests.clusters import node
+from tests.kube import ApiError, ControlPlane, Item
+from tests.kustomize import CONTROLLER, EVERYTHING, MANIFESTS, NAMESPACE, SERVER, VARIANTS, object_of, objects_of
+from tests.tools import until
 
-ROOT = Path(__file__).parent.parent
-KINDS = {"Deployment": V1Deployment, "Namespace": V1Namespace, "Service": V1Service}
-
-
-def manifest() -> dict[str, dict[str, Any]]:
-    documents = yaml.safe_load_all((ROOT / "manifests" / "snapshot.yaml").read_text())
-    return {each["kind"]: each for each in documents}
-
-
-def test_every_field_is_one_that_kubernetes_has() -> None:
-    """The official client's models know every field: none is misspelled."""
-    client = ApiClient()
-    for kind, each in manifest().items():
-        model = client.deserialize(json.dumps(each), KINDS[kind], "application/json")
-        assert client.sanitize_for_serialization(model) == each
+CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
+READMES = sorted(MANIFESTS.rglob("*.md"))
 
 
-def test_the_container_is_started_with_flags_that_exist() -> None:
-    """The arguments are read as the command line reads them."""
-    container = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    command, *flags = container["args"]
-    assert command == "serve"
-    given = {flag.removeprefix("--").partition("=")[0]: [flag.partition("=")[2]] for flag in flags}
+@pytest.fixture(scope="module")
+def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return the control plane with all that the manifests hold in it."""
+    with kustomize.installed(control_plane, objects_of(EVERYTHING)):
+        yield control_plane
+
+
+def container_of(deployment: Item) -> Item:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def settings_of(deployment: Item) -> tuple[str, Settings]:
+    """Return the command of a Deployment's container, and its settings as the command line reads them."""
+    command, *flags = container_of(deployment)["args"]
+    given: dict[str, list[str]] = {}
+    for flag in flags:
+        name, _, value = flag.removeprefix("--").partition("=")
+        given.setdefault(name.replace("-", "_"), []).append(value)
+    assert all(command in FLAGS[name].commands for name in given)
     settings, _ = read_settings(flags=given, environment={}, file=None)
-    mount = container["volumeMounts"][0]["mountPath"]
-    assert all(path.startswith(mount) for path in settings.snapshot)
+    return command, settings
 
 
-def test_the_probes_ask_paths_that_are_served() -> None:
+# -- what is built
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
+    """The arguments are read as the command line reads them, and what they name is mounted."""
+    for deployment in objects_of(variant, "Deployment"):
+        command, settings = settings_of(deployment)
+        assert command == {SERVER: "serve", CONTROLLER: "controller"}[deployment["metadata"]["name"]]
+        mounts = {each["mountPath"]: each for each in container_of(deployment).get("volumeMounts", ())}
+        for path in settings.snapshot:
+            assert any(path.startswith(f"{mount}/") for mount in mounts)
+        if settings.state_dir is not None:
+            assert not mounts[settings.state_dir].get("readOnly")
+
+
+@pytest.mark.parametrize(
+    ("variant", "sources"),
+    [
+        pytest.param("coredns-stub", {"pods", "nodes"}, id="as it is"),
+        pytest.param("coredns-stub without pods", {"nodes"}, id="without-pods"),
+        pytest.param("base with controller", {"pods", "nodes"}, id="controller"),
+        pytest.param("coredns-stub with all", {"podlocators"}, id="podlocators"),
+        pytest.param("nodelocal", {"nodes"}, id="nodelocal"),
+    ],
+)
+def test_what_is_watched_is_what_may_be_read(variant: str, sources: set[str]) -> None:
+    """A source of clients that is switched off is not readable either, and one that is on is."""
+    _, settings = settings_of(object_of(variant, "Deployment", SERVER))
+    readable = {name for rule in object_of(variant, "ClusterRole", SERVER)["rules"] for name in rule["resources"]}
+    assert settings.client_source == sources
+    assert readable & {"pods", "nodes", "podlocators"} == sources
+
+
+@pytest.mark.parametrize("components", [("podlocators", "without-pods"), ("without-pods", "podlocators")])
+def test_components_that_contradict_each_other_are_refused(components: tuple[str, ...]) -> None:
+    """Both say where clients are found."""
+    with pytest.raises(kustomize.UnbuildableError, match="/rules/4/resources"):
+        kustomize.build(kustomize.kustomization("base", components))
+
+
+def test_probes_ask_paths_that_are_served() -> None:
     """A probe of a path that nobody serves would end every pod."""
-    container = manifest()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    served = {route.path for route in application(CollectorRegistry(), live={}, ready={}).routes}
-    assert {container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")} <= served
+    served = {getattr(route, "path", None) for route in application(CollectorRegistry(), ready=dict).routes}
+    for deployment in objects_of(EVERYTHING, "Deployment"):
+        container = container_of(deployment)
+        probes = [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+        assert {probe["path"] for probe in probes} <= served
+        assert {probe["port"] for probe in probes} <= {port["name"] for port in container["ports"]}
+
+
+def test_network_policies_let_in_what_the_pods_offer() -> None:
+    """Each port of each pod is open to everybody, and what goes out is not limited."""
+    policies = objects_of(EVERYTHING, "NetworkPolicy")
+    for deployment in objects_of(EVERYTHING, "Deployment"):
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        (spec,) = (one["spec"] for one in policies if one["spec"]["podSelector"]["matchLabels"] == labels)
+        opened = {(port["port"], port["protocol"]) for rule in spec["ingress"] for port in rule["ports"]}
+        assert opened == {(port["name"], port["protocol"]) for port in container_of(deployment)["ports"]}
+        assert not any("from" in rule for rule in spec["ingress"])
+        assert spec["policyTypes"] == ["Ingress"]
+
+
+def test_all_moves_into_another_namespace() -> None:
+    """``namespace:`` of an overlay takes along whom the rights are given to."""
+    moved = kustomize.build(kustomize.kustomization("base", ("controller", "podlocators", "metrics"), namespace="dns"))
+    assert not re.search(rf"namespace: {NAMESPACE}\b", moved)
+    named = {item["metadata"]["name"] for item in yaml.safe_load_all(moved) if item["kind"] == "Namespace"}
+    assert named == {"dns"}
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(MANIFESTS)))
+def test_what_readmes_name_exists(readme: Any) -> None:
+    """Links lead somewhere, and the folders that kubectl is given are there."""
+    text = readme.read_text()
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    folders = re.findall(r"kubectl (?:apply|delete) -k (\S+)", text)
+    assert all((readme.parent / link).exists() for link in links)
+    assert all((MANIFESTS.parent / folder / "kustomization.yaml").is_file() for folder in folders)
+
+
+def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> None:
+    """Copied out of the page, it is built and taken."""
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (MANIFESTS / "README.md").read_text(), re.DOTALL)
+    overlay = yaml.safe_load(shown)
+    for key in ("resources", "components"):
+        overlay[key] = [str((MANIFESTS / "overlays" / "mine" / path).resolve()) for path in overlay[key]]
+    built = kustomize.build(overlay)
+    assert "registry.example/topodns:0.1.0" in built
+    assert "--ttl=10" in built
+    everything.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=built)
+
+
+# -- what the API server says
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_api_server_takes_every_variant(everything: ControlPlane, variant: str) -> None:
+    """Strict validation: no field is unknown, none stands twice, none has a wrong value; and there is no warning."""
+    text = kustomize.text_of(variant)
+    said = everything.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-", stdin=text
+    )
+    assert said.count("serverside-applied (server dry run)") == len(objects_of(variant))
+
+
+def test_an_unknown_field_is_refused(everything: ControlPlane) -> None:
+    """So the test above can fail."""
+    text = kustomize.text_of("base").replace("enableServiceLinks:", "enableServiceLink:")
+    with pytest.raises(AssertionError, match=r"unknown field|field not declared in schema"):
+        everything.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+
+
+def pods_of(plane: ControlPlane, deployment: str) -> list[Item]:
+    labels = object_of(EVERYTHING, "Deployment", deployment)["spec"]["selector"]["matchLabels"]
+    return plane.api.items("Pod", NAMESPACE, labels=",".join(f"{key}={value}" for key, value in labels.items()))
+
+
+def conditions_of_replica_sets(plane: ControlPlane) -> list[str]:
+    items = plane.api.request("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets")["items"]
+    return [f"{each['reason']}: {each['message']}" for item in items for each in item["status"].get("conditions") or ()]
+
+
+@pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])
+def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane, deployment: str) -> None:
+    """The real controllers make both pods: Pod Security, the quota and the priority class let them in."""
+    enforced = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}")["metadata"]["labels"]
+    assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
+    until(
+        lambda: len(pods_of(everything, deployment)) == 2,
+        lambda: f"two pods of {deployment}: {conditions_of_replica_sets(everything)}",
+    )
+    assert {pod["spec"]["priority"] for pod in pods_of(everything, deployment)} == {CRITICAL}
+
+
+def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> None:
+    """A Deployment is taken with a warning whatever its pods are; its ReplicaSet tells. So the test above can fail."""
+    deployment = copy.deepcopy(object_of(EVERYTHING, "Deployment", SERVER))
+    deployment["metadata"]["name"] = "lax"
+    for labels in (deployment["spec"]["selector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]):
+        labels["app.kubernetes.io/component"] = "lax"
+    del deployment["spec"]["template"]["spec"]["containers"][0]["securityContext"]["capabilities"]
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    expected = 'violates PodSecurity "restricted:latest": unrestricted capabilities'
+
+    def said() -> list[str]:
+        return conditions_of_replica_sets(everything)  # other ReplicaSets may still tell of what has passed
+
+    everything.api.request("POST", path, deployment)
+    try:
+        until(lambda: any(expected in each for each in said()), lambda: f"{expected}: {said()}")
+    finally:
+        everything.api.request("DELETE", f"{path}/lax")
+
+
+def without(*path: str) -> Callable[[Item], None]:
+    """Return what removes a field of a pod's spec."""
+
+    def remove(spec: Item) -> None:
+        for part in path[:-1]:
+            spec = spec[part][0] if part == "containers" else spec[part]
+        del spec[path[-1]]
+
+    return remove
+
+
+@pytest.mark.parametrize(
+    ("remove", "message"),
+    [
+        pytest.param(without("securityContext", "runAsNonRoot"), "runAsNonRoot != true", id="runAsNonRoot"),
+        pytest.param(without("securityContext", "seccompProfile"), "seccompProfile", id="seccompProfile"),
+        pytest.param(
+            without("containers", "securityContext", "allowPrivilegeEscalation"),
+            "allowPrivilegeEscalation != false",
+            id="allowPrivilegeEscalation",
+        ),
+        pytest.param(
+            without("containers", "securityContext", "capabilities"), "unrestricted capabilities", id="capabilities"
+        ),
+    ],
+)
+@pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])
+def test_each_line_that_restricted_wants_is_needed(
+    everything: ControlPlane, deployment: str, remove: Callable[[Item], None], message: str
+) -> None:
+    """Without it the pod is refused; with all of them it is not."""
+    spec = copy.deepcopy(object_of(EVERYTHING, "Deployment", deployment)["spec"]["template"]["spec"])
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": spec}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+    everything.api.request("POST", path, pod)
+    remove(spec)
+    with pytest.raises(ApiError, match=message):
+        everything.api.request("POST", path, pod)
+
+
+def test_the_quota_counts_these_pods(everything: ControlPlane) -> None:
+    """A provider that wants a quota for the priority class finds this one."""
+
+    def used() -> Any:
+        quota = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/critical-pods")
+        return quota["status"].get("used", {}).get("pods")
+
+    until(lambda: used() == "4", lambda: f"four pods counted: {used()}")
+
+
+def test_disruption_budgets_concern_these_pods(everything: ControlPlane) -> None:
+    """The real controller finds two pods for each."""
+    path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+
+    def expected() -> Mapping[str, int]:
+        items = everything.api.request("GET", path)["items"]
+        return {item["metadata"]["name"]: item.get("status", {}).get("expectedPods", 0) for item in items}
+
+    until(lambda: expected() == {SERVER: 2, CONTROLLER: 2}, lambda: f"two pods each: {expected()}")
+
+
+@pytest.fixture(scope="module")
+def running(everything: ControlPlane) -> Iterator[ControlPlane]:
+    """Run the four pods on a node, as a kubelet would say."""
+    api, where = everything.api, node("manifests-node", {})
+    until(lambda: len(everyone(everything)) == 4, "four pods")
+    pods = everyone(everything)
+    api.create(where)
+    try:
+        for number, pod in enumerate(pods):
+            address, target = f"10.252.0.{number + 1}", {"name": where["metadata"]["name"]}
+            named = {"name": pod["metadata"]["name"]}
+            api.request("POST", api.path_of(pod, sub="binding"), {"metadata": named, "target": target})
+            api.patch_status(pod, {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]})
+        yield everything
+    finally:
+        api.delete(*pods, where)  # there is no kubelet to end them
+
+
+def everyone(plane: ControlPlane) -> list[Item]:
+    return [{**pod, "kind": "Pod"} for name in (SERVER, CONTROLLER) for pod in pods_of(plane, name)]
+
+
+@pytest.mark.parametrize(
+    ("service", "pods", "ports"),
+    [
+        pytest.param("topodns", 2, {(1053, "UDP"), (1053, "TCP")}, id="DNS"),
+        pytest.param("topodns-metrics", 4, {(9153, "TCP")}, id="metrics"),
+    ],
+)
+def test_services_lead_to_the_ports_of_the_pods(
+    running: ControlPlane, service: str, pods: int, ports: set[tuple[int, str]]
+) -> None:
+    """The real controller's slices have DNS on 1053 by UDP and TCP, and the metrics of all."""
+
+    def found() -> tuple[int, set[tuple[int, str]]]:
+        slices = running.api.items("EndpointSlice", NAMESPACE, labels=f"kubernetes.io/service-name={service}")
+        named = {(port["port"], port["protocol"]) for one in slices for port in one["ports"] or ()}
+        return sum(len(one["endpoints"] or ()) for one in slices), named
+
+    until(lambda: found() == (pods, ports), lambda: f"{pods} pods at {ports}: {found()}")

@@ -23,7 +23,7 @@ from dnsserver.metrics import Counts
 from dnsserver.records import Host, Opaque, Record
 from dnsserver.responder import Responder, Waiting
 from dnsserver.wire import CNAME
-from locator.addresses import AddressBook, parse_address
+from locator.addresses import parse_address
 from locator.cluster import static
 from locator.model import KINDS, Endpoint, Location, Network, Node
 from locator.selection import LocatedEndpoint, select
@@ -354,11 +354,9 @@ def test_the_longest_block_around_an_address_decides(
 ) -> None:
     """Pod CIDRs before configured subnets, the longest prefix in each; shared ones as they agree."""
     labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
-    known = {
-        f"n{number}": (Node(f"n{number}", labels[number], (), tuple(cidrs)), Location(f"n{number}", labels[number]))
-        for number, cidrs in enumerate(nodes)
-    }
-    book = AddressBook(nodes=known, subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)})
+    store = Store(subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)})
+    store.replace(Node, [Node(f"n{number}", labels[number], (), tuple(cidrs)) for number, cidrs in enumerate(nodes)])
+    book = store.publish(NOW).addresses
     for family, number in asked:
         address = number.to_bytes(2) + bytes(family - 2)
 
@@ -477,8 +475,8 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
         "namespaces": snapshot.namespaces,
         "holders": {key: snapshot.holders.of(key) for each in snapshot.services.values() for key in each.addresses},
-        "held": sorted(snapshot.holders._by_address),
-        "pods": snapshot.pods,
+        "held": sorted(snapshot.holders.addresses()),
+        "pods": dict(snapshot.pods.items()),
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.objects,
     }

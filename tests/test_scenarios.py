@@ -11,7 +11,8 @@ others are the cluster as kubectl prints it, so a scenario is itself a snapshot:
 - ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: what stands in the extended error;
 - ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last one leads there;
 - ``ttl`` of the answers, where it is not the scenario's;
-- ``outcome``, and if given ``located_by``, ``steps`` (endpoints found by each key): as ``explain`` says it;
+- ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints found by each key): as
+  ``explain`` says it;
 - ``scope`` of the client subnet, and ``soa_ttl``, where they are not what the outcome makes them.
 """
 
@@ -44,7 +45,7 @@ FOLDER = Path(__file__).parent / "scenarios"
 CLIENT_OPTION = 65001
 FIELDS = {
     *("case", "name", "type", "client", "through", "subnet", "option", "rcode", "answers"),
-    *("error", "outcome", "located_by", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
+    *("error", "outcome", "located_by", "source", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
 }
 
 
@@ -161,6 +162,8 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
     shown = [answer["data"].rstrip(".") for answer in explained["answers"]]
     assert sorted(shown) == sorted(each.rstrip(".") for each in (*query["aliases"], *query["answers"]))
     assert shown[: len(query["aliases"])] == query["aliases"]
+    if "source" in query:
+        assert (explained["constraint"] or {}).get("source") == query["source"]
     if "steps" in query:
         assert [step["matched"] for step in explained["steps"]] == query["steps"]
     error = explained["extended_error"]

@@ -206,12 +206,12 @@ def test_large_replies_are_whole(server: Server) -> None:
 
 def test_an_idle_connection_ends_after_its_time(serve: Serve) -> None:
     """--tcp-idle-timeout, in real time: not before, whether anything was asked or not."""
-    server = serve(WEB_AND_MANY, "--tcp-idle-timeout", "1")
+    server = serve(WEB_AND_MANY, "--tcp-idle-timeout", "4")  # more than a busy machine takes to ask
     began = time.monotonic()
     with connected(server) as silent, connected(server) as used:
         used.ask(1)
         assert silent.read() == used.read() == b""
-        assert time.monotonic() - began >= 1
+        assert time.monotonic() - began >= 4
 
 
 def test_at_the_limit_the_oldest_idle_connection_is_closed(serve: Serve) -> None:
@@ -238,8 +238,8 @@ def test_a_client_that_does_not_read_harms_nobody(server: Server) -> None:
         try:
             while sent < 4 << 20:
                 sent += deaf.sock.send(flood)
-        except BlockingIOError:
-            pass  # the server has stopped reading
+        except (BlockingIOError, ConnectionError):
+            pass  # the server has stopped reading, or on a machine that stood still for five seconds let go
         for number in range(20):
             other.ask(number)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -390,9 +390,11 @@ class Peer:
     async def silent(self) -> bool:
         """Whether nothing comes, not even the end, when all that can be done has been done."""
         await trio.testing.wait_all_tasks_blocked(0.02)
-        with trio.move_on_after(0) as scope:
-            await self.read()
-        return scope.cancelled_caught
+        try:
+            self.stream.socket._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return not self._received
+        return False
 
 
 def here(
@@ -441,7 +443,7 @@ def test_answers_leave_as_they_are_ready() -> None:
             assert [rrset.to_text() for rrset in reply.answer] == [
                 f"{OUT}. 5 IN CNAME example.org.", "example.org. 60 IN A 192.0.2.1",
             ]  # fmt: skip
-            assert await client.silent() and sum(server.counts.durations) == 5
+            assert await client.silent() and sum(server.counts.durations.numbers) == 5
 
 
 def test_what_is_known_need_not_wait() -> None:
@@ -868,10 +870,10 @@ def test_little_is_answered_ahead_of_a_client_that_reads_slowly() -> None:
             (connection,) = server.tcp.connections
             assert 0 < sum(map(len, connection.unsent)) < 2 * WRITE_SIZE + 2
             assert 0 < len(connection.received) <= 2 * READ_SIZE + 1
-            assert sum(server.counts.durations) < len(order)  # those whose replies have left
+            assert sum(server.counts.durations.numbers) < len(order)  # those whose replies have left
             assert await client.numbers(10_200) == [*range(200), *range(10_000)]
             await trio.testing.wait_all_tasks_blocked(0.02)
-            assert sum(server.counts.durations) == 10_200
+            assert sum(server.counts.durations.numbers) == 10_200
 
 
 def test_a_reply_waits_behind_those_that_are_unsent() -> None:
@@ -898,16 +900,16 @@ def test_a_client_that_reads_slowly_is_waited_for(octets: int) -> None:
         async with server.paired() as client:
             await client.send(*(query(MANY, "SRV", number=number) for number in range(30)))
             began = trio.current_time()
-            while server.counts.connections and sum(server.counts.durations) < 30:
+            while server.counts.connections and sum(server.counts.durations.numbers) < 30:
                 left = octets
                 while left and (data := await client.stream.receive_some(left)):
                     left -= len(data)
                 await trio.sleep(1)
             took = trio.current_time() - began
             if octets * 5 > WRITE_SIZE:
-                assert sum(server.counts.durations) == 30 and took > 15
+                assert sum(server.counts.durations.numbers) == 30 and took > 15
             else:
-                assert sum(server.counts.durations) < 30 and took == pytest.approx(5, abs=1)
+                assert sum(server.counts.durations.numbers) < 30 and took == pytest.approx(5, abs=1)
 
 
 def test_each_reply_that_waited_has_its_time() -> None:

@@ -122,8 +122,10 @@ def free_port(*, address: str = "127.0.0.1") -> int:
     raise OSError("no port is free for both UDP and TCP")
 
 
-# Each is offered once; sessions at the same time begin at different ones.
-_PORTS = (20_000 + (os.getpid() * 97 + number) % 12_000 for number in range(12_000))
+# Each is offered once. Those who test at the same time have ports of their own; other sessions begin elsewhere.
+_WORKERS = 8
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+_PORTS = (20_000 + (os.getpid() * 97 + number) % 1_500 * _WORKERS + _WORKER for number in range(1_500))
 
 
 def _family(address: str) -> socket.AddressFamily:

@@ -7,9 +7,12 @@ reads in a process of its own.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -18,14 +21,17 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from locator import documents
-from locator.model import KINDS, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Pod, Service
+from locator import documents, packing
+from locator.cluster.source import Health, Published, uncollected
+from locator.model import KINDS, WARNING, Finding, Object, Pod, by_kind
+from locator.snapshot import Snapshot
 from locator.store import Store
+
+log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
-BATCH = 500  # objects that cross from the reading process at a time: some milliseconds of work
 
 
 class BadSnapshot(Exception):
@@ -126,13 +132,8 @@ def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
 
     Of an object that stands twice the later one holds; the finding says so.
     """
-    collecting = gc.isenabled()
-    gc.disable()  # a dump is one growing tree: collecting it again and again takes longer than reading it
-    try:
-        return _read(inputs)
-    finally:
-        if collecting:
-            gc.enable()
+    # A dump is one growing tree: collecting it again and again would take longer than reading it.
+    return uncollected(partial(_read, inputs))
 
 
 def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
@@ -171,24 +172,8 @@ def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
 
 def apply(objects: Iterable[Object], store: Store) -> None:
     """Make *objects* all that *store* knows."""
-    by_kind: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
-    for each in objects:
-        by_kind[type(each)].append(each)
-    for kind, each_kind in by_kind.items():
+    for kind, each_kind in by_kind(objects).items():
         store.replace(kind, each_kind)
-
-
-class _Batch(Struct):
-    """Objects by kind, as they cross from the reading process."""
-
-    namespaces: list[Namespace] = []
-    nodes: list[Node] = []
-    pods: list[Pod] = []
-    services: list[Service] = []
-    slices: list[EndpointSlice] = []
-
-
-_FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
 
 
 class _Rest(Struct):
@@ -200,23 +185,12 @@ class _Rest(Struct):
 
 def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
     dump = read(inputs)
-    batches = []
-    for start in range(0, len(dump.objects), BATCH):
-        batch = _Batch()
-        for each in dump.objects[start : start + BATCH]:
-            getattr(batch, _FIELDS[type(each)]).append(each)
-        batches.append(msgspec.msgpack.encode(batch))
-    return batches, msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
+    return list(packing.batches(dump.objects)), msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
 
 
 def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
-    objects: list[Object] = []
-    for packed in batches:
-        batch = msgspec.msgpack.decode(packed, type=_Batch)
-        for name in _FIELDS.values():
-            objects += getattr(batch, name)
     rest = msgspec.msgpack.decode(packed_rest, type=_Rest)
-    return Dump(objects, rest.findings, rest.origins)
+    return Dump(list(packing.unbatched(batches)), rest.findings, rest.origins)
 
 
 async def load(snapshots: Snapshots) -> Dump:
@@ -229,3 +203,83 @@ async def load(snapshots: Snapshots) -> Dump:
             f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})"
         ) from None
     return await trio.to_thread.run_sync(_unpack, *packed)
+
+
+class Rereader:
+    """Keeps *store* like the files of *snapshots*, and hands out a snapshot whenever they change.
+
+    *published* is called with a snapshot and all that is wrong in the files; *reread* after each reading but the
+    first with whether it could be read: a broken new version changes nothing.
+    """
+
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        store: Store,
+        *,
+        published: Published,
+        reread: Callable[[bool], None],
+    ) -> None:
+        """Raise BadSnapshot if there is nothing to read. Reads nothing yet."""
+        snapshots.check()
+        self._snapshots = snapshots
+        self._store = store
+        self._published = published
+        self._reread = reread
+        self._asked = trio.Event()
+        self._ready = False
+
+    def health(self) -> Mapping[str, Health]:
+        """Return whether the files have been read."""
+        return {"snapshot": Health(True) if self._ready else Health(False, "not read yet")}
+
+    def stale(self, after: float) -> bool:
+        """Files are what they are: never stale."""
+        return False
+
+    def read_again(self) -> None:
+        """Read the files even if they did not change."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Read the files now, and again for ever. Raises BadSnapshot if they cannot be read now."""
+        signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
+        await self._read()
+        while True:
+            await self._changed(signature)
+            self._asked = trio.Event()
+            signature = await trio.to_thread.run_sync(self._snapshots.signature)
+            try:
+                await self._read()
+            except BadSnapshot as error:
+                self._reread(False)
+                log.error("%s; the view from before stays", error)
+            except Exception:  # the wall around one reading
+                self._reread(False)
+                log.exception("the snapshot could not be read; the view from before stays")
+            else:
+                self._reread(True)
+                log.info("snapshot read again")
+
+    async def _changed(self, signature: object) -> None:
+        """Wait until the files differ from *signature*, or somebody asks for them to be read."""
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                await self._asked.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ask)
+            await self._snapshots.changed(signature)
+            nursery.cancel_scope.cancel()
+
+    async def _read(self) -> None:
+        dump = await load(self._snapshots)
+        snapshot = await trio.to_thread.run_sync(uncollected, partial(self._take_in, dump))
+        self._ready = True
+        self._published(snapshot, [*dump.findings, *dump.located(snapshot.findings)])
+        gc.freeze()  # a view lives long: collections that walk it would be felt
+
+    def _take_in(self, dump: Dump) -> Snapshot:
+        apply(dump.objects, self._store)
+        return self._store.publish(time.time())

@@ -1,0 +1,77 @@
+"""What is wrong in a cluster beside what a Service asks for, and all of it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from locator.model import HOSTNAME, WARNING, ZONE, EndpointSlice, Finding, Location, Node
+
+SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
+
+
+class Findings:
+    """What was found wrong, by what it was found at: a rank, and a key that can be compared within it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, Any], tuple[Finding, ...]] = {}
+        self._all: tuple[Finding, ...] | None = ()
+
+    def take(self, rank: int, key: object, found: Iterable[Finding]) -> None:
+        """Note all that is wrong there now."""
+        at, after = (rank, key), tuple(found)
+        if after == self._found.get(at, ()):
+            return
+        self._all = None
+        if after:
+            self._found[at] = after
+        else:
+            del self._found[at]
+
+    def all(self) -> tuple[Finding, ...]:
+        """Return everything, in order; the very same value while nothing changed."""
+        if self._all is None:
+            self._all = tuple(each for at in sorted(self._found) for each in self._found[at])
+        return self._all
+
+
+def node_findings(node: Node) -> Iterator[Finding]:
+    """Yield what is wrong with a node."""
+    if ZONE not in node.labels:
+        yield Finding(WARNING, "Node", "", node.name, f"metadata.labels[{ZONE}]", "node without zone", "a label")
+
+
+def orphan_findings(each: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
+    """Yield that a slice belongs to no Service, if it is so."""
+    if each.service_key is None:
+        yield _of(each, SERVICE_LABEL, "slice without a Service", "a Service's name")
+    elif not service_known:
+        message = f"slice without a Service: there is no Service {each.service_key}"
+        yield _of(each, SERVICE_LABEL, message, "a Service in the same namespace")
+
+
+def location_findings(each: EndpointSlice, lost: Sequence[int], *, nodes_known: bool) -> Iterator[Finding]:
+    """Yield that endpoints of a slice have no location: those at the places *lost*.
+
+    *nodes_known* says whether Nodes are looked at, rather than PodLocators alone.
+    """
+    if not lost:
+        return
+    endpoint = each.endpoints[lost[0]]  # one of a slice stands for all
+    why = ""
+    if nodes_known and endpoint.node is not None:
+        why = f": there is no Node {endpoint.node}"
+    elif not nodes_known and endpoint.pod is not None:
+        why = f": no PodLocator tells of {each.namespace}/{endpoint.pod}"
+    more = f" (and {len(lost) - 1} more in this slice)" if len(lost) > 1 else ""
+    field, expected = (".nodeName", "the name of a Node") if nodes_known else (".targetRef", "a pod with a PodLocator")
+    yield _of(each, f"endpoints[{lost[0]}]{field}", f"endpoint without location{why}{more}", f"{expected}, or a zone")
+
+
+def is_somewhere(location: Location) -> bool:
+    """Whether more is known of a location than the name of a node that nobody knows."""
+    return len(location.labels) > 1 or bool(location.labels.keys() - {HOSTNAME})
+
+
+def _of(each: EndpointSlice, field: str, message: str, expected: str) -> Finding:
+    return Finding(WARNING, "EndpointSlice", each.namespace, each.name, field, message, expected)

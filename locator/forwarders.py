@@ -1,0 +1,61 @@
+"""Whose queries are asked for others: the cluster's own DNS servers, and for a while those who just left.
+
+A DNS server that shuts down still forwards; its address may be another pod's a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from locator.model import EndpointSlice
+
+# Kubernetes takes an endpoint out of its slice when its pod is told to end, and ends it after at
+# most terminationGracePeriodSeconds, 30 unless the pod says otherwise.
+GRACE_SECONDS = 30
+
+Own = frozenset[str]  # the keys of the pods that a forwarder's address was known to be of
+
+
+class Forwarders:
+    """The trusted forwarders among the endpoints of one cluster, by address."""
+
+    def __init__(self) -> None:
+        self._present: dict[bytes, Own] = {}
+        self._leaving: dict[bytes, tuple[float, Own]] = {}  # with the time at which it is over
+
+    @property
+    def addresses(self) -> set[bytes]:
+        """The addresses that are trusted."""
+        return {*self._present, *self._leaving}
+
+    @property
+    def due(self) -> float | None:
+        """When the next of those who left is trusted no more, None if nobody is leaving."""
+        return min((until for until, _ in self._leaving.values()), default=None)
+
+    def take_slices(self, slices: Iterable[EndpointSlice], now: float) -> None:
+        """Note the slices of the cluster's DNS as they are *now*; their endpoints are trusted, ready or not."""
+        before, self._present = self._present, present_in(slices)
+        for address, own in before.items():
+            if address not in self._present:
+                self._leaving[address] = now + GRACE_SECONDS, own
+        for address in self._present:
+            self._leaving.pop(address, None)
+
+    def settle(self, now: float, held_by_another: Callable[[bytes, Own], bool]) -> None:
+        """Forget those who left long ago, and those whose address another running pod has."""
+        for address, (until, own) in list(self._leaving.items()):
+            if now >= until or held_by_another(address, own):
+                del self._leaving[address]
+
+
+def present_in(slices: Iterable[EndpointSlice]) -> dict[bytes, Own]:
+    """Return the addresses in some slices, each with the keys of the pods that have it there."""
+    found: dict[bytes, set[str]] = {}
+    for each in slices:
+        for endpoint in each.endpoints:
+            for address in endpoint.addresses:
+                own = found.setdefault(address, set())
+                if endpoint.pod is not None:
+                    own.add(f"{each.namespace}/{endpoint.pod}")
+    return {address: frozenset(own) for address, own in found.items()}

@@ -1,0 +1,128 @@
+"""The image, built by buildah without a registry, and a container of it with as few rights as a pod has.
+
+The base is made of this machine's own files: those of the Debian packages that Python and its venv consist of, and the
+certificates and settings with which pip gets at its index from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import tools
+from tests.support import lacking, needs_tool
+
+BUILDING = 600.0  # seconds: some twenty, if the libraries come quickly
+PACKAGES = ("python3-venv", "dash")  # what the Dockerfile asks of a base: Python with venv, and a shell for RUN
+PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
+LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # into /usr, where the machine has them so
+
+# Whatever is mounted is so for the container alone. Its root is read-only; below /mnt it reads a folder of the test's.
+MOUNTED = """
+set -eu
+root=$1 folder=$2; shift 2
+mkdir -p "$root/dev" "$root/mnt"
+mount --bind "$root" "$root"
+mount --rbind /dev "$root/dev"
+mount --bind "$folder" "$root/mnt"
+mount -o remount,bind,ro "$root/mnt"
+mount -o remount,bind,ro "$root"
+exec "$@"
+"""
+# What is left is what chroot itself needs; it goes with root's user id, and cannot be had again.
+NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
+
+
+class Image:
+    """What the Dockerfile makes: its configuration, and its files below ``root``."""
+
+    def __init__(self, folder: Path) -> None:
+        """Build it; everything lies in *folder*. Skips the test where this machine cannot."""
+        for name in ("dpkg-query", "unshare", "setpriv", "chroot"):
+            needs_tool(name)
+        self._buildah = (
+            needs_tool("buildah"),
+            *("--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"),
+        )
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+            pytest.skip("nothing can be mounted in this sandbox, so no image be built")
+        base = folder / "base"
+        _base(base)
+        (folder / "Base").write_text("FROM scratch\nCOPY . /\n")
+        build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", "--tag")
+        self._run(*build, "base", "--file", str(folder / "Base"), str(base))
+        self._run(*build, "topodns", "--build-arg", "BASE=localhost/base", str(tools.ROOT))
+        self._container = self._run("from", "--pull-never", "localhost/topodns").strip()
+        self.root = Path(self._run("mount", self._container).strip())
+        inspected = json.loads(self._run("inspect", "--type", "image", "localhost/topodns"))
+        self.config: dict[str, Any] = inspected["OCIv1"]["config"]
+
+    def command(self, folder: Path, *arguments: str) -> list[str]:
+        """Return how to run the image's program in a container, which sees *folder* as ``/mnt``.
+
+        It is what Kubernetes makes of a restricted pod with a read-only root: the image's user, no capability, none to
+        be had. Its network is the machine's, so that a test can ask.
+        """
+        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder))
+        rooted = (needs_tool("chroot"), "--groups=", f"--userspec={self.config['User']}", str(self.root))
+        environment = ("env", "-i", *self.config["Env"])
+        return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
+
+    def _run(self, *arguments: str) -> str:
+        command = [*self._buildah, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING, check=False)
+        if done.returncode:
+            raise tools.BuildError(f"{' '.join(command)}:\n{tools.tail(done.stdout + done.stderr)}")
+        return done.stdout
+
+
+def _base(root: Path) -> None:
+    """Copy the packages' files below *root*."""
+    listed = subprocess.run(
+        ["dpkg-query", "--listfiles", *_closure(PACKAGES)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    # A package may say /bin where the machine has a link to /usr/bin.
+    paths = {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in listed}
+    for path in sorted({*paths, *PIP, *LINKS}):
+        target = root / path.lstrip("/")
+        if os.path.islink(path) or os.path.isfile(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target, follow_symlinks=path in PIP)
+    (root / "tmp").mkdir(mode=0o1777)
+
+
+def _closure(packages: Iterable[str]) -> Sequence[str]:
+    """Return *packages* and all that they depend on, as far as it is installed; skip the test where they are not."""
+    rows = subprocess.run(
+        ["dpkg-query", "--show", "--showformat", "${Package}\t${Provides}\t${Pre-Depends},${Depends}\n"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    depends: dict[str, list[str]] = {}
+    providers: dict[str, str] = {}
+    for package, provides, needs in (row.split("\t") for row in rows):
+        depends[package] = _names(needs)
+        providers.update(dict.fromkeys(_names(provides), package))
+    for package in packages:
+        if package not in depends:
+            lacking(f"the package {package} is not installed here")
+    found: set[str] = set()
+    wanted = set(packages)
+    while wanted:
+        found |= wanted
+        wanted = {providers.get(name, name) for each in wanted for name in depends[each]} & depends.keys() - found
+    return sorted(found)
+
+
+def _names(relation: str) -> list[str]:
+    """Return the packages that a field such as ``Depends`` names, alternatives among them."""
+    return re.findall(r"(?:^|[,|])\s*([a-z0-9][-+.a-z0-9]*)", relation)

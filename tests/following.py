@@ -1,0 +1,92 @@
+"""A reflector that runs beside a test, and what it makes of a cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import trio
+
+from locator.cluster import live
+from locator.cluster.live import Cluster
+from locator.cluster.reflector import Reflector
+from locator.decoding import KINDS_READ, Kind
+from locator.model import Finding
+from locator.news import News, Put, Replace
+from tests.tools import until
+
+
+class Following:
+    """What is known of one kind by its reflector's news."""
+
+    def __init__(self, cluster: Cluster, made: type[Any], kind: Kind, silence: float) -> None:
+        self.view: dict[str, Any] = {}
+        self.findings: dict[str, list[Finding]] = {}
+        self.replaced = 0
+        """How often everything was replaced."""
+        self.triggered: list[str] = []
+        self._cluster, self._made = cluster, made
+        self._send, self._receive = trio.open_memory_channel[News](4)
+        self.reflector = Reflector(cluster, made, kind, self._send, silence=silence)
+        self._scope = trio.CancelScope()
+
+    async def run(self) -> None:
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.reflector.run)
+                async for news in self._receive:
+                    self.take_in(news)
+
+    def take_in(self, news: News) -> None:
+        for change in news.changes:
+            if isinstance(change, Replace):
+                self.view = {each.key: each for each in change.objects}
+                self.replaced += 1
+            elif isinstance(change, Put):
+                self.view[change.object.key] = change.object
+            else:
+                self.view.pop(change.key, None)
+        for key, found in news.findings.items():
+            self.findings.pop(key, None)
+            if found:
+                self.findings[key] = list(found)
+        self.triggered += news.triggered
+
+    def end(self) -> None:
+        self._scope.cancel()
+
+    def until_same(self, cluster: Cluster | None = None) -> None:
+        """Wait until what is known is what a fresh list says, by *cluster* or the one that is followed."""
+
+        def same() -> bool:
+            objects, _ = live.read(cluster or self._cluster, [self._made])
+            return not self.reflector.problem and self.view == {each.key: each for each in objects}
+
+        until(same, lambda: f"the view of a fresh list: {self.reflector.problem or sorted(self.view)}")
+
+
+@contextmanager
+def following(
+    cluster: Cluster, made: type[Any], *, kind: Kind | None = None, silence: float = 150.0
+) -> Iterator[Following]:
+    """Run a reflector until the block ends; it is cancelled then."""
+    followed = Following(cluster, made, kind or KINDS_READ[made], silence)
+    token: list[trio.lowlevel.TrioToken] = []
+    started = threading.Event()
+
+    async def main() -> None:
+        token.append(trio.lowlevel.current_trio_token())
+        started.set()
+        await followed.run()
+
+    thread = threading.Thread(target=trio.run, args=(main,))
+    thread.start()
+    started.wait()
+    try:
+        yield followed
+    finally:
+        token[0].run_sync_soon(followed.end)
+        thread.join(20)
+    assert not thread.is_alive(), "a reflector that is cancelled ends"

@@ -1,0 +1,112 @@
+"""The manifests as users build them: an overlay, or the base with some components."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests import tools
+from tests.kube import ApiError, ControlPlane, Item
+from tests.support import PATIENCE
+from tests.tools import until
+
+MANIFESTS = tools.ROOT / "manifests"
+NAMESPACE = "topodns"
+SERVER, CONTROLLER = "topodns", "topodns-controller"  # Deployments, and their ServiceAccounts
+
+# What a user builds: the folder, and the components beside what that folder takes already.
+VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "base": ("base", ()),
+    "base with metrics": ("base", ("metrics",)),
+    "base without pods": ("base", ("without-pods",)),
+    "base with controller": ("base", ("controller",)),
+    "base with podlocators": ("base", ("controller", "podlocators")),
+    "base with podlocators and metrics": ("base", ("controller", "podlocators", "metrics")),
+    "coredns-stub": ("overlays/coredns-stub", ()),
+    "coredns-stub with all": ("overlays/coredns-stub", ("metrics", "controller", "podlocators")),
+    "coredns-stub without pods": ("overlays/coredns-stub", ("without-pods", "metrics")),
+    "nodelocal": ("overlays/nodelocal", ()),
+    "nodelocal with metrics": ("overlays/nodelocal", ("metrics",)),
+    "snapshot": ("overlays/snapshot", ()),
+    "snapshot with metrics": ("overlays/snapshot", ("metrics",)),
+}
+EVERYTHING = "coredns-stub with all"
+
+
+class UnbuildableError(Exception):
+    """kustomize refuses; the text is what it says."""
+
+
+def kustomization(folder: str, components: Iterable[str] = (), **more: Any) -> Item:
+    """Return the overlay of a user who takes *folder* of the manifests, with components."""
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(MANIFESTS / folder)],
+        "components": [str(MANIFESTS / "components" / name) for name in components],
+        **more,
+    }
+
+
+def build(overlay: Item) -> str:
+    """Return what the real kubectl makes of an overlay. Raises UnbuildableError."""
+    with tempfile.TemporaryDirectory() as folder:
+        # kustomize takes no absolute paths.
+        placed = {
+            **overlay,
+            **{key: [os.path.relpath(path, folder) for path in overlay[key]] for key in ("resources", "components")},
+        }
+        Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(placed))
+        command = [str(tools.control_plane() / "kubectl"), "kustomize", folder]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if done.returncode:
+        raise UnbuildableError(done.stderr)
+    return done.stdout
+
+
+@lru_cache(maxsize=len(VARIANTS))
+def text_of(variant: str) -> str:
+    """Return a variant as kubectl builds it."""
+    return build(kustomization(*VARIANTS[variant]))
+
+
+def objects_of(variant: str, *kinds: str) -> Sequence[Item]:
+    """Return the objects of a variant, or those of some kinds."""
+    return [item for item in yaml.safe_load_all(text_of(variant)) if not kinds or item["kind"] in kinds]
+
+
+def object_of(variant: str, kind: str, name: str) -> Item:
+    """Return one object of a variant."""
+    (found,) = (item for item in objects_of(variant, kind) if item["metadata"]["name"] == name)
+    return found
+
+
+@contextmanager
+def installed(plane: ControlPlane, objects: Sequence[Item]) -> Iterator[ControlPlane]:
+    """Apply objects to the cluster with strict validation; all of them are gone when the block ends."""
+    text = yaml.safe_dump_all(objects)
+    try:
+        plane.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=text)
+        plane.kubectl("wait", "--for=condition=Established", "crd", "-l", f"app.kubernetes.io/name={SERVER}")
+        kinds = [item["spec"] for item in objects if item["kind"] == "CustomResourceDefinition"]
+        until(lambda: all(_is_served(plane, kind) for kind in kinds), "kinds that are established to be served")
+        yield plane
+    finally:
+        plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
+
+
+def _is_served(plane: ControlPlane, kind: Item) -> bool:
+    """Whether the API server answers for a kind; it says so a moment before: 404, then 429 while it begins to watch."""
+    try:
+        plane.api.request("GET", f"/apis/{kind['group']}/{kind['versions'][0]['name']}/{kind['names']['plural']}")
+    except ApiError:
+        return False
+    return True

@@ -1,0 +1,233 @@
+"""What a reflector says of its contact, by answers that a test writes: no API server could be told to give them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+import trio
+
+from locator.cluster import reflector
+from locator.cluster.live import Refused, Unreachable
+from locator.cluster.reflector import Reflector
+from locator.decoding import KINDS_READ
+from locator.listwatch import CUT, DOUBT, REASONS, REFUSED
+from locator.model import Namespace
+from locator.news import News, Put, Replace
+from tests.support import PATIENCE
+from tests.test_listwatch import INITIAL_END, bookmark, line, raw
+
+LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
+
+
+class Answer:
+    """A stream that gives batches, and then breaks off, ends, or waits until it is ended."""
+
+    def __init__(
+        self, *batches: list[bytes], then: Exception | None = None, waits: bool = False, page: bytes = b""
+    ) -> None:
+        self.batches, self.then, self.waits, self.page = batches, then, waits, page
+        self.given = 0
+        self.ended = threading.Event()
+
+    def __enter__(self) -> Answer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        for batch in self.batches:
+            self.given += 1
+            yield batch
+        if self.waits:
+            assert self.ended.wait(PATIENCE)
+        if self.then is not None:
+            raise self.then
+
+    def read(self) -> bytes:
+        return self.page
+
+    def end(self) -> None:
+        self.ended.set()
+
+
+class Answers:
+    """A cluster that gives answers in turn, and the last again and again."""
+
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self.answers = list(answers)
+
+    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[News]], Awaitable[None]]) -> None:
+    """Run a reflector on answers until *check* is done; news waits in a channel that holds one piece."""
+
+    async def main() -> None:
+        send, receive = trio.open_memory_channel[News](1)
+        fake: Any = cluster
+        one = Reflector(fake, Namespace, KINDS_READ[Namespace], send)
+        assert one.lost_since is None
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(one.run)
+                await check(one, receive)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    with trio.fail_after(PATIENCE):
+        while not holds():
+            await trio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits here: what delays are is told elsewhere."""
+    monkeypatch.setattr("locator.backoff.FLOOR", 0.001)
+
+
+def cut() -> Unreachable:
+    return Unreachable("the answer broke off", CUT)
+
+
+def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
+    """``listed`` means that the news is with its receiver."""
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        assert not one.listed
+        assert one.problem
+        assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
+        await until(lambda: one.listed)
+        assert (one.problem, one.lost_since) == ("", None)
+
+    run(Answers(Answer(LISTED, waits=True)), check)
+
+
+def test_contact_that_is_cut_at_once_is_none() -> None:
+    """As from a balancer without servers: what is known grows old, and the time since when must not begin anew."""
+    answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await receive.receive()
+        await until(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
+        lost = one.lost_since
+        for count in range(2, 6):
+            await until(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
+            assert one.lost_since == lost
+        answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
+        assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
+        await until(lambda: one.lost_since is None)
+
+    run(answers, check)
+
+
+def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    """An API server that streams no lists is asked for pages, and nothing is wrong with that."""
+    refused = Refused(422, "Invalid", "sendInitialEvents is forbidden")
+    pages = [
+        Answer(page=b'{"metadata":{"resourceVersion":"7","continue":"%d"},"items":[]}' % number) for number in (1, 2, 3)
+    ]
+    last = Answer(page=b'{"metadata":{"resourceVersion":"7"},"items":[]}')
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        assert (await receive.receive()).changes == [Replace(Namespace, [])]
+        await until(lambda: one.listed)
+
+    with caplog.at_level(logging.WARNING):
+        run(Answers(refused, *pages, last, Answer(waits=True)), check)
+    assert not caplog.records
+
+
+def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each try; and once more when it is over."""
+    caplog.set_level(logging.INFO, "topodns")
+    refused = Refused(403, "Forbidden", "services is forbidden")
+    answers = Answers(refused, refused, refused, Refused(503, "Unavailable", "later"), Answer(LISTED, waits=True))
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await receive.receive()
+        await until(lambda: one.listed)
+        assert one.restarts == {REFUSED: 4}
+
+    run(answers, check)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Namespace: 403 Forbidden: services is forbidden",
+        "Namespace: 503 Unavailable: later",
+        "Namespace: in contact again",
+    ]
+
+
+def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with its trace, told as a problem, and mended by a new list."""
+    answers = Answers(ZeroDivisionError("oops"), Answer(LISTED, waits=True))
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await receive.receive()
+        await until(lambda: one.listed)
+        assert one.restarts == {DOUBT: 1}
+        assert set(one.restarts) <= set(REASONS)
+
+    run(answers, check)
+    assert any(record.exc_info for record in caplog.records)
+    assert any(
+        "a mistake in this program: ZeroDivisionError('oops')" in record.getMessage() for record in caplog.records
+    )
+
+
+def test_a_slow_receiver_slows_the_reading() -> None:
+    """What is not taken in is not read either: it stays with the API server, not in our memory."""
+    events = [[line("ADDED", raw(f"n{number}", number))] for number in range(3, 50)]
+    answer = Answer(LISTED, *events, waits=True)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await until(lambda: receive.statistics().tasks_waiting_send)
+        assert answer.given == 2, "one piece of news waits in the channel, and one before it"
+        for _ in range(48):
+            await receive.receive()
+        await until(lambda: answer.given == 48)
+
+    run(Answers(answer), check)
+
+
+def test_a_read_that_is_ended_before_it_begins_ends() -> None:
+    """Cancelled while the API server is being reached: nobody waits for the answer, nor in it."""
+    reached, answer = threading.Event(), Answer(waits=True)
+
+    class Slow(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            assert reached.wait(PATIENCE)
+            return super().open(path, query, silence=silence)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+
+    run(Slow(answer), check)
+    reached.set()
+    assert answer.ended.wait(PATIENCE)
+
+
+def test_a_short_contact_that_brought_nothing_was_none() -> None:
+    """The rule itself, at its edge; and a read that was ended before it began is ended when it begins."""
+    reading, stream = reflector._Reading(), Answer()
+    assert not reading.brought_contact
+    reading.begin(cast(Any, stream))
+    assert not reading.brought_contact
+    assert not stream.ended.is_set()
+    reading.fruitful = True
+    assert reading.brought_contact
+    reading.end()
+    assert stream.ended.is_set()
+    late = Answer()
+    reading.begin(cast(Any, late))
+    assert late.ended.is_set()

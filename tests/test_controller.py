@@ -1,0 +1,323 @@
+"""The controller on a real control plane: PodLocators stay true, and one of several writes them."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from locator.cluster.controller import CONFLICT, DONE, Controller
+from locator.cluster.live import Cluster
+from locator.lease import Election
+from tests import tools
+from tests.clusters import HOSTNAME, ZONE, namespace, node
+from tests.controlling import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
+from tests.kube import ApiError, ControlPlane, Item
+from tests.living import living_pod
+from tests.proxy import Proxy
+
+SPACE = "controller"
+CRD = tools.ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
+NODES = [node(f"ctl-{zone}", {ZONE: zone, HOSTNAME: f"ctl-{zone}", "rack": "7"}) for zone in "ab"]
+
+Control = Callable[..., Controlling]
+
+
+@pytest.fixture(scope="module")
+def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return a control plane with the CRD, two nodes and a namespace in it."""
+    plane, items = frail_control_plane, [namespace(SPACE), *NODES]
+    plane.kubectl("apply", "--server-side", "--validate=strict", "-f", str(CRD))
+    plane.kubectl("wait", "--for=condition=Established", "-f", str(CRD))
+    plane.api.create(*items)
+    yield plane
+    plane.api.delete(*reversed(items))
+    plane.kubectl("delete", "-f", str(CRD))
+
+
+@pytest.fixture
+def control(plane: ControlPlane, tmp_path: Path) -> Iterator[Control]:
+    """Return a function that starts a controller; they end with the test, and so do all pods."""
+    lease = f"{SPACE}/of-{uuid.uuid4()}"
+    with ExitStack() as stack:
+
+        def start(
+            identity: str, *globs: str, times: Sequence[float] = ALONE, kubeconfig: Path | None = None
+        ) -> Controlling:
+            arguments = (kubeconfig or plane.kubeconfig, identity, lease, times, globs)
+            return stack.enter_context(controlling(tmp_path, *arguments))
+
+        yield start
+        plane.api.delete(*(pod(each["metadata"]["name"]) for each in plane.api.items("Pod", SPACE)))
+        until_true(lambda: not plane.api.items("PodLocator", SPACE), "PodLocators go with their pods")
+
+
+def pod(name: str, address: str = "10.77.0.1", on: str = "ctl-a") -> Item:
+    return living_pod(SPACE, name, address, on)
+
+
+def told(plane: ControlPlane, name: str) -> tuple[list[str], str, dict[str, str]] | None:
+    """Return what a PodLocator tells, None if there is none."""
+    try:
+        item = plane.api.request("GET", plane.api.path("PodLocator", SPACE, name))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+    return [each["ip"] for each in item.get("ips", ())], item.get("nodeName", ""), item.get("nodeLabels", {})
+
+
+def until_told(plane: ControlPlane, name: str, expected: object) -> None:
+    until_true(lambda: told(plane, name) == expected, f"{name}: {expected}")
+
+
+def labels_of(plane: ControlPlane, name: str) -> dict[str, str]:
+    item = plane.api.request("GET", plane.api.path("Node", None, name))
+    return dict(item["metadata"]["labels"])
+
+
+def version(plane: ControlPlane, name: str) -> str:
+    item = plane.api.request("GET", plane.api.path("PodLocator", SPACE, name))
+    return str(item["metadata"]["resourceVersion"])
+
+
+def test_the_life_of_a_pod(plane: ControlPlane, control: Control) -> None:
+    """A PodLocator comes with address and node, follows the address, is emptied at the pod's end, and goes with it."""
+    one = control("one")
+    one.until_leading()
+    item = pod("life")
+    status = item.pop("status")
+    plane.api.create(item, pod("other"))
+    until_told(plane, "other", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
+    assert told(plane, "life") is None
+    plane.api.patch_status(item, status)
+    until_told(plane, "life", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
+    made = plane.api.request("GET", plane.api.path("PodLocator", SPACE, "life"))
+    uid = plane.api.request("GET", plane.api.path_of(item))["metadata"]["uid"]
+    assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "life", "uid": uid}]
+    both = [{"ip": "10.77.0.2"}, {"ip": "fd00:77::2"}]
+    plane.api.patch_status(item, {"podIP": "10.77.0.2", "podIPs": both})
+    until_told(plane, "life", (["10.77.0.2", "fd00:77::2"], "ctl-a", labels_of(plane, "ctl-a")))
+    plane.api.patch_status(item, {"phase": "Succeeded"})
+    until_told(plane, "life", ([], "ctl-a", labels_of(plane, "ctl-a")))
+    plane.api.delete(item)
+    until_told(plane, "life", None)
+    one.daemon.end()  # it has noted everything by then
+    patched = [each.status for each in one.writes() if each.method == "PATCH" and each.path.endswith("/life")]
+    assert patched == [200, 200]  # who deletes it is a race between us and the garbage collector
+
+
+def test_a_nodes_labels(plane: ControlPlane, control: Control) -> None:
+    """They are told of that node's pods, those that --labels lets through; without the Node nothing is."""
+    control("one", "topology.kubernetes.io/*", "rack").until_leading()
+    plane.api.create(pod("on-a", "10.77.0.3"), pod("on-b", "10.77.1.3", "ctl-b"))
+    for zone in "ab":
+        until_told(plane, f"on-{zone}", ([f"10.77.{int(zone == 'b')}.3"], f"ctl-{zone}", {ZONE: zone, "rack": "7"}))
+    untouched = version(plane, "on-a")
+    plane.api.patch(NODES[1], {"metadata": {"labels": {ZONE: "c", "rack": None, "kept-out": "x"}}})
+    until_told(plane, "on-b", (["10.77.1.3"], "ctl-b", {ZONE: "c"}))
+    plane.api.delete(NODES[1])
+    until_told(plane, "on-b", (["10.77.1.3"], "", {}))
+    plane.api.create(NODES[1])
+    until_told(plane, "on-b", (["10.77.1.3"], "ctl-b", {ZONE: "b", "rack": "7"}))
+    assert version(plane, "on-a") == untouched
+
+
+EDITS: dict[str, Item | None] = {
+    "address": {"ips": [{"ip": "10.9.9.9"}]},
+    "all-removed": {"ips": None, "nodeName": None, "nodeLabels": None},
+    "labels": {"nodeLabels": {"hand": "made", ZONE: "x"}},
+    "no-owner": {"metadata": {"ownerReferences": None}},
+    "wrong-owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "no"}]}},
+    "deleted": None,
+}
+
+
+def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> None:
+    """Whatever it edits, and if it deletes the whole."""
+    control("one").until_leading()
+    plane.api.create(*(pod(name) for name in EDITS))
+    right = (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a"))
+    before = {}
+    for name, change in EDITS.items():
+        until_told(plane, name, right)
+        path = plane.api.path("PodLocator", SPACE, name)
+        before[name] = plane.api.request("GET", path)["metadata"]
+        if change is None:
+            plane.api.request("DELETE", path)
+        else:
+            plane.api.request("PATCH", path, change, media="application/merge-patch+json")
+
+    def mended(name: str) -> bool:
+        if told(plane, name) != right:
+            return False
+        now = plane.api.request("GET", plane.api.path("PodLocator", SPACE, name))["metadata"]
+        return bool(now.get("ownerReferences") == before[name]["ownerReferences"])
+
+    for name in EDITS:
+        until_true(lambda name=name: mended(name), f"{name}: mended")
+        assert version(plane, name) != before[name]["resourceVersion"]
+
+
+def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPlane, control: Control) -> None:
+    """Whatever happened while nobody led; a second look finds nothing to do."""
+    plane.api.create(pod("kept"), pod("never-seen", "10.77.0.4"))
+    orphan = {"apiVersion": "topodns.io/v1alpha1", "kind": "PodLocator", "ips": [{"ip": "10.77.0.9"}]}
+    plane.api.create({**orphan, "metadata": {"namespace": SPACE, "name": "orphan"}})
+    plane.api.create({**orphan, "metadata": {"namespace": SPACE, "name": "kept"}})  # taken over by its pod
+    one = control("one")
+    until_told(plane, "kept", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
+    until_told(plane, "never-seen", (["10.77.0.4"], "ctl-a", labels_of(plane, "ctl-a")))
+    until_told(plane, "orphan", None)
+    one.daemon.end()
+    two = control("two")
+    two.until_leading()
+    plane.api.create(pod("last", "10.77.0.5"))  # by the time that this is written, all else has been looked at
+    until_told(plane, "last", (["10.77.0.5"], "ctl-a", labels_of(plane, "ctl-a")))
+    two.daemon.end()  # it has noted everything by then
+    assert [(each.method, each.status) for each in two.writes()] == [("POST", 200)]
+    assert two.requests()[-1].holder == ""  # the Lease was given back, so nobody had to wait for it
+    assert_in_turn(one, two)
+
+
+class Meddling(Cluster):
+    """A cluster in which somebody is always a moment quicker: every object is changed right before it is written."""
+
+    def __init__(self, plane: ControlPlane, times: int) -> None:
+        super().__init__(kubeconfig=str(plane.kubeconfig))
+        self._plane, self._left = plane, times
+
+    def request(self, method: str, path: str, **more: Any) -> bytes:
+        if self._left and "/podlocators" in path and method != "GET":
+            self._left -= 1
+            item = self._plane.api.path("PodLocator", SPACE, "contested")
+            meddled = {"apiVersion": "topodns.io/v1alpha1", "kind": "PodLocator", "nodeName": f"x{self._left}"}
+            if method == "POST":
+                meddled["metadata"] = {"name": "contested", "namespace": SPACE}  # type: ignore[assignment]
+                self._plane.api.create(meddled)
+            else:
+                self._plane.api.request("PATCH", item, meddled, media="application/merge-patch+json")
+        return super().request(method, path, **more)
+
+
+def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
+    """Whoever was quicker is not overwritten unseen, and has the last word on nothing."""
+    del control  # it cleans up
+    plane.api.create(pod("contested"))
+    election = Election("in-process", SPACE, "conflicts")
+    right = (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a"))
+
+    async def main() -> Controller:
+        controller = Controller(Meddling(plane, 3), election)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(controller.run)
+            await trio.to_thread.run_sync(lambda: until_told(plane, "contested", right))
+            nursery.cancel_scope.cancel()
+        return controller
+
+    writes = trio.run(main).writes
+    assert (writes["create", CONFLICT], writes["patch", CONFLICT], writes["patch", DONE]) == (1, 2, 1)
+
+
+# Two of them
+
+
+def churn(plane: ControlPlane, round_: int) -> dict[str, tuple[str, str]]:
+    """Change the cluster; return where each pod is now."""
+    names = [f"churn-{number}" for number in range(8)]
+    for name in names[round_ % 4 :: 4]:
+        if round_ >= 4:
+            plane.api.delete(pod(name))
+        plane.api.create(pod(name, f"10.77.{round_}.{names.index(name)}", f"ctl-{'ab'[round_ % 2]}"))
+    plane.api.patch(NODES[0], {"metadata": {"labels": {"rack": str(round_)}}})
+    pods = plane.api.items("Pod", SPACE)
+    return {each["metadata"]["name"]: (each["status"]["podIP"], each["spec"]["nodeName"]) for each in pods}
+
+
+def until_all_true(plane: ControlPlane, pods: dict[str, tuple[str, str]]) -> None:
+    for name, (address, on) in pods.items():
+        until_told(plane, name, ([address], on, labels_of(plane, on)))
+    assert {each["metadata"]["name"] for each in plane.api.items("PodLocator", SPACE)} == set(pods)
+
+
+def test_a_killed_leader_is_followed(plane: ControlPlane, control: Control) -> None:
+    one = control("one", times=SHORT)
+    one.until_leading()
+    two = control("two", times=SHORT)
+    until_all_true(plane, churn(plane, 0))
+    one.daemon.process.kill()
+    one.daemon.process.wait()
+    until_all_true(plane, churn(plane, 1))
+    assert one.writes() and two.writes()
+    assert_in_turn(one, two)
+
+
+def test_a_stopped_leader_writes_nothing_when_it_wakes(plane: ControlPlane, control: Control) -> None:
+    """Its time went on while it stood still, whatever it was about to do."""
+    one = control("one", times=SHORT)
+    one.until_leading()
+    two = control("two", times=SHORT)
+    until_all_true(plane, churn(plane, 0))
+    for round_ in (1, 2):
+        leader, other = (one, two) if round_ == 1 else (two, one)
+        leader.daemon.process.send_signal(signal.SIGSTOP)
+        pods = churn(plane, round_)  # this is what it would have written
+        until_all_true(plane, pods)
+        sent = len([each for each in leader.requests(sent_only=True) if each.write])
+        leader.daemon.process.send_signal(signal.SIGCONT)
+        pods = churn(plane, round_ + 2)
+        until_all_true(plane, pods)
+        assert len([each for each in leader.requests(sent_only=True) if each.write]) == sent
+        assert other.writes()
+    assert_in_turn(one, two)
+
+
+def test_a_leader_that_is_cut_off_is_followed(plane: ControlPlane, control: Control, tmp_path: Path) -> None:
+    """It reaches nobody, then it reaches them late: nothing it began arrives while the other leads."""
+    with Proxy(plane.port) as proxy:
+        one = control("one", times=SHORT, kubeconfig=plane.kubeconfig_with(tmp_path / "by-proxy", port=proxy.port))
+        one.until_leading()
+        two = control("two", times=SHORT)
+        until_all_true(plane, churn(plane, 0))
+        proxy.hold()
+        until_all_true(plane, churn(plane, 1))
+        proxy.go_on()
+        until_all_true(plane, churn(plane, 2))
+        assert two.writes()
+        one.daemon.end()
+    assert_in_turn(one, two)
+
+
+def unanswered(one: Controlling) -> int:
+    return len([request for request in one.requests() if request.status == -1])
+
+
+def test_an_api_server_that_stands_still(plane: ControlPlane, control: Control) -> None:
+    """For longer than the Lease: both are late, one leads again, and all ends well."""
+    one, two = control("one", times=SHORT), control("two", times=SHORT)
+    until_all_true(plane, churn(plane, 0))
+    pods = churn(plane, 1)
+    plane.stop()
+    try:
+        until_true(lambda: min(map(unanswered, (one, two))) >= 5, "both wait in vain, for longer than the Lease")
+    finally:
+        plane.wake()
+    until_all_true(plane, pods)
+    until_all_true(plane, churn(plane, 2))
+    assert_in_turn(one, two)
+
+
+def test_the_cluster_cleans_up_without_us(plane: ControlPlane, control: Control) -> None:
+    """The owner reference is one that Kubernetes' own garbage collector understands."""
+    one = control("one")
+    plane.api.create(pod("left-behind"))
+    until_told(plane, "left-behind", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
+    one.daemon.end()
+    plane.api.delete(pod("left-behind"))
+    until_told(plane, "left-behind", None)

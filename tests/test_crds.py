@@ -1,0 +1,257 @@
+"""Our kinds in the real API server: what they explain, what kubectl shows of them, what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from locator.decoding import KINDS_READ, decode_untrusted
+from locator.labels import valid_label_key
+from locator.model import PodLocator, ServicePolicy
+from tests import kustomize
+from tests.clusters import ZONE, namespace
+from tests.kube import ApiError, ControlPlane, Item
+from tests.kustomize import EVERYTHING, object_of, objects_of
+from tests.tools import until
+
+WHERE = "crds"
+GROUP = "topodns.io/v1alpha1"
+PLURALS = {"ServicePolicy": "servicepolicies", "PodLocator": "podlocators"}
+READ_AS = {"ServicePolicy": ServicePolicy, "PodLocator": PodLocator}
+SELECTOR = {"matchLabels": {"app": "cache"}}
+TOPOLOGY = {"key": ZONE, "mode": "required"}
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return the control plane with both CRDs and a namespace."""
+    with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
+        control_plane.api.create(namespace(WHERE))
+        yield control_plane
+        control_plane.api.delete(namespace(WHERE))
+
+
+def policy(name: str = "near", **spec: Any) -> Item:
+    spec = {"serviceSelector": SELECTOR, "topology": TOPOLOGY} | spec
+    return {"apiVersion": GROUP, "kind": "ServicePolicy", "metadata": {"name": name}, "spec": spec}
+
+
+def locator(name: str = "cache-0", **fields: Any) -> Item:
+    return {"apiVersion": GROUP, "kind": "PodLocator", "metadata": {"name": name}, **fields}
+
+
+LOCATOR = locator(
+    ips=[{"ip": "10.244.1.7"}, {"ip": "fd00:244:1::7"}], nodeName="node-a", nodeLabels={ZONE: "a", "empty": ""}
+)
+
+
+def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
+    """Create an object with strict validation; return it as it is stored."""
+    path = f"/apis/{GROUP}/namespaces/{WHERE}/{PLURALS[item['kind']]}?fieldValidation=Strict{query}"
+    stored: Item = plane.api.request("POST", path, item)
+    return stored
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("podlocator", "says where the Pod of the same namespace and name is"),
+        ("podlocator.ips", "None once the Pod is finished"),
+        ("podlocator.ips.ip", "An IPv4 or IPv6 address."),
+        ("podlocator.nodeName", "empty once that Node is gone"),
+        ("podlocator.nodeLabels", "The labels of that Node"),
+        ("servicepolicy", "how near to their clients"),
+        ("servicepolicy.spec.serviceSelector", "It must not be empty."),
+        ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values that In and NotIn speak of."),
+        ("servicepolicy.spec.topology.key", "the same value of it"),
+        ("servicepolicy.spec.topology.mode", "ENUM: required preferred ignored"),
+        ("servicepolicy.spec.topology.mode", "only near endpoints are answered, or none"),
+    ],
+)
+def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:
+    """What a user has to know stands in the schema; it is there a moment after the CRD is."""
+
+    def explained() -> bool:
+        try:
+            return text in " ".join(cluster.kubectl("explain", field).split())
+        except AssertionError:
+            return False
+
+    until(explained, f"{field}: {text}")
+
+
+def test_every_field_is_explained() -> None:
+    """None of ours stands without a description, whatever it lies in."""
+
+    def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for name, each in schema.get("properties", {}).items():
+            yield f"{path}.{name}", each
+            yield from fields(each.get("items", each), f"{path}.{name}")
+
+    for plural in PLURALS.values():
+        crd = object_of(EVERYTHING, "CustomResourceDefinition", f"{plural}.topodns.io")
+        for path, field in fields(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], plural):
+            if path.rpartition(".")[2] not in ("apiVersion", "kind", "metadata"):
+                assert field.get("description"), path
+
+
+@pytest.mark.parametrize(
+    ("item", "columns"),
+    [
+        pytest.param(
+            policy("shown"), {"NAME": "shown", "KEY": ZONE, "MODE": "required", "AGE": None}, id="ServicePolicy"
+        ),
+        pytest.param(
+            LOCATOR | {"metadata": {"name": "shown"}},
+            {"NAME": "shown", "IP": "10.244.1.7", "NODE": "node-a", "ZONE": "a", "AGE": None},
+            id="PodLocator",
+        ),
+    ],
+)
+def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mapping[str, str | None]) -> None:
+    """Where a Pod is, and what a policy says, can be seen at a glance."""
+    create(cluster, item)
+    head, row = cluster.kubectl("-n", WHERE, "get", PLURALS[item["kind"]], "shown").splitlines()
+    assert head.split() == list(columns)
+    assert all(found == told for found, told in zip(row.split(), columns.values(), strict=True) if told is not None)
+
+
+def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> None:
+    """By field, as ``kubectl get pods`` has it with spec.nodeName."""
+    create(cluster, locator("here", nodeName="node-here"))
+    create(cluster, locator("there", nodeName="node-there"))
+    asked = ("get", "podlocators", "--field-selector", "nodeName=node-here", "-o", "name")
+    assert cluster.kubectl("-n", WHERE, *asked).split() == ["podlocator.topodns.io/here"]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pytest.param(policy("labels"), id="policy by labels"),
+        pytest.param(policy("no-mode", topology={"key": ZONE}), id="policy without a mode"),
+        pytest.param(policy("rack", topology={"key": "rack", "mode": "preferred"}), id="key without a prefix"),
+        pytest.param(
+            policy(
+                "expressions",
+                serviceSelector={
+                    "matchExpressions": [
+                        {"key": "app", "operator": "In", "values": ["a", "b"]},
+                        {"key": "example.com/tier", "operator": "NotIn", "values": [""]},
+                        {"key": "here", "operator": "Exists"},
+                        {"key": "not-here", "operator": "DoesNotExist", "values": []},
+                    ]
+                },
+            ),
+            id="policy by expressions",
+        ),
+        pytest.param(LOCATOR, id="locator"),
+        pytest.param(locator("finished", ips=[], nodeName="node-a", nodeLabels={ZONE: "a"}), id="finished"),
+        pytest.param(locator("node-gone", ips=[{"ip": "10.244.1.8"}], nodeName="", nodeLabels={}), id="node gone"),
+        pytest.param(locator("nothing"), id="locator without anything"),
+    ],
+)
+def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> None:
+    """Nothing in it is lost, or strange to us."""
+    stored = create(cluster, item)
+    assert all(stored[field] == item[field] for field in ("ips", "nodeName", "nodeLabels") if field in item)
+    kind = KINDS_READ[READ_AS[item["kind"]]]
+    assert not decode_untrusted(kind, json.dumps(stored).encode(), "the API server").findings
+
+
+def test_a_policy_without_a_mode_does_nothing(cluster: ControlPlane) -> None:
+    """The default is ``ignored``."""
+    stored = create(cluster, policy("tried", topology={"key": ZONE}), query="&dryRun=All")
+    assert stored["spec"]["topology"]["mode"] == "ignored"
+
+
+EXPRESSION_VALUES = "In and NotIn need values, Exists and DoesNotExist take none"
+
+
+def expressed(**expression: Any) -> Item:
+    return policy(serviceSelector={"matchExpressions": [expression]})
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        pytest.param(policy(serviceSelector={}), "must not be empty, which would select every Service", id="empty"),
+        pytest.param(policy(serviceSelector={"matchLabels": {}}), "must not be empty", id="no labels"),
+        pytest.param(policy(serviceSelector={"matchExpressions": []}), "must not be empty", id="no expressions"),
+        pytest.param(policy(serviceSelector=None), "spec.serviceSelector: Required value", id="no selector"),
+        pytest.param(policy(serviceSelector={"app": "cache"}), 'unknown field "spec.serviceSelector.app"', id="bare"),
+        pytest.param(
+            policy(serviceSelector={"matchLabels": {"app": "no value"}}), "matchLabels.app in body", id="label value"
+        ),
+        pytest.param(expressed(key="app", operator="In"), EXPRESSION_VALUES, id="In without values"),
+        pytest.param(expressed(key="app", operator="NotIn", values=[]), EXPRESSION_VALUES, id="NotIn without values"),
+        pytest.param(expressed(key="app", operator="Exists", values=["a"]), EXPRESSION_VALUES, id="Exists with one"),
+        pytest.param(expressed(key="app", operator="Gt", values=["1"]), 'Unsupported value: "Gt"', id="operator"),
+        pytest.param(expressed(key="a b", operator="Exists"), r"matchExpressions\[0\].key in body", id="key of one"),
+        pytest.param(policy(topology=None), "spec.topology: Required value", id="no topology"),
+        pytest.param(policy(topology={"mode": "required"}), "spec.topology.key: Required value", id="no key"),
+        pytest.param(policy(topology={"key": ""}), "spec.topology.key", id="key of nothing"),
+        pytest.param(policy(topology={"key": "*"}), "spec.topology.key in body should match", id="any"),
+        pytest.param(policy(topology={"key": f"{ZONE},*"}), "spec.topology.key in body should match", id="several"),
+        pytest.param(policy(topology={"key": f"{'a' * 254}/b"}), "at most 253 characters before its /", id="prefix"),
+        pytest.param(policy(topology={"key": ZONE, "mode": "soft"}), 'Unsupported value: "soft"', id="mode"),
+        pytest.param(policy(topology={"key": ZONE, "mode": "Required"}), 'Unsupported value: "Required"', id="case"),
+        pytest.param(policy(topologyKeys=[ZONE]), 'unknown field "spec.topologyKeys"', id="unknown field"),
+        pytest.param(
+            {key: value for key, value in policy().items() if key != "spec"}, "spec: Required value", id="no spec"
+        ),
+        pytest.param(locator(ips=["10.244.1.7"]), r"ips\[0\].*must be of type object", id="addresses as texts"),
+        pytest.param(locator(ips=[{"ip": "10.244.1"}]), "must be an IPv4 or IPv6 address", id="no address"),
+        pytest.param(locator(ips=[{"ip": "10.244.1.7/32"}]), "must be an IPv4 or IPv6 address", id="address block"),
+        pytest.param(locator(ips=[{}]), r"ips\[0\].ip: Required value", id="empty address"),
+        pytest.param(locator(ips=[{"ip": "10.1.1.1"}] * 2), r"ips\[1\]: Duplicate value", id="address twice"),
+        pytest.param(locator(nodeName=7), "nodeName.*must be of type string", id="node as a number"),
+        pytest.param(locator(nodeName="Node A"), "nodeName in body should match", id="node's name"),
+        pytest.param(locator(nodeLabels={"rack": 7}), "nodeLabels.rack.*must be of type string", id="label"),
+        pytest.param(locator(nodeLabels=["rack"]), "nodeLabels.*must be of type object", id="labels as a list"),
+        pytest.param(locator(spec={"nodeName": "a"}), 'unknown field "spec"', id="locator with a spec"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(cluster: ControlPlane, item: Item, message: str) -> None:
+    """At the door, with a message that names the field."""
+    with pytest.raises(ApiError) as refused:
+        create(cluster, item, query="&dryRun=All")
+    assert refused.value.status in (400, 422)
+    assert re.search(message, str(refused.value).replace('\\"', '"')), refused.value
+
+
+KEYS = {
+    "spec.topology.key": ("topology", "key"),
+    "spec.serviceSelector.matchExpressions.key": ("serviceSelector", "matchExpressions", "items", "key"),
+}
+
+
+@lru_cache
+def schema_of(field: str) -> Mapping[str, Any]:
+    """Return the schema of a field of a ServicePolicy."""
+    crd = object_of(EVERYTHING, "CustomResourceDefinition", "servicepolicies.topodns.io")
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    for part in KEYS[field]:
+        schema = schema[part] if part == "items" else schema["properties"][part]
+    return dict(schema)
+
+
+@pytest.mark.parametrize("field", KEYS)
+@settings(deadline=None)
+@given(text=st.from_regex(r"[-a-zA-Z0-9_./]{0,70}", fullmatch=True) | st.text(max_size=5))
+@example(text=f"{'a' * 253}/{'b' * 63}")
+@example(text=f"{'a' * 253}/{'b' * 64}")
+@example(text="example.com/a/b")
+@example(text="a\n")
+def test_a_label_key_is_one_for_the_schema_and_for_us(field: str, text: str) -> None:
+    """What the API server lets in is what a constraint may hold."""
+    schema = schema_of(field)
+    # A pattern stands between ^ and $, which in Python would allow a line's end.
+    taken = schema["minLength"] <= len(text) <= schema["maxLength"] and re.fullmatch(schema["pattern"][1:-1], text)
+    assert bool(taken) == valid_label_key(text)

@@ -1,0 +1,205 @@
+"""The Event that says on a Service that its constraint is invalid: once, whoever says it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from locator.cluster.events import post
+from locator.cluster.live import Cluster, Refused
+from locator.constraints import is_invalid_constraint
+from locator.events import MAX_MESSAGE, event_of, uid_untrusted
+from locator.model import ERROR, Finding
+from tests.clusters import TOPOLOGY_KEYS, namespace
+from tests.kube import ControlPlane, Item
+from tests.support import snapshot_of
+
+FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]"
+WRONG = Finding(ERROR, "Service", "shop", "web", FIELD, "invalid constraint: 'x' stands twice", "distinct label keys")
+WALL = "2026-01-01T00:00:00Z"
+
+
+def event(finding: Finding = WRONG, uid: str = "u1", instance: str = "pod-1", wall: str = WALL) -> dict[str, Any]:
+    return event_of(finding, uid, instance=instance, wall=wall)
+
+
+def test_an_event() -> None:
+    """As `kubectl describe service` looks for it."""
+    said = event()
+    assert said.pop("metadata").keys() == {"namespace", "name"}
+    assert said == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "involvedObject": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u1"},
+        "type": "Warning",
+        "reason": "InvalidTopology",
+        "message": f"{FIELD}: invalid constraint: 'x' stands twice, expected distinct label keys",
+        "source": {"component": "topodns"},
+        "reportingComponent": "topodns",
+        "reportingInstance": "pod-1",
+        "firstTimestamp": WALL,
+        "lastTimestamp": WALL,
+        "count": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (event(instance="pod-2"), True),
+        (event(wall="2026-01-01T00:00:07Z"), True),
+        (event(uid="u2"), False),
+        (event(replace(WRONG, message="invalid constraint: 'y' stands twice")), False),
+        (event(replace(WRONG, field="spec.topologyKeys")), False),
+        (event(replace(WRONG, name="api")), False),
+    ],
+    ids=[
+        "another-replica",
+        "later",
+        "another-service-of-that-name",
+        "another-mistake",
+        "another-field",
+        "another-name",
+    ],
+)
+def test_its_name_is_what_it_says(other: Item, same: bool) -> None:
+    """So replicas agree on it without a word."""
+    assert (other["metadata"]["name"] == event()["metadata"]["name"]) is same
+
+
+def test_a_long_message_is_cut() -> None:
+    said = event(replace(WRONG, message="x" * 2000))["message"]
+    assert len(said) == MAX_MESSAGE and said.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("keys", "invalid"),
+    [("a,a", 1), ("*,a", 1), ("a,*", 0), ("", 0)],
+    ids=["twice", "any-first", "valid", "none"],
+)
+def test_what_is_told(keys: str, invalid: int) -> None:
+    """Invalid constraints alone, of all that is wrong."""
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "annotations": {TOPOLOGY_KEYS: keys, "topodns.io/unknown": ""},
+        },
+        "spec": {"clusterIP": "None", "ports": [{"port": 0}]},
+    }
+    found = snapshot_of(service).findings
+    assert len([each for each in found if is_invalid_constraint(each)]) == invalid
+    assert len(found) > invalid
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(st.text(), st.text(), st.binary())
+def test_whatever_is_wrong_becomes_an_event(message: str, field: str, raw: bytes) -> None:
+    """One that JSON can carry, under a name that the API takes."""
+    said = event(replace(WRONG, message=message, field=field), uid=uid_untrusted(raw))
+    json.dumps(said)
+    assert said["metadata"]["name"].startswith("web.") and len(said["metadata"]["name"]) == len("web.") + 16
+
+
+# In a real cluster
+
+SPACE = "events"
+
+
+def posted(cluster: Cluster, *findings: Finding, instance: str = "pod-1") -> None:
+    async def main() -> None:
+        send, receive = trio.open_memory_channel[Finding](len(findings))
+        for each in findings:
+            send.send_nowait(each)
+        send.close()
+        await post(cluster, receive, instance)
+
+    trio.run(main)
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
+    """Return a cluster with a Service in it."""
+    service: Item = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": SPACE},
+        "spec": {"clusterIP": "None", "selector": {"app": "web"}},
+    }
+    items = [namespace(SPACE), service]
+    control_plane.api.create(*items)
+    yield Cluster(kubeconfig=str(control_plane.kubeconfig))
+    control_plane.api.delete(*reversed(items))
+
+
+def events(plane: ControlPlane) -> list[Item]:
+    return [each for each in plane.api.items("Event", SPACE) if each["reason"] == "InvalidTopology"]
+
+
+def test_the_api_takes_it_once(cluster: Cluster, control_plane: ControlPlane) -> None:
+    """However many replicas post it, kubectl shows it on the Service, once."""
+    finding = replace(WRONG, namespace=SPACE)
+    gone = replace(finding, name="gone")
+    nowhere = replace(finding, namespace="nowhere")
+    for instance in ("pod-1", "pod-2"):
+        posted(cluster, gone, nowhere, finding, finding, instance=instance)
+    (found,) = events(control_plane)
+    assert found["reportingInstance"] == "pod-1"
+    described = control_plane.kubectl("describe", "service", "web", "-n", SPACE)
+    assert "InvalidTopology" in described and "'x' stands twice" in described
+    posted(cluster, replace(finding, message="invalid constraint: 'y' stands twice"))
+    assert len(events(control_plane)) == 2
+
+
+class Refusing:
+    """A cluster that refuses some times, and notes what is asked of it."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.asked: list[str] = []
+
+    def request(self, method: str, path: str, **more: Any) -> bytes:
+        self.asked.append(method)
+        if method == "POST" and self.statuses:
+            raise Refused(self.statuses.pop(0), "Refused", "for the test")
+        return b'{"metadata":{"uid":"u1"}}'
+
+
+@pytest.mark.parametrize(
+    ("statuses", "posts", "logged"),
+    [((), 1, 0), ((500, 429), 3, 0), ((409,), 1, 0), ((403,), 1, 1), ((500,) * 20, 6, 1)],
+    ids=["taken", "taken-in-the-end", "there-already", "no-right", "given-up"],
+)
+def test_tries(
+    statuses: tuple[int, ...],
+    posts: int,
+    logged: int,
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Some, with pauses, then it is logged and the next one's turn."""
+    refusing: Any = Refusing(*statuses)
+
+    async def main() -> None:
+        send, receive = trio.open_memory_channel[Finding](1)
+        send.send_nowait(WRONG)
+        send.close()
+        await post(refusing, receive, "pod-1")
+
+    trio.run(main, clock=autojump_clock)
+    assert (refusing.asked.count("POST"), len(caplog.records)) == (posts, logged)
+
+
+@pytest.fixture
+def autojump_clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0)

@@ -1,0 +1,241 @@
+"""Whatever happens to the API server, nobody loses an answer, and what changed meanwhile is answered afterwards."""
+
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests import support
+from tests.clusters import ZONE, namespace
+from tests.kube import ControlPlane
+from tests.living import (
+    RECOVERY,
+    Asker,
+    answered,
+    asked,
+    extended_errors,
+    headless,
+    living_pod,
+    serving_live,
+    zone_nodes,
+)
+from tests.proxy import Proxy
+from tests.support import Server
+from tests.tools import ROOT, until
+
+WHERE = "faults"
+NAME = f"cache.{WHERE}"
+ZONES = ("a", "b")
+NODES = zone_nodes("faults", ZONES)
+CLIENTS = {"a": "10.242.1.1", "b": "10.242.2.1"}
+MEMBERS = {
+    address: living_pod(
+        WHERE, f"cache-{address.replace('.', '-')}", address, f"faults-{zone}1", labels={"app": "cache"}
+    )
+    for zone, address in (("a", "10.243.1.1"), ("b", "10.243.2.1"), ("a", "10.243.1.2"))
+}
+SECOND = "10.243.1.2"
+STALE, NOT_READY = 3, 14
+
+
+@pytest.fixture(scope="module")
+def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Two zones with a client and a member each, and one that comes and goes."""
+    clients = [living_pod(WHERE, f"client-{zone}", CLIENTS[zone], f"faults-{zone}1") for zone in ZONES]
+    service = headless(WHERE, "cache", "cache", keys=f"{ZONE},*")
+    frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), service)
+    yield frail_control_plane
+    left = [{"kind": "Pod", **each} for each in frail_control_plane.api.items("Pod", WHERE)]
+    frail_control_plane.api.delete(*left, service, *NODES, namespace(WHERE))
+
+
+@pytest.fixture
+def proxy(plane: ControlPlane) -> Iterator[Proxy]:
+    with Proxy(plane.port) as running:
+        yield running
+
+
+@pytest.fixture
+def kubeconfig(plane: ControlPlane, proxy: Proxy, tmp_path: Path) -> Path:
+    return plane.kubeconfig_with(tmp_path / "by-way-of-the-proxy", port=proxy.port)
+
+
+def expected(*, second: bool) -> dict[str, set[str]]:
+    return {"a": {"10.243.1.1", SECOND} if second else {"10.243.1.1"}, "b": {"10.243.2.1"}}
+
+
+def turn(plane: ControlPlane, *, ready: bool) -> None:
+    """Make the second member of zone a ready or not, and see it in the slices of the Service."""
+    plane.api.patch_status(MEMBERS[SECOND], {"conditions": [{"type": "Ready", "status": str(ready)}]})
+
+    def seen() -> bool:
+        slices = plane.api.items("EndpointSlice", WHERE, labels="kubernetes.io/service-name=cache")
+        return any(
+            each["conditions"]["ready"] == ready
+            for one in slices
+            for each in one["endpoints"] or ()
+            if each["addresses"] == [SECOND]
+        )
+
+    until(seen, "Kubernetes' own controller to follow", within=RECOVERY)  # it has lost contact, too
+
+
+def either(who: str) -> set[frozenset[str]]:
+    """What a client may see while the second member comes or goes."""
+    return {frozenset(expected(second=each)[who]) for each in (True, False)}
+
+
+Fault = Callable[[ControlPlane, Proxy, Callable[[], None]], None]
+
+
+def cut(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """Every connection is reset, and the cluster changes before they are there again."""
+    proxy.cut()
+    change()
+
+
+def cut_in_mid_line(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """Each connection ends after some octets, in the line of the change or in a TLS handshake, again and again."""
+    cuts = proxy.cuts
+    proxy.cut_after(300)
+    change()
+    until(lambda: proxy.cuts >= cuts + 4, "connections to be cut")
+    proxy.cut_after(None)
+
+
+def silent(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """Nothing comes through while every connection stays, and then all of it."""
+    proxy.hold()
+    change()
+    proxy.go_on()
+
+
+def stopped(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """The API server is stopped as a process, and every connection with it; it wakes up and goes on."""
+    plane.stop()
+    proxy.cut()  # whoever comes again gets no answer
+    cuts = proxy.opened
+    until(lambda: proxy.opened >= cuts + 5, "all kinds to try again")
+    plane.wake()
+    change()
+
+
+def killed(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """It is killed, and there again on the same etcd: what it says of an old resourceVersion is its own affair."""
+    plane.kill()
+    plane.start()
+    change()
+
+
+def forgetful(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
+    """It comes back without a watch cache, on an etcd that forgets within seconds: the past is gone (410)."""
+    plane.kill()
+    plane.start("--watch-cache=false", "--etcd-compaction-interval=1s")
+    change()
+
+
+FAULTS: list[Fault] = [cut, cut_in_mid_line, silent, stopped, forgetful, killed]  # the last one leaves it as it was
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_no_fault_of_the_api_server_costs_an_answer(
+    fault: Fault, plane: ControlPlane, proxy: Proxy, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Under load: always the last known view, then the new one; no SERVFAIL, nothing lost."""
+    turn(plane, ready=True)
+    with serving_live(tmp_path, kubeconfig) as server, Asker(server, NAME, CLIENTS) as asker:
+        asker.until(expected(second=True))
+        fault(plane, proxy, partial(turn, plane, ready=False))
+        asker.until(expected(second=False), seen=either)
+        assert asker.lost == []
+        assert not [line for line in server.lines if "Traceback" in line]
+
+
+def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
+    plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections live, and nothing comes: contact is lost all the same; answers go on, and say so."""
+    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-m", "tests.impatient"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    turn(plane, ready=True)
+    with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:
+        asker.until(expected(second=True))
+        plane.stop()
+        try:
+            server.wait_for(r"EndpointSlice: .*: silent for 2 s")
+            until(lambda: errors(server) == {STALE}, "answers that say they are stale")
+            before = asker.asked
+            until(lambda: asker.asked > before + 100, "everybody to be answered")
+        finally:
+            plane.wake()
+        turn(plane, ready=False)
+        asker.until(expected(second=False), seen=either)
+        until(lambda: errors(server) == set(), "fresh answers", within=RECOVERY)
+        assert asker.lost == []
+
+
+def readiness(server: Server) -> str:
+    with urllib.request.urlopen(f"http://{server.http}/readyz?verbose") as response:
+        assert response.status == 200
+        text: str = response.read().decode()
+        return text
+
+
+def test_while_there_is_no_api_server(
+    plane: ControlPlane, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Who knew the cluster answers on and says how old that is; who kept a view starts from it; who did not, waits."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("knowing", "kept", "new")]
+    state = f"--state-dir={folders[1] / 'state'}"
+    turn(plane, ready=True)
+    with serving_live(folders[0], kubeconfig, "--stale-after=1") as knowing:
+        with serving_live(folders[1], kubeconfig, state) as keeping:
+            for server in (knowing, keeping):
+                until(lambda server=server: gets_both(server), "both members")
+                assert errors(server) == set()
+        plane.kill()
+        with (
+            serving_live(folders[1], kubeconfig, state) as kept,
+            serving_live(folders[2], kubeconfig, started=False) as new,
+        ):
+            kept.wait_for(r"answering from the view in .*/state/view, \d+ s old, until the cluster has been listed")
+            until(lambda: errors(knowing) == {STALE}, "answers that say they are stale")
+            assert errors(kept) == {STALE}
+            assert gets_both(knowing) and gets_both(kept), "the last known answer"
+            assert asked(new, NAME, CLIENTS["a"]).rcode() == 2 and errors(new) == {NOT_READY}
+            until(lambda: "[+]EndpointSlice no contact, for " in readiness(knowing), "each kind to have lost contact")
+            assert "[+]EndpointSlice not listed yet, for " in readiness(kept)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                readiness(new)
+            assert refused.value.code == 503 and b"[-]EndpointSlice not listed yet, for " in refused.value.read()
+
+            plane.start()
+            new.wait_for(r"^ready$", within=RECOVERY)
+            turn(plane, ready=False)
+            for server in (knowing, kept, new):
+                until(lambda server=server: not gets_both(server), "the change", within=RECOVERY)
+                until(lambda server=server: is_fresh(server), lambda server=server: readiness(server), within=RECOVERY)
+
+
+def is_fresh(server: Server) -> bool:
+    """Whether no answer is stale, and every kind is in contact.
+
+    A kind whose version has expired is in contact for a moment, and then has lost it for less than ``--stale-after``:
+    the one without the other may pass.
+    """
+    ready = readiness(server)
+    return errors(server) == set() and "no contact" not in ready and "not listed" not in ready
+
+
+def gets_both(server: Server) -> bool:
+    return answered(server, NAME, CLIENTS["a"]) == expected(second=True)["a"]
+
+
+def errors(server: Server) -> set[int]:
+    return extended_errors(asked(server, NAME, CLIENTS["a"]))

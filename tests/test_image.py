@@ -1,0 +1,114 @@
+"""The image: built from the Dockerfile, and asked in a container with no more rights than a restricted pod has."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import dns.message
+import dns.query
+import dns.rdatatype
+import pytest
+
+from dnsserver import __version__
+from tests.clusters import WEB, WEB_AND_MANY
+from tests.container import Image
+from tests.kustomize import EVERYTHING, objects_of
+from tests.support import PATIENCE, cluster_text
+from tests.tools import ROOT, Daemon, free_port
+
+CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """Build the image once, and leave nothing of it."""
+    folder = tmp_path_factory.mktemp("image")
+    yield Image(folder)
+    shutil.rmtree(folder)
+
+
+def run_in(image: Image, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = image.command(folder, *arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_the_image_says_who_it_is_and_what_it_offers(image: Image) -> None:
+    """The user is a number, so that runAsNonRoot can be checked; ports and user are those of the manifests."""
+    for deployment in objects_of(EVERYTHING, "Deployment"):
+        spec = deployment["spec"]["template"]["spec"]
+        ports = {f"{port['containerPort']}/{port['protocol'].lower()}" for port in spec["containers"][0]["ports"]}
+        assert ports <= image.config["ExposedPorts"].keys()
+        given = spec["securityContext"]
+        assert image.config["User"] == f"{given['runAsUser']}:{given['runAsGroup']}"
+
+
+def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
+    """Each library has its version from constraints.txt; what installed them is gone."""
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    pinned = {name.lower().replace("-", "_"): version for name, version in pins}
+    installed = dict(
+        path.name.removesuffix(".dist-info").split("-", 1)
+        for path in image.root.glob("opt/topodns/lib/python3*/site-packages/*.dist-info")
+    )
+    assert installed.pop("topodns") == __version__
+    assert len(installed) > 10
+    assert not {"pip", "setuptools"} & installed.keys()
+    assert {name: pinned.get(name.lower().replace("-", "_").replace(".", "_")) for name in installed} == installed
+
+
+@pytest.mark.parametrize("command", ["serve", "controller"])
+def test_both_commands_are_there(image: Image, tmp_path: Path, command: str) -> None:
+    """One image does for both Deployments."""
+    ran = run_in(image, tmp_path, command, "--help")
+    assert ran.returncode == 0, ran.stderr
+    assert f"usage: topodns {command}" in ran.stdout
+
+
+class Container(NamedTuple):
+    """``serve`` in a container."""
+
+    port: int
+    process: int
+
+
+@pytest.fixture
+def container(image: Image, tmp_path: Path) -> Iterator[Container]:
+    """Serve a snapshot from the image; end it as a kubelet would, and see it end well."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "cluster.yaml").write_text(cluster_text(WEB_AND_MANY))
+    shared.chmod(0o755)
+    port = free_port()
+    command = image.command(shared, "serve", "--snapshot=/mnt/cluster.yaml", f"--listen=127.0.0.1:{port}", "--http=off")
+    daemon = Daemon.start(command, tmp_path, name="container")
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+        yield Container(port, daemon.process.pid)
+    finally:
+        daemon.end()
+    assert daemon.process.returncode == 0, daemon.words()
+
+
+@pytest.mark.parametrize("ask", [dns.query.udp, dns.query.tcp], ids=["UDP", "TCP"])
+def test_a_container_answers(container: Container, ask: object) -> None:
+    """A real query has its real answer."""
+    assert callable(ask)
+    reply = ask(dns.message.make_query(WEB, "A"), "127.0.0.1", port=container.port, timeout=PATIENCE)
+    assert {record.to_text() for record in reply.answer[0]} == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_it_runs_without_any_right(container: Container) -> None:
+    """Not root, no capability and none to be had, and a root that cannot be written."""
+    said = Path(f"/proc/{container.process}/status").read_text()
+    status = {name: text.split() for name, text in re.findall(r"^(\w+):\t(.*)$", said, re.MULTILINE)}
+    assert status["Uid"] == status["Gid"] == ["65532"] * 4
+    assert status["Groups"] == []
+    assert all(int(status[name][0], 16) == 0 for name in CAPABILITIES)
+    assert status["NoNewPrivs"] == ["1"]
+    mounts = [line.split() for line in Path(f"/proc/{container.process}/mountinfo").read_text().splitlines()]
+    assert {mount[4]: mount[5].split(",")[0] for mount in mounts}["/"] == "ro"

@@ -1,0 +1,125 @@
+"""A controller and its Lease, on an API server that answers as a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from locator.cluster import controller
+from locator.cluster.controller import Controller
+from locator.cluster.leading import Candidate
+from locator.cluster.live import Refused
+from locator.controlled import NODES, POD_LOCATORS, PODS
+from locator.lease import Election
+from tests.clusters import Item
+from tests.test_contact import Answer, until
+from tests.test_listwatch import INITIAL_END, bookmark, line
+
+SHORT = {"duration": 1.5, "deadline": 1.0, "retry": 0.01}
+
+
+class FakeServer:
+    """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` says."""
+
+    def __init__(self, *pods: Item) -> None:
+        self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
+        self.lease: Item | None = None
+        self.asked: list[tuple[str, str]] = []
+        self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
+        self._lock = threading.Lock()
+        self._version = 0
+
+    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        lines = [line("ADDED", item) for item in self.lists[path]]
+        return Answer([*lines, bookmark(1, INITIAL_END)], waits=True)
+
+    def request(self, method: str, path: str, *, body: Any = None, **more: Any) -> bytes:
+        with self._lock:
+            self.asked.append((method, path))
+            if (refusal := self.refuse(method, path)) is not None:
+                raise refusal
+            if method == "GET" and self.lease is None:
+                raise Refused(404, "NotFound", "there is none")
+            self._version += 1
+            if body is not None:
+                written = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
+                if "/leases" in path:
+                    self.lease = written
+                return msgspec.json.encode(written)
+            return msgspec.json.encode(self.lease)
+
+
+def pod(namespace: str, name: str) -> Item:
+    return {
+        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}"},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Running", "podIP": "10.0.0.1"},
+    }
+
+
+def test_each_renewal_wakes_whoever_waits_to_write() -> None:
+    """Who saw the time run out between two renewals would wait for ever: the log alone hears of a change only."""
+    server: Any = FakeServer()
+    woken = []
+
+    async def main() -> None:
+        candidate = Candidate(server, Election("me", "ns", "lease", **SHORT), changed=lambda: woken.append(1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(candidate.run)
+            await until(lambda: candidate.may_write() and len(woken) >= 5)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
+    """Whatever was wrong with what it was made from: the Lease is read again before the next."""
+    server: Any = FakeServer()
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 1, "leaseTransitions": 2**31 - 1}
+    server.lease = {"metadata": {"name": "lease", "resourceVersion": "1"}, "spec": spec}
+    refusals = [Refused(status, "Invalid", "no")]
+    server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
+
+    async def main() -> None:
+        candidate = Candidate(server, Election("me", "ns", "lease", **SHORT), changed=lambda: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(candidate.run)
+            await until(candidate.may_write)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    methods = [method for method, _ in server.asked]
+    first = methods.index("PUT")
+    assert "GET" in methods[first + 1 : methods.index("PUT", first + 1)]
+    assert server.lease["spec"]["leaseTransitions"] == 2**31 - 1, "no more than the API's field holds"
+
+
+def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a quota, or while it ends: a pod elsewhere has its PodLocator all the same, and there is no storm."""
+    monkeypatch.setattr(controller, "REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr("locator.backoff.FLOOR", 0.001)  # what was refused is due again at once
+    server: Any = FakeServer(*(pod("full", f"web-{number}") for number in range(100)), pod("shop", "web"))
+
+    def refuse(method: str, path: str) -> Refused | None:
+        return Refused(403, "Forbidden", "exceeded quota") if "/namespaces/full/" in path else None
+
+    server.refuse = refuse
+    written = ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
+
+    async def main() -> None:
+        one = Controller(server, Election("me", "ns", "lease", **SHORT), writes_per_second=1000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run)
+            await until(lambda: written in server.asked)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    before = server.asked[: server.asked.index(written)]  # more may have been asked since, until somebody looked
+    refused = [path for _, path in before if "/full/" in path]
+    assert len(refused) <= 100 + controller.IN_FLIGHT, "each was tried once before any was tried again"

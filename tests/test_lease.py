@@ -1,0 +1,292 @@
+"""One leader among replicas: the rules one by one, and that there is never a second, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locator.lease import Claim, Election, Lease, lease_untrusted
+
+WALL = "2026-01-01T00:00:00.000000Z"
+LATER = "2026-01-01T00:01:00.000000Z"
+
+
+def election(identity: str = "a", **more: float) -> Election:
+    return Election(identity, "topodns", "controller", **more)
+
+
+def held(version: str, holder: str = "a", seconds: int = 15, transitions: int = 0) -> Lease:
+    return Lease(version, holder, seconds, transitions, WALL)
+
+
+def leading(now: float = 0.0) -> Election:
+    one = election()
+    one.absent()
+    assert one.claim(now, WALL) is not None
+    one.heard(held("1"), began=now, now=now + 0.1, claimed=True)
+    assert one.may_write(now)
+    return one
+
+
+def test_who_finds_no_lease_makes_one() -> None:
+    """As other tools expect it: whole seconds, MicroTime, no transition yet."""
+    one = election(duration=14.2)
+    assert one.claim(0.0, WALL) is None  # it is read first
+    one.absent()
+    assert one.claim(0.0, WALL) == Claim(
+        "POST",
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"namespace": "topodns", "name": "controller"},
+            "spec": {
+                "holderIdentity": "a",
+                "leaseDurationSeconds": 15,
+                "leaseTransitions": 0,
+                "acquireTime": WALL,
+                "renewTime": WALL,
+            },
+        },
+    )
+    assert not one.may_write(0.0)  # asked for is not granted
+
+
+def test_a_leader_writes_until_the_deadline_after_it_began_to_renew() -> None:
+    one = leading(now=100.0)
+    assert one.may_write(109.9) and not one.may_write(110.0)
+    claim = one.claim(105.0, LATER)
+    assert claim is not None and claim.method == "PUT"
+    assert claim.body["metadata"]["resourceVersion"] == "1"
+    assert (claim.body["spec"]["acquireTime"], claim.body["spec"]["renewTime"]) == (WALL, LATER)
+    one.heard(held("2"), began=105.0, now=109.0, claimed=True)  # the answer took four seconds
+    assert one.may_write(114.9) and not one.may_write(115.0)
+
+
+def test_a_leader_that_finds_another_writes_no_more() -> None:
+    one = leading()
+    one.lost()
+    assert not one.may_write(1.0) and one.claim(1.0, WALL) is None
+    one.heard(held("5", "b"), began=1.0, now=1.1, claimed=False)
+    assert not one.may_write(1.2) and one.claim(1.2, WALL) is None
+
+
+def test_reading_ones_own_name_is_no_renewal() -> None:
+    """Whoever renewed it with success got no answer: how long ago that was is not known."""
+    one = leading()
+    one.lost()
+    one.heard(held("2"), began=20.0, now=20.1, claimed=False)
+    assert not one.may_write(20.2)
+    claim = one.claim(20.2, LATER)
+    assert claim is not None and claim.body["spec"]["leaseTransitions"] == 0
+    one.heard(held("3"), began=20.2, now=20.3, claimed=True)
+    assert one.may_write(20.4)
+
+
+@pytest.mark.parametrize("seconds", [3, 15, 60])
+def test_a_follower_waits_for_the_holders_own_duration(seconds: int) -> None:
+    """Counted by its own clock, from when it saw that version first, whatever times stand there."""
+    one = election("b")
+    one.heard(held("7", seconds=seconds, transitions=4), began=1000.0, now=1000.5, claimed=False)
+    assert one.claim(1000.4 + seconds, WALL) is None
+    one.heard(held("7", seconds=seconds, transitions=4), began=1001.0, now=1001.5, claimed=False)
+    claim = one.claim(1000.5 + seconds, LATER)
+    assert claim is not None and claim.body["metadata"]["resourceVersion"] == "7"
+    spec = claim.body["spec"]
+    assert (spec["holderIdentity"], spec["leaseTransitions"], spec["acquireTime"]) == ("b", 5, LATER)
+
+
+def test_a_renewal_begins_the_wait_anew() -> None:
+    one = election("b")
+    one.heard(held("7"), began=0.0, now=0.0, claimed=False)
+    one.heard(held("8"), began=14.0, now=14.0, claimed=False)
+    assert one.claim(28.0, WALL) is None and one.claim(29.0, WALL) is not None
+
+
+def test_a_lease_given_back_is_taken_at_once() -> None:
+    one, other = leading(), election("b")
+    claim = one.release(1.0, LATER)
+    assert claim is not None and not one.may_write(1.0)
+    assert (claim.body["spec"]["holderIdentity"], claim.body["spec"]["leaseDurationSeconds"]) == (None, 1)
+    other.heard(held("2", "", 1), began=1.0, now=1.0, claimed=False)
+    assert other.claim(1.0, WALL) is not None
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["never-held", "ran-out"])
+def test_what_is_not_held_is_not_given_back(late: bool) -> None:
+    one = leading() if late else election()
+    assert one.release(11.0, WALL) is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "lease"),
+    [
+        (b'{"metadata":{"resourceVersion":"7"}}', Lease("7")),
+        (b'{"metadata":{"resourceVersion":"7"},"spec":{"holderIdentity":"x","leaseDurationSeconds":9,'
+         b'"leaseTransitions":2,"acquireTime":"t","renewTime":"u"}}', Lease("7", "x", 9, 2, "t")),
+        (b'{"metadata":{},"spec":{"holderIdentity":7}}', None),
+        (b"<html>", None),
+        (b"\xff", None),
+    ],
+    ids=["bare", "whole", "wrong-type", "no-json", "no-text"],
+)  # fmt: skip
+def test_reading(raw: bytes, lease: Lease | None) -> None:
+    assert lease_untrusted(raw) == lease
+
+
+@pytest.mark.parametrize("times", [(2, 10, 10), (10, 10, 15), (0, 10, 15)])
+def test_times_must_rise(times: tuple[float, float, float]) -> None:
+    """Otherwise two could write at once, or a leader could not keep its Lease."""
+    retry, deadline, duration = times
+    with pytest.raises(ValueError, match="expected in rising order"):
+        election(retry=retry, deadline=deadline, duration=duration)
+
+
+# Whatever happens
+
+
+class ModelServer:
+    """Keeps one Lease, and compares versions. What it is sent it does at once, late or never."""
+
+    def __init__(self) -> None:
+        self.item: dict[str, Any] | None = None
+        self.version = 0
+
+    def carry_out(self, claim: Claim | None) -> bytes | int:
+        """Return the Lease, or the status of a refusal."""
+        if claim is None:
+            return 404 if self.item is None else json.dumps(self.item).encode()
+        if claim.method == "POST" and self.item is not None:
+            return 409
+        if claim.method == "PUT":
+            if self.item is None:
+                return 404
+            if claim.body["metadata"]["resourceVersion"] != self.item["metadata"]["resourceVersion"]:
+                return 409
+        self.version += 1
+        self.item = json.loads(json.dumps(claim.body))
+        self.item["metadata"]["resourceVersion"] = str(self.version)
+        return json.dumps(self.item).encode()
+
+
+class Replica:
+    """One replica with a clock of its own, and the request that it waits for an answer to."""
+
+    def __init__(self, identity: str, offset: float) -> None:
+        self.election = Election(identity, "ns", "lease", duration=15.0, deadline=10.0, retry=2.0)
+        self.offset = offset
+        self.claim: Claim | None = None
+        self.began: float | None = None
+        self.answer: bytes | int | None = None
+        self.writes_until = float("-inf")  # when the last write that it may have begun is over
+
+    def restart(self) -> None:
+        """Begin anew under another name, as after a crash."""
+        self.__init__(f"{self.election.identity}+", self.offset)  # type: ignore[misc]
+
+
+class Electing:
+    """Replicas ask, stand still, wake and restart; requests are slow, lost or carried out late; clocks differ."""
+
+    def __init__(self, offsets: Sequence[float]) -> None:
+        self.server = ModelServer()
+        self.time = 0.0
+        self.replicas = [Replica(name, offset) for name, offset in zip("ab", offsets, strict=True)]
+        self.late: list[Claim | None] = []
+        for _ in range(2):
+            self.step(0)
+
+    def now(self, replica: Replica) -> float:
+        return self.time + replica.offset
+
+    def ask(self, which: int, arrives: str) -> None:
+        """Ask, and give up what was asked before; it may still be carried out."""
+        replica = self.replicas[which]
+        replica.began, replica.answer = self.now(replica), None
+        replica.claim = replica.election.claim(replica.began, WALL)
+        if arrives == "now":
+            replica.answer = self.server.carry_out(replica.claim)
+        elif arrives == "late":
+            self.late.append(replica.claim)
+
+    def arrive_late(self) -> None:
+        if self.late:
+            self.server.carry_out(self.late.pop(0))
+
+    def hear(self, which: int) -> None:
+        replica = self.replicas[which]
+        if replica.began is None or replica.answer is None:
+            return
+        if isinstance(replica.answer, bytes):
+            lease = lease_untrusted(replica.answer)
+            assert lease is not None
+            claimed = replica.claim is not None
+            replica.election.heard(lease, began=replica.began, now=self.now(replica), claimed=claimed)
+        elif replica.answer == 404 and replica.claim is None:
+            replica.election.absent()
+        else:
+            replica.election.lost()
+        replica.began = replica.answer = None
+
+    def step(self, which: int) -> None:
+        self.ask(which, "now")
+        self.hear(which)
+
+    def end(self, which: int, crash: bool) -> None:
+        """At an orderly end writes end first, then the Lease is given back."""
+        replica = self.replicas[which]
+        if not crash:
+            replica.writes_until = float("-inf")
+            claim = replica.election.release(self.now(replica), WALL)
+            if claim is not None:
+                self.server.carry_out(claim)
+        until = replica.writes_until
+        replica.restart()
+        replica.writes_until = until  # what is under way arrives
+
+    def time_passes(self, seconds: float) -> None:
+        self.time += seconds
+
+    def nobody_writes_while_another_may(self) -> None:
+        """Not even a write that was begun in the last moment and took all the time that the Lease leaves it."""
+        for replica in self.replicas:
+            if replica.election.may_write(self.now(replica)):
+                for other in self.replicas:
+                    assert other is replica or other.writes_until <= self.time + 1e-6
+                replica.writes_until = self.time + 5.0
+
+    def finish(self) -> None:
+        """With all well again, one of them leads before long."""
+        for _ in range(20):
+            self.time += 2.0
+            for which in range(2):
+                self.step(which)
+        assert any(each.election.may_write(self.now(each)) for each in self.replicas)
+
+
+# What happens, and how often among a hundred happenings: dense enough that what must come together often does.
+HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
+    "step": (40, lambda rng: (rng.randrange(2),)),
+    "time_passes": (30, lambda rng: (rng.choice((1.0, 4.9, 5.1, 9.9, 15.0)),)),
+    "ask": (12, lambda rng: (rng.randrange(2), rng.choice(("now", "now", "late", "never")))),
+    "hear": (12, lambda rng: (rng.randrange(2),)),
+    "end": (3, lambda rng: (rng.randrange(2), rng.random() < 0.5)),
+    "arrive_late": (3, lambda rng: ()),
+}
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=1500)
+@given(st.integers(0, 10**9))
+def test_there_is_never_a_second(seed: int) -> None:
+    """Whatever happens, and in the end there is a first."""
+    rng = random.Random(seed)
+    electing = Electing([rng.choice((-1e6, 0.0, 1e6)) for _ in range(2)])
+    for what in rng.choices(list(HAPPENINGS), [weight for weight, _ in HAPPENINGS.values()], k=40):
+        getattr(electing, what)(*HAPPENINGS[what][1](rng))
+        electing.nobody_writes_while_another_may()
+    electing.finish()

@@ -1,0 +1,477 @@
+"""What is asked of an API server, and what its answers mean: by raw lines, without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locator.decoding import KINDS_READ, Kind
+from locator.listwatch import (
+    ABSENT_SECONDS,
+    CUT,
+    DOUBT,
+    ENDED,
+    EXPIRED,
+    LONGEST_REQUESTED,
+    PAGE,
+    REFUSED,
+    SILENT,
+    UNREACHABLE,
+    Ask,
+    ListWatch,
+)
+from locator.model import EndpointSlice, Namespace, PodLocator
+from locator.news import Drop, News, Put, Replace
+
+Raw = dict[str, Any]
+KIND = KINDS_READ[Namespace]
+INITIAL_END = {"k8s.io/initial-events-end": "true"}
+
+
+def raw(name: str, version: int, label: object = "1") -> Raw:
+    """Return a namespace; a label that is no text makes it unreadable."""
+    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": {"v": label}}}
+
+
+def made(name: str, label: str = "1") -> Namespace:
+    return Namespace(name, {"v": label})
+
+
+def line(event: str, item: Raw) -> bytes:
+    return json.dumps({"type": event, "object": item}).encode()
+
+
+def bookmark(version: int, annotations: Mapping[str, str] | None = None) -> bytes:
+    return line("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
+
+
+def error(code: int, message: str = "why") -> bytes:
+    return line("ERROR", {"kind": "Status", "code": code, "reason": "Reason", "message": message})
+
+
+def page(*items: Raw, version: int, more: str = "") -> bytes:
+    return json.dumps({"metadata": {"resourceVersion": str(version), "continue": more}, "items": items}).encode()
+
+
+def listwatch(kind: Kind = KIND, *, streaming: bool = True, chance: Callable[[], float] = lambda: 0.0) -> ListWatch:
+    return ListWatch(Namespace, kind, chance=chance, streaming=streaming)
+
+
+def watching(kind: Kind = KIND) -> ListWatch:
+    """Return one that has listed the namespace ``a`` at version 10, and whose watch is under way."""
+    machine = listwatch(kind, streaming=False)
+    machine.next()
+    machine.page(page(raw("a", 5), version=10))
+    machine.next()
+    machine.begun()
+    return machine
+
+
+def changes(news: News) -> list[object]:
+    return list(news.changes)
+
+
+def replaced(*objects: Namespace) -> list[object]:
+    return [Replace(Namespace, list(objects))]
+
+
+# Lists
+
+
+def test_a_list_is_streamed_where_the_server_can() -> None:
+    """A watch that begins with all objects; its bookmark ends the list, and the same stream goes on as a watch."""
+    machine = listwatch(chance=lambda: 0.5)
+    ask = machine.next()
+    assert ask == Ask(
+        "/api/v1/namespaces",
+        {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "timeoutSeconds": "450",
+        },
+        watch=True,
+    )
+    machine.begun()
+    assert not machine.lines([line("ADDED", raw("a", 3)), line("ADDED", raw("b", 4))]), "a part of a list is no news"
+    assert not machine.listed
+    news = machine.lines([line("ADDED", raw("c", 2)), bookmark(9, INITIAL_END), line("ADDED", raw("d", 10))])
+    assert changes(news) == [Replace(Namespace, [made("a"), made("b"), made("c")]), Put(made("d"))]
+    assert machine.listed
+    assert not machine.over
+    assert not machine.problem
+    machine.ended(300)
+    assert machine.pause == 0
+    assert machine.next().query["resourceVersion"] == "10"
+
+
+def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
+    """An object that is changed, or deleted, before the list's end is told as it is at its end."""
+    machine = listwatch()
+    machine.next()
+    events = [("ADDED", raw("a", 1)), ("ADDED", raw("b", 2)), ("MODIFIED", raw("a", 3, "2")), ("DELETED", raw("b", 4))]
+    news = machine.lines([*(line(*event) for event in events), bookmark(9, INITIAL_END)])
+    assert changes(news) == replaced(made("a", "2"))
+
+
+@pytest.mark.parametrize("status", [400, 405, 422])
+def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None:
+    """At once, and without a resourceVersion: the server ignores ``limit`` where it is 0."""
+    machine = listwatch()
+    machine.next()
+    assert not machine.refused(status, "no")
+    assert machine.pause == 0
+    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert not machine.page(page(raw("a", 5), version=10, more="token"))
+    assert machine.next().query == {"limit": "500", "continue": "token"}
+    assert changes(machine.page(page(raw("b", 6), version=10))) == replaced(made("a"), made("b"))
+    assert machine.next().query == {
+        "watch": "1",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "10",
+        "timeoutSeconds": "300",
+    }
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        pytest.param(lambda machine: machine.lines([bookmark(7)]), id="bookmark before the end"),
+        pytest.param(lambda machine: machine.ended(400.0), id="ended"),
+        pytest.param(lambda machine: machine.ended(150.0, SILENT, "silent"), id="silent"),
+    ],
+)
+def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListWatch], object]) -> None:
+    """Old servers pass over parameters that they do not know, and send an ordinary watch."""
+    machine = listwatch()
+    machine.next()
+    machine.lines([line("ADDED", raw("a", 3))])
+    sign(machine)
+    if machine.over:
+        machine.ended(1.0)
+    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert changes(machine.page(page(raw("b", 3), version=9))) == replaced(made("b")), "nothing of the half list"
+
+
+@pytest.mark.parametrize("fault", [(0.1, CUT, "cut"), (0.0, UNREACHABLE, "refused"), (0.0, SILENT, "hangs")])
+def test_a_streamed_list_that_breaks_off_is_streamed_again(fault: tuple[float, str, str]) -> None:
+    """From the beginning: nothing of the broken one is kept."""
+    machine = listwatch()
+    machine.next()
+    machine.lines([line("ADDED", raw("a", 3))])
+    machine.ended(*fault)
+    assert machine.pause >= 0.8
+    assert machine.next().query["sendInitialEvents"] == "true"
+    assert changes(machine.lines([bookmark(9, INITIAL_END)])) == replaced()
+
+
+def test_expired_continue_tokens_lead_to_larger_pages() -> None:
+    """Begun again ten times as large each time, in the end in one page; the next list begins small."""
+    machine, limits = listwatch(streaming=False), []
+    for number in range(3):
+        limits.append(machine.next().query)
+        machine.page(page(raw(f"gone-{number}", 5), version=10, more="token"))
+        assert machine.next().query["continue"] == "token"
+        machine.refused(410, "expired")
+        assert machine.reason == EXPIRED
+        assert machine.pause == 0
+    assert [*limits, machine.next().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
+    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(made("b")), "nothing of the broken lists"
+    machine.next()
+    machine.lines([error(410)])
+    machine.ended(0)
+    assert machine.next().query == {"limit": "500"}
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, 403, CUT, UNREACHABLE])
+def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
+    """What was listed before it is kept."""
+    machine = listwatch(streaming=False)
+    machine.next()
+    machine.page(page(raw("a", 5), version=10, more="token"))
+    ask = machine.next()
+    if isinstance(fault, int):
+        machine.refused(fault, "no")
+    else:
+        machine.ended(0, fault, "no")
+    assert machine.pause >= 0.8
+    assert machine.problem == "no"
+    assert machine.next() == ask
+    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(made("a"), made("b"))
+    assert not machine.problem
+    assert machine.pause == 0
+
+
+def test_a_page_that_cannot_be_read_is_no_list() -> None:
+    """Half a page, or a proxy's own words."""
+    machine = listwatch(streaming=False)
+    machine.next()
+    assert not machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": [{"met')
+    assert machine.over
+    assert machine.reason == DOUBT
+    machine.ended(0)
+    assert machine.pause >= 0.8
+    assert not machine.listed
+
+
+def test_no_items_is_an_empty_list() -> None:
+    """Go writes an empty list as ``null``, too."""
+    machine = listwatch(streaming=False)
+    machine.next()
+    assert changes(machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": null}')) == replaced()
+
+
+# Watches
+
+
+@pytest.mark.parametrize(
+    ("events", "expected", "version"),
+    [
+        pytest.param([line("ADDED", raw("b", 11))], [Put(made("b"))], "11", id="added"),
+        pytest.param([line("MODIFIED", raw("a", 12, "2"))], [Put(made("a", "2"))], "12", id="modified"),
+        pytest.param([line("DELETED", raw("a", 13))], [Drop(Namespace, "a")], "13", id="deleted"),
+        pytest.param([line("DELETED", raw("a", 13, 5))], [Drop(Namespace, "a")], "13", id="unreadable one deleted"),
+        pytest.param([bookmark(99)], [], "99", id="bookmark"),
+        pytest.param([line("ADDED", raw("a", 5))] * 2, [Put(made("a"))] * 2, "5", id="the same again"),
+        pytest.param([line("ADDED", {"metadata": {"resourceVersion": "8"}})], [], "8", id="nameless"),
+        pytest.param([], [], "10", id="nothing"),
+    ],
+)
+def test_events_become_changes(events: Sequence[bytes], expected: list[object], version: str) -> None:
+    """The version moves with each of them."""
+    machine = watching()
+    assert changes(machine.lines(events)) == expected
+    assert not machine.over
+    machine.ended(300)
+    assert machine.next().query["resourceVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        pytest.param(error(410), EXPIRED, id="410"),
+        pytest.param(error(500), DOUBT, id="another error"),
+        pytest.param(b'{"type": "ERROR", "object": {}}', DOUBT, id="an error without a word"),
+        pytest.param(b'{"type": "ADDED", "object": {"metadata": {"na', DOUBT, id="no JSON"),
+        pytest.param(b"upstream connect error", DOUBT, id="a proxy's words"),
+        pytest.param(b"\xff\xfe", DOUBT, id="no text"),
+        pytest.param(b"[]", DOUBT, id="another shape"),
+        pytest.param(line("WHATEVER", raw("b", 11)), DOUBT, id="unknown event"),
+        pytest.param(b'{"type": "BOOKMARK", "object": {"metadata": 5}}', DOUBT, id="bookmark of another shape"),
+    ],
+)
+def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: str) -> None:
+    """What came before the doubt holds, what comes after is not looked at; the list mends the rest."""
+    machine = watching()
+    news = machine.lines([line("ADDED", raw("b", 11)), last, line("ADDED", raw("c", 12))])
+    assert changes(news) == [Put(made("b"))]
+    assert machine.over
+    machine.ended(1)
+    assert machine.reason == reason
+    assert machine.problem
+    assert machine.pause >= 0.8
+    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(made("c"))
+    assert not machine.problem
+
+
+@pytest.mark.parametrize(
+    ("lived", "reason", "waits"),
+    [
+        pytest.param(300, ENDED, False, id="time over"),
+        pytest.param(1, ENDED, True, id="ended early"),
+        pytest.param(300, CUT, True, id="cut"),
+        pytest.param(1, CUT, True, id="cut at once"),
+        pytest.param(160, SILENT, True, id="silent"),
+        pytest.param(0, UNREACHABLE, True, id="unreachable"),
+    ],
+)
+def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool) -> None:
+    """From the last version; at once only if it had lived and ended by itself."""
+    machine = watching()
+    machine.lines([line("ADDED", raw("b", 11))])
+    machine.ended(lived, reason, "" if reason == ENDED else "why")
+    assert machine.reason == reason
+    assert bool(machine.problem) == waits
+    assert (machine.pause >= 0.8) == waits
+    assert machine.next().query["resourceVersion"] == "11"
+    machine.begun()
+    assert not machine.problem
+
+
+@pytest.mark.parametrize("status", [410, 404, 400, 422, 504])
+def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
+    """410: too old. 504: too new, as after etcd was restored from a backup."""
+    machine = watching()
+    machine.ended(300)
+    machine.next()
+    machine.refused(status, "no")
+    assert machine.pause >= 0.8
+    assert machine.reason == (EXPIRED if status == 410 else REFUSED)
+    assert machine.next().query == {"limit": "500"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503])
+def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None:
+    """Nothing was missed yet that the last version would not bring; what is wrong is told meanwhile."""
+    machine = watching()
+    machine.ended(300)
+    ask = machine.next()
+    machine.refused(status, f"{status} why")
+    assert machine.problem == f"{status} why"
+    assert machine.reason == REFUSED
+    assert machine.next() == ask
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (7.0, 7.0), (1e9, LONGEST_REQUESTED)], ids=str)
+def test_retry_after_is_honoured(asked: float | None, pause: float) -> None:
+    """Within reason, and never sooner than the delay that would hold anyway."""
+    machine = listwatch()
+    machine.next()
+    machine.refused(429, "busy", asked)
+    assert machine.pause == pause
+
+
+def test_watches_that_die_at_once_never_storm() -> None:
+    """Each is granted, so that there is contact, and each waits longer than the one before, up to the cap."""
+    machine, pauses = watching(), []
+    for _ in range(8):
+        machine.ended(0.01, CUT, "cut")
+        pauses.append(machine.pause)
+        machine.next()
+        machine.begun()
+        machine.lines([bookmark(11)])
+    assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 15, 15, 15])
+    machine.ended(120, CUT, "cut")
+    assert machine.pause == 0.8
+    assert machine.problem == "cut"
+
+
+# Kinds that may not exist
+
+
+LOCATORS = KINDS_READ[PodLocator]._replace(optional=True)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_there_are_none_of_an_optional_kind_that_the_api_does_not_know(streaming: bool) -> None:
+    """That is known, so nothing is wrong; it is looked for again and again, until its CRD appears."""
+    machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.5, streaming=streaming)
+    for expected in ([Replace(PodLocator, [])], [], []):
+        machine.next()
+        assert changes(machine.refused(404, "not found")) == expected
+        assert machine.listed
+        assert not machine.problem
+        assert not machine.reason, "nothing went wrong that would have to be counted"
+        assert machine.pause == ABSENT_SECONDS
+    machine.ended(0, UNREACHABLE, "no")
+    machine.ended(0, UNREACHABLE, "no")
+    assert machine.pause == pytest.approx(2.4), "the second delay"
+    machine.next()
+    machine.refused(404, "not found")
+    machine.next()
+    machine.ended(0, UNREACHABLE, "no")
+    assert machine.pause == pytest.approx(1.2), "the first delay: it was in contact again"
+    assert machine.problem == "no"
+    assert machine.next().query.get("sendInitialEvents") == ("true" if streaming else None)
+
+
+def test_an_optional_kind_can_vanish() -> None:
+    """When its CRD is deleted the watch ends, and there is none of it any more; when it is back all is listed."""
+    machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.0)
+    machine.next()
+    locator = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}, "ips": [{"ip": "no address"}]}
+    news = machine.lines([line("ADDED", locator), bookmark(9, INITIAL_END)])
+    assert list(news.findings) == ["n/a"]
+    machine.ended(50)
+    machine.next()
+    gone = machine.refused(404, "not found")
+    assert changes(gone) == [Replace(PodLocator, [])]
+    assert gone.findings == {"n/a": ()}, "what does not exist is not wrong"
+    machine.next()
+    assert len(machine.lines([line("ADDED", locator), bookmark(19, INITIAL_END)]).changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "hint"),
+    [
+        pytest.param(KINDS_READ[PodLocator]._replace(optional=False), True, id="of a CRD"),
+        pytest.param(KINDS_READ[EndpointSlice], False, id="of Kubernetes"),
+        pytest.param(KIND, False, id="of the core"),
+    ],
+)
+def test_a_kind_that_is_needed_and_missing_is_a_problem(kind: Kind, hint: bool) -> None:
+    """It says which, and what may help."""
+    machine = ListWatch(object, kind, chance=lambda: 0.0)
+    machine.next()
+    assert not machine.refused(404, "404 NotFound")
+    assert kind.path in machine.problem
+    assert ("CRD" in machine.problem) is hint
+    assert not machine.listed
+
+
+# Objects that cannot be read
+
+
+def test_an_unreadable_object_is_passed_over_and_named() -> None:
+    """The others live; a finding says what is wrong, until the object is mended or gone."""
+    machine = listwatch(streaming=False)
+    machine.next()
+    news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
+    assert changes(news) == replaced(made("a"))
+    assert {key: [each.name for each in found] for key, found in news.findings.items()} == {"b": ["b"], "c": ["c"]}
+    machine.next()
+    assert changes(watched := machine.lines([line("MODIFIED", raw("a", 11, 5))])) == [Drop(Namespace, "a")]
+    assert "unreadable" in watched.findings["a"][0].message
+    assert machine.lines([line("MODIFIED", raw("a", 12))]).findings == {"a": ()}
+    assert machine.lines([line("DELETED", raw("b", 13, 5))]).findings == {"b": ()}
+    machine.lines([error(410)])
+    machine.ended(0)
+    machine.next()
+    assert machine.page(page(raw("a", 1), version=20)).findings == {"c": ()}, "a list clears what it does not hold"
+
+
+def test_the_time_of_a_slices_change_is_handed_on() -> None:
+    """Of changes, not of a list: what was there before us says nothing of our speed."""
+    machine = ListWatch(EndpointSlice, KINDS_READ[EndpointSlice], chance=lambda: 0.0)
+    machine.next()
+
+    def sliced(time: str) -> Raw:
+        noted = {"endpoints.kubernetes.io/last-change-trigger-time": time}
+        return {"metadata": {"name": "s", "namespace": "n", "resourceVersion": "1", "annotations": noted}}
+
+    assert not machine.lines([line("ADDED", sliced("2024-01-01T00:00:00Z")), bookmark(2, INITIAL_END)]).triggered
+    news = machine.lines([line("MODIFIED", sliced("2024-01-01T00:00:05Z")), line("DELETED", sliced("later"))])
+    assert news.triggered == ["2024-01-01T00:00:05Z"]
+
+
+@given(batch=st.lists(st.binary() | st.sampled_from([error(410), bookmark(3), line("ADDED", raw("a", 1))])))
+def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None:
+    """No line of an API server, or of what stands between, ends a reflector."""
+    machine = watching()
+    machine.lines(batch)
+    machine.ended(1)
+    assert machine.next().path == KIND.path
+
+
+@given(
+    body=st.binary()
+    | st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["metadata", "items", "continue"]), inner),
+    ).map(lambda value: json.dumps(value).encode())
+)
+def test_whatever_a_page_holds_something_is_asked_next(body: bytes) -> None:
+    """The same for lists."""
+    machine = listwatch(streaming=False)
+    machine.next()
+    machine.page(body)
+    if machine.over:
+        machine.ended(0)
+    assert machine.next().path == KIND.path

@@ -1,0 +1,280 @@
+"""Whatever happens between an API server and us, in the end we hold what it holds (a model of both, no I/O)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from locator.decoding import KINDS_READ
+from locator.listwatch import CUT, ENDED, SILENT, UNREACHABLE, Ask, ListWatch
+from locator.model import Namespace
+from locator.news import News, Put, Replace
+from tests.test_listwatch import INITIAL_END, bookmark, error, line, page, raw
+
+NAMES = st.sampled_from("abcdefg")
+LABELS = st.sampled_from(["1", "2", 5])  # a number makes the object unreadable
+STREAMS, REFUSES, IGNORES = "streams lists", "refuses to", "ignores the wish"
+SMALL = 2  # objects on a page, whatever is asked for, so that there are many pages
+
+
+class Server:
+    """An API server: objects, the events that made them, and from which version on it remembers events."""
+
+    def __init__(self, streaming: str) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.version = 1
+        self.compacted = 0
+        self._streaming = streaming
+        self._events: list[tuple[int, bytes]] = []
+        self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # by continue token: version, what is left
+
+    def put(self, name: str, label: object) -> None:
+        self.version += 1
+        kind = "MODIFIED" if name in self.objects else "ADDED"
+        self.objects[name] = raw(name, self.version, label)
+        self._events.append((self.version, line(kind, self.objects[name])))
+
+    def delete(self, name: str) -> None:
+        if name in self.objects:
+            self.version += 1
+            gone = self.objects.pop(name)
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            self._events.append((self.version, line("DELETED", gone)))
+
+    def compact(self) -> None:
+        self.compacted = self.version
+
+    def since(self, version: int) -> list[tuple[int, bytes]]:
+        return [event for event in self._events if event[0] > version]
+
+    def page(self, ask: Ask) -> bytes | int:
+        token = ask.query.get("continue")
+        if token is None:
+            version, items = self.version, [self.objects[name] for name in sorted(self.objects)]
+        else:
+            version, items = self._pages[token]
+            if version < self.compacted:
+                return 410
+        size = SMALL * int(ask.query.get("limit", 500_000)) // 500
+        more = ""
+        if len(items) > size:
+            more = str(len(self._pages))
+            self._pages[more] = (version, items[size:])
+        return page(*items[:size], version=version, more=more)
+
+    def watch(self, ask: Ask) -> tuple[list[bytes], int] | int:
+        """Return what is sent at once, and the version from which events follow; or a status."""
+        if "sendInitialEvents" in ask.query:
+            if self._streaming == REFUSES:
+                return 422
+            initial = [line("ADDED", self.objects[name]) for name in sorted(self.objects)]
+            end = INITIAL_END if self._streaming == STREAMS else None
+            return [*initial, bookmark(self.version, end)], self.version
+        version = int(ask.query["resourceVersion"])
+        if version < self.compacted:
+            return 410
+        return [], version
+
+
+class Model(RuleBasedStateMachine):
+    """A server, what may happen to it and on the way, and one who follows it."""
+
+    @initialize(streaming=st.sampled_from([STREAMS, REFUSES, IGNORES]), names=st.sets(NAMES), started=st.booleans())
+    def start(self, streaming: str, names: set[str], started: bool) -> None:
+        self.server = Server(streaming)
+        for name in sorted(names):
+            self.server.put(name, "1")
+        self.machine = ListWatch(Namespace, KINDS_READ[Namespace], chance=lambda: 0.5)
+        self.view: dict[str, Namespace] = {}
+        self.wrong: set[str] = set()
+        self.coming: list[bytes] | None = None  # lines on their way, of the watch that is under way
+        self.position = 0  # the version up to which the server has sent events
+        if started:
+            self.settle()
+
+    # The cluster changes.
+
+    @rule(name=NAMES, label=LABELS)
+    def put(self, name: str, label: object) -> None:
+        self.server.put(name, label)
+
+    @rule(name=NAMES)
+    def delete(self, name: str) -> None:
+        self.server.delete(name)
+
+    @rule()
+    def compact(self) -> None:
+        self.server.compact()
+
+    # We follow.
+
+    @rule()
+    def step(self) -> None:
+        """Ask, if nothing is under way; else take in all that has come."""
+        if self.coming is None:
+            self.ask()
+        else:
+            self.send()
+            self.take_in(len(self.coming))
+
+    @rule(count=st.integers(0, 3))
+    def take_in_some(self, count: int) -> None:
+        if self.coming is not None:
+            self.send()
+            self.take_in(count)
+
+    # Faults on the way.
+
+    @precondition(lambda self: self.coming is not None)
+    @rule(count=st.integers(0, 3), lived=st.sampled_from([0.1, 200.0]), reason=st.sampled_from([CUT, SILENT, ENDED]))
+    def break_off(self, count: int, lived: float, reason: str) -> None:
+        """Some lines came; the next was cut, and is no line; the rest never comes."""
+        self.send()
+        self.take_in(count)
+        self.over(lived, reason)
+
+    @precondition(lambda self: self.coming is None)
+    @rule(status=st.sampled_from([401, 403, 429, 500, 503, 504]))
+    def refuse(self, status: int) -> None:
+        self.machine.next()
+        self.apply(self.machine.refused(status, "no", 1.0))
+
+    @precondition(lambda self: self.coming is None)
+    @rule(reason=st.sampled_from([UNREACHABLE, SILENT]))
+    def hold_off(self, reason: str) -> None:
+        self.machine.next()
+        self.machine.ended(0.0, reason, "no answer")
+
+    @rule(name=NAMES)
+    def delete_what_is_forgotten(self, name: str) -> None:
+        self.server.delete(name)
+        self.server.compact()
+
+    @precondition(lambda self: self.coming is None)
+    @rule()
+    def garble_page(self) -> None:
+        ask = self.machine.next()
+        if ask.watch:
+            self.machine.ended(0.0, UNREACHABLE, "no answer")
+            return
+        answer = self.server.page(ask)
+        self.taken(answer[: len(answer) // 2] if isinstance(answer, bytes) else answer)
+
+    @precondition(lambda self: self.coming is not None)
+    @rule(what=st.sampled_from([error(410), error(500), b"upstream connect error", b'{"type":"ADDED","object":{"me']))
+    def disturb(self, what: bytes) -> None:
+        assert self.coming is not None
+        self.coming.append(what)
+
+    @precondition(lambda self: self.coming)
+    @rule()
+    def repeat(self) -> None:
+        """The same lines come again, in the same order."""
+        assert self.coming is not None
+        self.coming += self.coming
+
+    @precondition(lambda self: self.coming is not None)
+    @rule()
+    def send_bookmark(self) -> None:
+        self.send()
+        assert self.coming is not None
+        self.coming.append(bookmark(self.position))
+
+    # How it is done.
+
+    def ask(self) -> None:
+        ask = self.machine.next()
+        if not ask.watch:
+            self.taken(self.server.page(ask))
+            return
+        answer = self.server.watch(ask)
+        if isinstance(answer, int):
+            self.taken(answer)
+            return
+        self.machine.begun()
+        self.coming, self.position = answer
+
+    def taken(self, answer: bytes | int) -> None:
+        """Hand over a page or a refusal."""
+        if isinstance(answer, int):
+            self.apply(self.machine.refused(answer, "no"))
+            return
+        self.apply(self.machine.page(answer))
+        if self.machine.over:
+            self.machine.ended(0.0)
+
+    def send(self) -> None:
+        """The server sends what has happened since; it has forgotten what was compacted before it was sent."""
+        assert self.coming is not None
+        if self.position < self.server.compacted:
+            self.coming.append(error(410))
+        else:
+            self.coming += [event for _, event in self.server.since(self.position)]
+        self.position = self.server.version
+
+    def take_in(self, count: int) -> None:
+        assert self.coming is not None
+        batch, self.coming = self.coming[:count], self.coming[count:]
+        self.apply(self.machine.lines(batch))
+        if self.machine.over:
+            self.over(1.0, ENDED)
+
+    def over(self, lived: float, reason: str) -> None:
+        if self.coming is not None:
+            self.machine.ended(lived, reason, "why")
+            self.coming = None
+
+    def apply(self, news: News) -> None:
+        for change in news.changes:
+            if isinstance(change, Replace):
+                self.view = {each.key: each for each in change.objects}
+            elif isinstance(change, Put):
+                self.view[change.object.key] = change.object
+            else:
+                self.view.pop(change.key, None)
+        for key, found in news.findings.items():
+            (self.wrong.add if found else self.wrong.discard)(key)
+
+    def settle(self) -> None:
+        """No fault any more: all that is on its way comes, and then once more."""
+        for _ in range(30):  # steps: the longest way is three refusals and seven pages
+            self.step()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "server"):
+            return
+        self.settle()
+        labels = {name: item["metadata"]["labels"]["v"] for name, item in self.server.objects.items()}
+        readable = {name: label for name, label in labels.items() if isinstance(label, str)}
+        assert {name: each.labels["v"] for name, each in self.view.items()} == readable
+        assert self.wrong == set(labels) - set(readable)
+        assert self.machine.listed
+        assert not self.machine.problem
+        assert self.coming is not None, "watching"
+
+
+def test_the_view_becomes_the_cluster() -> None:
+    """After any sequence of changes and faults, once the faults have ended."""
+    run_state_machine_as_test(Model, settings=settings(max_examples=300, stateful_step_count=40, deadline=None))
+
+
+def test_a_server_that_does_nothing_is_followed() -> None:
+    """The model itself: lists come in pages, and the last of them ends the list."""
+    server = Server(REFUSES)
+    for name in "abcdefg":
+        server.put(name, "1")
+    machine, answers = ListWatch(Namespace, KINDS_READ[Namespace], chance=lambda: 0.0, streaming=False), 0
+    news: Sequence[object] = ()
+    while not machine.listed:
+        answer = server.page(machine.next())
+        assert isinstance(answer, bytes)
+        news, answers = machine.page(answer).changes, answers + 1
+    assert answers == 4
+    whole = server.page(Ask("", {}, watch=False))
+    assert isinstance(whole, bytes) and json.loads(whole)["metadata"]["continue"] == ""
+    assert news == [Replace(Namespace, [Namespace(name, {"v": "1"}) for name in "abcdefg"])]

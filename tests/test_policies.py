@@ -1,0 +1,385 @@
+"""ServicePolicies: how they are read, whom they speak for, and what they choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dnsserver.app import authority_of
+from dnsserver.explain import as_text, explain
+from dnsserver.names import labels_of
+from dnsserver.wire import A
+from locator.addresses import parse_network
+from locator.constraints import MAX_KEYS, MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, constraint_of, findings, policy_findings
+from locator.documents import decode
+from locator.labels import IN, Requirement, Selector
+from locator.model import ERROR, WARNING, Endpoint, Finding, Location, Service, ServicePolicy
+from locator.news import Put, Replace
+from locator.selection import LocatedEndpoint, select
+from locator.store import Store
+from tests.kube import ApiError, ControlPlane
+from tests.support import dump_of, settings_of, snapshot_of
+
+FOLDER = Path(__file__).parent / "scenarios"
+ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
+WEB = {"app": "web"}
+IS_WEB = Selector((Requirement("app", IN, frozenset(("web",))),))
+
+
+def policy(key: str, mode: str, *, name: str = "p", created: str = "", selector: Selector = IS_WEB) -> ServicePolicy:
+    return ServicePolicy("shop", name, created, selector, key, mode)
+
+
+def service(**fields: Any) -> Service:
+    return Service("shop", "web", labels=WEB, **{"headless": True, **fields})
+
+
+def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:
+    """Return what is read of a policy, and what is wrong in it."""
+    spec = {
+        "serviceSelector": selector,
+        "topology": {"key": ZONE, "mode": "required"} if topology is None else topology,
+    }
+    item = {"apiVersion": "topodns.io/v1alpha1", "kind": "ServicePolicy", "spec": spec,
+            "metadata": {"name": "p", "namespace": "shop", "creationTimestamp": "2026-01-02T03:04:05Z"}}  # fmt: skip
+    found = list(decode(json.dumps(item).encode()))
+    built = [each for each in found if isinstance(each, ServicePolicy)]
+    return (built[0] if built else None), [each for each in found if isinstance(each, Finding)]
+
+
+def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator} | ({"values": values} if values else {})]}
+
+
+SELECTORS: list[tuple[str, dict[str, Any], dict[str, str], dict[str, str]]] = [
+    # id, selector, labels that are selected, labels that are not
+    ("label", {"matchLabels": WEB}, {"app": "web", "tier": "front"}, {"app": "db"}),
+    ("two-labels", {"matchLabels": {"app": "web", "tier": "front"}}, {"app": "web", "tier": "front"}, WEB),
+    ("empty-value", {"matchLabels": {"app": ""}}, {"app": ""}, {}),
+    ("in", expression("In", "web", "db"), WEB, {"app": "cache"}),
+    ("in-without-the-label", expression("In", "web"), WEB, {}),
+    ("not-in", expression("NotIn", "db"), WEB, {"app": "db"}),
+    ("not-in-without-the-label", expression("NotIn", "db"), {}, {"app": "db"}),
+    ("exists", expression("Exists"), {"app": ""}, {"tier": "app"}),
+    ("does-not-exist", expression("DoesNotExist"), {"tier": "app"}, WEB),
+    ("all-must-hold", {"matchLabels": WEB} | expression("Exists", key="tier"), {"app": "web", "tier": ""}, WEB),
+    ("key-with-a-prefix", {"matchLabels": {"app.kubernetes.io/name": "web"}}, {"app.kubernetes.io/name": "web"}, WEB),
+]
+NO_SELECTORS: list[tuple[str, dict[str, Any]]] = [
+    ("unknown-operator", expression("Equals", "web")),
+    ("operator-in-small-letters", expression("in", "web")),
+    ("in-without-values", expression("In")),
+    ("not-in-without-values", expression("NotIn")),
+    ("exists-with-values", expression("Exists", "web")),
+    ("does-not-exist-with-values", expression("DoesNotExist", "web")),
+    ("key", expression("Exists", key="a b")),
+    ("key-of-a-label", {"matchLabels": {"a/b/c": "web"}}),
+    ("no-key", expression("Exists", key="")),
+    ("value", expression("In", "we b")),
+    ("value-of-a-label", {"matchLabels": {"app": "-web"}}),
+    ("long-value", {"matchLabels": {"app": "a" * 64}}),
+    ("one-of-two", {"matchLabels": WEB} | expression("Exists", key="a b")),
+]
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected", "other"), [row[1:] for row in SELECTORS], ids=[r[0] for r in SELECTORS]
+)
+def test_selects(selector: dict[str, Any], selected: dict[str, str], other: dict[str, str]) -> None:
+    """``matchLabels`` and ``matchExpressions`` must all hold, as everywhere in Kubernetes."""
+    found, wrong = read(selector)
+    assert found is not None and not wrong
+    assert found.selector.matches(selected) and not found.selector.matches(other)
+
+
+EMPTY: list[tuple[str, object]] = [
+    ("empty", {}), ("empty-parts", {"matchLabels": {}, "matchExpressions": []}), ("null", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "selector", [row[1] for row in (*NO_SELECTORS, *EMPTY)], ids=[row[0] for row in (*NO_SELECTORS, *EMPTY)]
+)
+def test_selects_nothing(selector: object) -> None:
+    """A selector that is empty or cannot be read selects nothing, rather than too much, and is reported."""
+    found, wrong = read(selector)
+    assert found is None
+    assert [(each.severity, each.kind, each.namespace, each.name) for each in wrong] == [
+        (ERROR, "ServicePolicy", "shop", "p")
+    ]
+    assert wrong[0].field.startswith("spec.serviceSelector") and wrong[0].expected
+
+
+def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) -> None:
+    """The peer is Kubernetes itself: what it refuses as an object's label selector is refused here, and only that."""
+    path = control_plane.api.path("Service", "default").replace("/api/v1", "/apis/networking.k8s.io/v1")
+    path = path.replace("/services", "/networkpolicies?dryRun=All")
+
+    def taken(selector: object) -> bool:
+        item = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}}
+        try:
+            control_plane.api.request("POST", path, {**item, "spec": {"podSelector": selector}})
+        except ApiError:
+            return False
+        return True
+
+    rows = [(name, selector) for name, selector, *_ in (*SELECTORS, *NO_SELECTORS)]
+    assert {name: taken(selector) for name, selector in rows} == {
+        name: read(selector)[0] is not None for name, selector in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("topology", "mode", "words"),
+    [
+        ({"key": ZONE, "mode": "required"}, "required", None),
+        ({"key": ZONE, "mode": "preferred"}, "preferred", None),
+        ({"key": ZONE, "mode": "ignored"}, "ignored", None),
+        ({"key": ZONE}, "ignored", None),
+        ({"key": ZONE, "mode": None}, "ignored", None),
+        ({"key": ZONE, "mode": "Required"}, "Required", "'Required' is no mode"),
+        ({"key": ZONE, "mode": ""}, "", "'' is no mode"),
+        ({"key": "*", "mode": "preferred"}, "preferred", "label key"),
+        ({"key": "a b", "mode": "required"}, "required", "label key"),
+        ({"mode": "required"}, "required", "label key"),
+        ({}, "ignored", "label key"),
+    ],
+    ids=["required", "preferred", "ignored", "default", "null", "capital", "empty-mode", "any", "key", "no-key",
+         "empty"],
+)  # fmt: skip
+def test_topology(topology: dict[str, Any], mode: str, words: str | None) -> None:
+    """One label key, and one of three modes; what is neither stays as it was written, and is reported."""
+    found, wrong = read({"matchLabels": WEB}, topology)
+    assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
+    field = f"spec.topology.{'mode' if words and 'mode' in words else 'key'}"
+    assert [each.field for each in wrong] == ([field] if words else [])
+    if words:
+        assert words in wrong[0].message and wrong[0].expected
+
+
+REQUIRES, PREFERS, IGNORES = policy(ZONE, "required"), policy(RACK, "preferred"), policy(RACK, "ignored")
+MANY = [policy(f"example.com/k{n}", "preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
+MANY_KEYS = tuple(each.topology_key for each in MANY)
+FOR_OTHERS = policy(RACK, "required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "policies", "keys", "required", "error"),
+    [
+        (service(), [], None, (), None),
+        (service(), [IGNORES, FOR_OTHERS], None, (), None),
+        (service(), [REQUIRES], (ZONE,), (ZONE,), None),
+        (service(), [PREFERS], (RACK,), (), None),
+        (service(), [PREFERS, REQUIRES, IGNORES, FOR_OTHERS], (ZONE, RACK), (ZONE,), None),
+        (service(), [REQUIRES, policy(ZONE, "preferred", created="1")], (ZONE,), (ZONE,), None),
+        (service(), [policy("a", "preferred", created="3"), policy("b", "preferred")], ("b", "a"), (), None),
+        (service(), [policy("b", "required", name="y"), policy("a", "required")], ("a", "b"), ("a", "b"), None),
+        (service(annotations={TOPOLOGY_KEYS: "*,a"}, topology_keys=("b",)), [REQUIRES], (ZONE,), (ZONE,), None),
+        (service(), [REQUIRES, policy("a b", "preferred")], (ZONE, "a b"), (ZONE,), "ServicePolicy p: 'a b'"),
+        (service(), [policy(ZONE, "strict", name="bad")], (ZONE,), (), "ServicePolicy bad: 'strict' is no mode"),
+        (service(), [policy("a b", "ignored")], None, (), None),
+        (service(), MANY[:MAX_KEYS], MANY_KEYS[:MAX_KEYS], (), None),
+        (service(), MANY, MANY_KEYS, (), "17 keys, at most 16"),
+        (service(external_traffic_policy="Local"), [REQUIRES], (ZONE,), (ZONE,), "externalTrafficPolicy"),
+        (service(external_traffic_policy="Local", headless=False), [REQUIRES], (ZONE,), (ZONE,), None),
+    ],
+    ids=["none", "none-for-it", "required", "preferred", "both", "required-and-preferred", "by-age", "by-name",
+         "before-all-else", "key", "mode", "ignored-though-invalid", "sixteen", "seventeen", "local", "local-of-many"],
+)  # fmt: skip
+def test_constraint(
+    asked: Service,
+    policies: Sequence[ServicePolicy],
+    keys: tuple[str, ...] | None,
+    required: tuple[str, ...],
+    error: str | None,
+) -> None:
+    """Every policy that is not ignored speaks for the Services it selects, and one that is invalid spoils it."""
+    constraint = constraint_of(asked, policies)
+    if keys is None:
+        assert constraint is None
+        return
+    assert constraint is not None
+    assert (constraint.source, constraint.keys, constraint.required) == (POLICY, keys, required)
+    assert constraint.error is None if error is None else error in str(constraint.error)
+    assert constraint.effective == (error is None and asked.headless)
+
+
+@pytest.mark.parametrize(
+    ("asked", "policies", "severity", "words"),
+    [
+        (service(), [REQUIRES], None, ""),
+        (service(), [policy("a b", "required", name="bad")], ERROR, "invalid constraint: ServicePolicy bad"),
+        (service(headless=False), [REQUIRES], WARNING, "constraint without effect: the Service is not headless"),
+        (service(publishes_unready=True), [REQUIRES], WARNING, "constraint without effect: the Service publishes"),
+        (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
+    ],
+    ids=["nothing", "invalid", "not-headless", "peers", "peers-by-their-own-word"],
+)  # fmt: skip
+def test_findings(asked: Service, policies: list[ServicePolicy], severity: str | None, words: str) -> None:
+    """What makes a Service's policies count for nothing is said of the Service, too."""
+    found = list(findings(asked, constraint_of(asked, policies)))
+    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
+
+
+def test_policies_that_select_nothing() -> None:
+    """A policy that selects no Service is reported, unless it is ignored anyway."""
+    others = policy(ZONE, "ignored", selector=FOR_OTHERS.selector)
+    assert list(policy_findings([REQUIRES, IGNORES, others], [service()])) == []
+    (found,) = policy_findings([REQUIRES, FOR_OTHERS], [service()])
+    assert (found.severity, found.kind, found.field) == (WARNING, "ServicePolicy", "spec.serviceSelector")
+    assert list(policy_findings([REQUIRES], [])) != []
+
+
+KEYS = st.sampled_from(("a", "b", "c"))
+LABELS = st.dictionaries(KEYS, st.sampled_from("xy"))
+POLICIES = st.lists(
+    st.builds(
+        ServicePolicy,
+        namespace=st.just("shop"),
+        name=st.uuids().map(str),
+        created=st.sampled_from(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
+        selector=st.sampled_from((IS_WEB, FOR_OTHERS.selector)),
+        topology_key=KEYS,
+        mode=st.sampled_from(("required", "preferred", "ignored")),
+    ),
+    max_size=5,
+)
+
+
+@given(
+    policies=POLICIES,
+    here=LABELS,
+    rows=st.lists(LABELS, min_size=1, max_size=6),
+    least=st.integers(1, 3),
+    order=st.randoms(use_true_random=False),
+)
+def test_policies_equal_the_rule_read_word_by_word(
+    policies: list[ServicePolicy], here: dict[str, str], rows: list[dict[str, str]], least: int, order: Any
+) -> None:
+    """Required keys all hold; each preferred key narrows what is left if enough stay; in any order they stand in."""
+    asked = service(annotations={MIN_ENDPOINTS: str(least)})
+    heard = [each for each in policies if each.selector is IS_WEB and each.mode != "ignored"]
+    required = {each.topology_key for each in heard if each.mode == "required"}
+    left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
+    narrowed = bool(required)
+    for each in sorted(heard, key=lambda each: (each.created, each.name)):
+        key = each.topology_key
+        near = {n for n in left if key in here and rows[n].get(key) == here[key]}
+        if each.mode == "preferred" and len(near) >= least:
+            left, narrowed = near, True
+
+    constraint = constraint_of(asked, policies)
+
+    order.shuffle(policies)
+    assert constraint_of(asked, policies) == constraint
+    assert (constraint is None) == (not heard)
+    if constraint is None:
+        return
+    endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, n)),)), Location(None, row)) for n, row in enumerate(rows)]
+    location = Location("n", here)
+    selection = select(constraint.keys, location, endpoints,
+                       at_least=constraint.min_endpoints, required=constraint.required)  # fmt: skip
+    assert [endpoints.index(each) for each in selection.endpoints] == sorted(left)
+    assert selection.outcome == ("unmet" if not left else "nearest" if narrowed else "all")
+    assert constraint.soft == (not required) and (left or not constraint.soft)
+    assert [step.key for step in selection.steps] == list(constraint.keys)[: len(selection.steps)]
+    assert selection.steps[-1].matched == 0 if not left else len(selection.steps) == len(constraint.keys)
+
+
+SERVICES = st.lists(
+    st.builds(
+        Service,
+        namespace=st.sampled_from(("shop", "lab")),
+        name=st.sampled_from(("web", "db", "api")),
+        headless=st.just(True),
+        labels=st.fixed_dictionaries({"app": st.sampled_from(("web", "db")), "version": st.sampled_from("12")}),
+    ),
+    max_size=4,
+    unique_by=lambda each: each.key,
+)
+
+
+@given(before=POLICIES, changed=st.none() | POLICIES, asked=SERVICES, later=SERVICES, policies_first=st.booleans())
+def test_a_store_hears_policies_come_and_go(
+    before: list[ServicePolicy],
+    changed: list[ServicePolicy] | None,
+    asked: list[Service],
+    later: list[Service],
+    policies_first: bool,
+) -> None:
+    """Whatever changed, each Service asks for what its labels and its namespace's policies say now; if that is the
+    same as before, so is all that is remembered of it."""
+    after = before if changed is None else changed
+    store = Store()
+    store.replace(Service, asked)
+    store.replace(ServicePolicy, before)
+    first = store.publish(1)
+    changes = [Replace(ServicePolicy, after), Replace(Service, later)]
+    for change in changes if policies_first else reversed(changes):
+        store.apply(change)
+    second = store.publish(2)
+    for snapshot, services, policies in ((first, asked, before), (second, later, after)):
+        assert {key: each.constraint for key, each in snapshot.services.items()} == {
+            each.key: constraint_of(each, policies if each.namespace == "shop" else ()) for each in services
+        }
+    for key in set(first.services) & set(second.services):
+        same = first.services[key].constraint == second.services[key].constraint
+        assert (second.services[key] is first.services[key]) == same
+    in_vain = policy_findings(after, [each for each in later if each.namespace == "shop"])
+    found = [each for each in second.findings if each.kind == "ServicePolicy"]
+    assert sorted(map(str, found)) == sorted(map(str, in_vain))
+
+
+def test_a_service_that_is_relabelled() -> None:
+    """A label that a policy looks at makes a difference, another one none."""
+    store = Store()
+    store.apply(Put(REQUIRES))
+    store.apply(Put(service()))
+    first = store.publish(1).services["shop/web"]
+    assert first.constraint == constraint_of(service(), [REQUIRES])
+    store.apply(Put(replace(service(), labels={**WEB, "version": "2"})))
+    assert store.publish(2).services["shop/web"] is first
+    assert store.apply(Put(replace(service(), labels={"app": "db"})))
+    assert store.publish(3).services["shop/web"].constraint is None
+
+
+def explained_as_text(name: str, client: str) -> str:
+    cluster = (FOLDER / "service-policies.yaml").read_text()
+    network, authority = parse_network(client), authority_of(settings_of())
+    return as_text(explain(labels_of(f"{name}.shop.svc.cluster.local"), A, network, snapshot_of(cluster), authority))
+
+
+@pytest.mark.parametrize(
+    ("name", "client", "facts"),
+    [
+        ("db", "127.1.0.1", [f"{ZONE}, {RACK}  (by policy)", f"required: {ZONE}",
+                             "policies: stay-in-zone, near", f"{ZONE}=a  2 endpoints", f"{RACK}=r1  "]),
+        ("web", "127.1.0.7", [f"{RACK}, {ZONE}  (by policy)", "required: none",
+                             "policies: web-b-rack, web-a-zone", "all: "]),
+        ("virtual", "127.1.0.1", ["policies: stay-in-zone", "without effect: the Service is not headless"]),
+    ],
+    ids=["narrowed", "nothing-narrowed", "without-effect"],
+)  # fmt: skip
+def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
+    """People read which policies speak, what they require and prefer, and what each key left."""
+    text = explained_as_text(name, client)
+    assert [fact for fact in facts if fact not in text] == [], text
+
+
+def test_invalid_policies_are_reported_with_the_services_that_they_spoil() -> None:
+    """``check`` names the policy and what is wrong in it, and each Service that answers as if it asked for nothing."""
+    cluster = (FOLDER / "service-policies-invalid.yaml").read_text()
+    in_objects = {each.name for each in dump_of(cluster).findings}
+    assert in_objects == {*("bad-key", "any", "no-key", "mode", "half", "before", "harmless"),
+                          *("empty-1", "empty-2", "none", "operator")}  # fmt: skip
+    on_services = {each.name: each.message for each in snapshot_of(cluster).findings if each.kind == "Service"}
+    assert set(on_services) == {"bad-key", "any", "no-key", "mode", "half", "before", "local", "many"}
+    assert "ServicePolicy half: 'a b' is no valid label key" in on_services["half"]

@@ -1,0 +1,286 @@
+"""The rights that the manifests give: the programs need each of them, and have no other.
+
+``ROWS`` is the table of them. Both programs run against the real API server with a token of a ServiceAccount of their
+own: with all rows they are refused nothing, and without any one of them they say which rule is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from tests import kustomize
+from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.kube import ControlPlane, Item
+from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, object_of, objects_of
+from tests.support import Process
+from tests.tools import until
+
+WHERE = "rbac"
+LEASE = "topodns-controller"
+OURS = "topodns.io"
+RBAC = "rbac.authorization.k8s.io/v1"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
+COMMANDS = {SERVER: ("serve", "--listen=127.0.0.1:0"), CONTROLLER: ("controller", f"--lease={NAMESPACE}/{LEASE}")}
+WATCH = ("list", "watch")
+
+
+class Row(NamedTuple):
+    """A right, what it is for, and what the program says without it; ``said`` is empty where no test can bring it up.
+
+    ``lease`` says that it is for the namespace of the Lease alone.
+    """
+
+    account: str
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    use: str
+    said: str
+    lease: bool = False
+
+    @property
+    def rule(self) -> str:
+        """The rule as a refusal words it."""
+        verbs = ", ".join(f'"{verb}"' for verb in self.verbs)
+        return f'apiGroups: ["{self.group}"], resources: ["{self.resource}"], verbs: [{verbs}]'
+
+
+ROWS = (
+    Row(SERVER, "", "namespaces", WATCH, "which names exist; --namespace-selector", "Namespace: 403"),
+    Row(SERVER, "", "services", WATCH, "what is answered", "Service: 403"),
+    Row(SERVER, "discovery.k8s.io", "endpointslices", WATCH, "what is answered; forwarders", "EndpointSlice: 403"),
+    Row(SERVER, OURS, "servicepolicies", WATCH, "what policies ask for", "ServicePolicy: 403"),
+    Row(SERVER, "", "nodes", WATCH, "--client-source nodes", "Node: 403"),
+    Row(SERVER, "", "pods", WATCH, "--client-source pods", "Pod: 403"),
+    Row(SERVER, "", "services", ("get",), "the uid of an Event's Service", f"no Event on Service {WHERE}/bad: 403"),
+    Row(SERVER, "", "events", ("create",), "Events", f"no Event on Service {WHERE}/bad: 403"),
+    Row(CONTROLLER, "", "pods", WATCH, "which PodLocators there are to be", "Pod: 403"),
+    Row(CONTROLLER, "", "nodes", WATCH, "nodeLabels", "Node: 403"),
+    Row(CONTROLLER, OURS, "podlocators", WATCH, "which PodLocators there are", "PodLocator: 403"),
+    Row(CONTROLLER, "", "pods", ("get",), "is a pod that was never seen there?", f"PodLocator {WHERE}/orphan: 403"),
+    Row(CONTROLLER, OURS, "podlocators", ("create",), "a new pod", f"PodLocator {WHERE}/new: 403"),
+    Row(CONTROLLER, OURS, "podlocators", ("patch",), "a pod moved, a node relabelled", "PodLocator .*/wrong: 403"),
+    Row(CONTROLLER, OURS, "podlocators", ("delete",), "a pod gone", f"PodLocator {WHERE}/orphan: 403"),
+    Row(CONTROLLER, OURS, "podlocators", ("get",), "what stands where a write met a conflict", ""),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", lease=True),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", lease=True),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", lease=True),
+)  # fmt: skip
+Right = tuple[str, str, str]  # API group, resource, verb
+
+
+def rows_of(account: str) -> list[Row]:
+    return [row for row in ROWS if row.account == account]
+
+
+def rights_of(rows: Iterable[Row]) -> set[Right]:
+    return {(row.group, row.resource, verb) for row in rows for verb in row.verbs}
+
+
+# Accounts beside those of the manifests: one lacks each row, and one has none.
+LACKING = {f"{row.account}-without-{'-'.join(row.verbs)}-{row.resource}": row for row in ROWS if row.said}
+NOBODY = "nobody"
+ACCOUNTS = {
+    NOBODY: [],
+    **{name: [row for row in rows_of(lacking.account) if row != lacking] for name, lacking in LACKING.items()},
+}
+
+
+def expanded(rules: Iterable[Item]) -> set[Right]:
+    """Return what rules of a role allow, a right at a time."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+# -- what stands in the manifests
+
+
+@pytest.mark.parametrize(
+    ("variant", "account", "without", "more"),
+    [
+        pytest.param("base", SERVER, (), (), id="base"),
+        pytest.param("base without pods", SERVER, ("pods",), (), id="without-pods"),
+        pytest.param("base with podlocators", SERVER, ("pods", "nodes"), ("podlocators",), id="podlocators"),
+        pytest.param("base with podlocators", CONTROLLER, (), (), id="controller"),
+    ],
+)
+def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[str], more: Sequence[str]) -> None:
+    """A source of clients that is not watched is not readable; nothing stands there twice, and nothing by ``*``."""
+    roles = [each for each in objects_of(variant, "ClusterRole", "Role") if each["metadata"]["name"] == account]
+    expected = rights_of(row for row in rows_of(account) if row.resource not in without)
+    expected |= {(OURS, resource, verb) for resource in more for verb in WATCH}
+    assert expanded(rule for role in roles for rule in role["rules"]) == expected
+
+
+def test_a_snapshot_needs_no_right() -> None:
+    """Its pod has not even a token."""
+    assert not objects_of("snapshot", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    (deployment,) = objects_of("snapshot", "Deployment")
+    assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+# -- what the API server makes of it
+
+
+def item(kind: str, name: str, namespace: str = WHERE, **fields: object) -> Item:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": name}, **fields}
+
+
+def pod(name: str, address: str) -> Item:
+    spec = {"nodeName": "rbac-node", "containers": [{"name": "main", "image": "none"}]}
+    return item("Pod", name, spec=spec, status={"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]})
+
+
+SERVICE = item("Service", "bad", spec={"clusterIP": "None", "ports": [{"port": 80}]})
+SERVICE["metadata"]["annotations"] = {TOPOLOGY_KEYS: "*,not-last"}
+WORLD = [
+    namespace(WHERE),
+    node("rbac-node", {ZONE: "a"}),
+    pod("new", "10.253.0.1"),
+    pod("wrong", "10.253.0.2"),
+    SERVICE,
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return a cluster with the manifests' accounts in it and those that lack a row, and something to do for both."""
+    kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
+    roles = [object_of("base", "ClusterRole", SERVER), object_of(EVERYTHING, "ClusterRole", CONTROLLER)]
+    tried = [each for name, rows in ACCOUNTS.items() for each in account_with(name, rows)]
+    control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
+    with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
+        control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
+        control_plane.api.create(*WORLD)
+        for one in (SERVER, CONTROLLER):  # who grants rights hears of a role a moment after it was made
+            until(lambda one=one: allowed(control_plane, one, NAMESPACE) >= rights_of(rows_of(one)), f"rights of {one}")
+        yield control_plane
+        control_plane.api.delete(*reversed(WORLD))
+        for plural in ("clusterroles", "clusterrolebindings"):  # the others go with the namespace
+            control_plane.api.request("DELETE", f"/apis/{RBAC}/{plural}?labelSelector=tried")
+
+
+def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
+    """Return an account that has the rights of *rows*, as the manifests give them."""
+
+    def role(kind: str, granted: Iterable[Row]) -> list[Item]:
+        where = {"namespace": NAMESPACE} if kind == "Role" else {}
+        made = {"apiVersion": RBAC, "metadata": {"name": name, "labels": {"tried": ""}, **where}}
+        rules = [{"apiGroups": [row.group], "resources": [row.resource], "verbs": list(row.verbs)} for row in granted]
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+        binding = {**made, "kind": f"{kind}Binding", "roleRef": reference, "subjects": [subject]}
+        return [{**made, "kind": kind, "rules": rules}, binding]
+
+    return [
+        item("ServiceAccount", name, NAMESPACE),
+        *role("ClusterRole", (row for row in rows if not row.lease)),
+        *role("Role", (row for row in rows if row.lease)),
+    ]
+
+
+def token_of(plane: ControlPlane, account: str) -> str:
+    """Return a token as a pod of the account would get."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return str(plane.api.request("POST", path, request)["status"]["token"])
+
+
+def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
+    """Return what the API server allows an account in a namespace, as it tells the holder of the account's token."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": where}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+    asked = ("--token", token_of(plane, account), "create", "--raw", path, "-f", "-")
+    status = json.loads(plane.kubectl(*asked, stdin=json.dumps(review)))["status"]
+    assert not status["incomplete"]
+    return expanded(status["resourceRules"])
+
+
+@pytest.mark.parametrize("account", [SERVER, CONTROLLER])
+def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane, account: str) -> None:
+    """Beyond what any account may: no Secret, no ConfigMap, no change of a Pod; the Lease in one namespace alone."""
+    anybody = allowed(cluster, NOBODY, WHERE)
+    for where in (WHERE, NAMESPACE):
+        rows = [row for row in rows_of(account) if not row.lease or where == NAMESPACE]
+        assert allowed(cluster, account, where) - anybody == rights_of(rows), where
+    assert all(resource.startswith("self") for _, resource, _ in anybody)
+
+
+def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
+    """Only the one Lease can be read or changed."""
+    token = token_of(cluster, CONTROLLER)
+    can = ("--token", token, "-n", NAMESPACE, "auth", "can-i", "update")
+    assert cluster.kubectl(*can, f"leases.coordination.k8s.io/{LEASE}").strip() == "yes"
+    with pytest.raises(AssertionError, match="auth can-i"):
+        cluster.kubectl(*can, "leases.coordination.k8s.io/another")
+
+
+# -- what the programs make of it
+
+
+@contextmanager
+def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Process]:
+    """Run a program as one of ``ACCOUNTS``, with something to do; all that it did is undone."""
+    config = yaml.safe_load(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token_of(plane, name)}
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    made = {"apiVersion": f"{OURS}/v1alpha1", "kind": "PodLocator", "nodeName": "elsewhere"}
+    for locator in ("wrong", "orphan") if account == CONTROLLER else ():
+        plane.api.request("POST", LOCATORS, {**made, "metadata": {"name": locator}})
+    process = Process([*COMMANDS[account], "--http=127.0.0.1:0", "--kubeconfig", str(kubeconfig)])
+    try:
+        yield process
+    finally:
+        process.end()
+        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, LEASES):
+            plane.api.request("DELETE", path)
+
+
+def events(plane: ControlPlane) -> list[str]:
+    found = plane.api.items("Event", WHERE)
+    return [f"{each['reason']} {each['involvedObject']['name']}" for each in found if each["type"] == "Warning"]
+
+
+def locators(plane: ControlPlane) -> dict[str, str]:
+    return {each["metadata"]["name"]: each.get("nodeName", "") for each in plane.api.request("GET", LOCATORS)["items"]}
+
+
+def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With the table's rights it reads all kinds, and puts the Event on a Service whose constraint is invalid."""
+    with running(cluster, SERVER, SERVER, tmp_path) as process:
+        process.wait_for("^ready$")
+        until(lambda: events(cluster) == ["InvalidTopology bad"], lambda: f"one Event: {events(cluster)}")
+        assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With the table's rights it leads, creates, mends and deletes."""
+    wanted = {"new": "rbac-node", "wrong": "rbac-node"}
+    with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
+        until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
+        assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_without_a_rule_the_program_names_it(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """So each is needed; an operator reads what to grant."""
+    row = LACKING[name]
+    with running(cluster, name, row.account, tmp_path) as process:
+        process.wait_for(f"{row.said}.*{re.escape(row.rule)}")
+        if row.account == SERVER and row.verbs == WATCH:
+            assert "ready" not in process.lines, "it does not answer from half a cluster"

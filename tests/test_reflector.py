@@ -1,0 +1,329 @@
+"""Reflectors against the real API server: whatever happens to it, what is known becomes what a fresh list says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from locator.cluster import live
+from locator.cluster.live import Cluster, Refused
+from locator.decoding import KINDS_READ
+from locator.listwatch import EXPIRED, SILENT, ListWatch
+from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
+from locator.news import Replace
+from tests.clusters import ZONE, namespace, node
+from tests.following import Following, following
+from tests.kube import ControlPlane, Item
+from tests.living import RECOVERY
+from tests.proxy import Proxy
+from tests.tools import until
+
+WHERE = "reflected"
+READ_SERVICES: list[Item] = [{"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}]
+CORE = (Namespace, Node, Pod, Service, EndpointSlice)
+
+
+def service(name: str, **spec: Any) -> Item:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": WHERE},
+        "spec": {"clusterIP": "None", "selector": {"app": name}, "ports": [{"port": 80}], **spec},
+    }
+
+
+def pod(name: str, address: str) -> Item:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": WHERE, "labels": {"app": "web"}},
+        "spec": {"nodeName": "reflected-a", "containers": [{"name": "main", "image": "none"}]},
+        "status": {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def cluster_of(plane: ControlPlane) -> Cluster:
+    return Cluster(kubeconfig=str(plane.kubeconfig))
+
+
+@pytest.fixture(scope="module")
+def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Return a control plane that may be broken, with a namespace of our own in it."""
+    frail_control_plane.api.create(namespace(WHERE))
+    yield frail_control_plane
+    frail_control_plane.api.delete(namespace(WHERE))
+
+
+@pytest.fixture
+def followed(plane: ControlPlane) -> Iterator[Following]:
+    """Return what a reflector of the Services knows, which counts two seconds without an octet as silence."""
+    with following(cluster_of(plane), Service, silence=2.0) as one:
+        until(lambda: one.reflector.listed, "Services listed")
+        yield one
+
+
+# What is there, and what changes
+
+
+def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
+    """From the real objects that the real controllers make of ours."""
+    cluster = cluster_of(plane)
+    items = [node("reflected-a", {ZONE: "a"}, addresses=["10.9.0.1"]), pod("web-0", "10.9.1.1"), service("web")]
+    with ExitStack() as stack:
+        all_of_them = [stack.enter_context(following(cluster, made)) for made in CORE]
+        # A reflector says so before its news has been taken in.
+        until(lambda: all(one.reflector.listed and one.replaced for one in all_of_them), "everything listed")
+        before = [one.replaced for one in all_of_them]
+        plane.api.create(*items)
+        slices = all_of_them[-1]  # whose view changes while it is looked at
+        until(lambda: any(each.endpoints for each in list(slices.view.values()) if each.namespace == WHERE), "slice")
+        plane.api.patch(items[0], {"metadata": {"labels": {ZONE: "b"}}})
+        plane.api.patch_status(items[1], {"podIPs": [{"ip": "10.9.1.2"}], "podIP": "10.9.1.2"})
+        until(lambda: "reflected-a" in all_of_them[1].view, "node")
+        until(lambda: all_of_them[1].view["reflected-a"].labels[ZONE] == "b", "label")
+        for one in all_of_them:
+            one.until_same()
+        until(lambda: slices.triggered, "when the slice's pod changed")
+        plane.api.delete(*items)
+        until(lambda: not any(key.startswith(WHERE) for key in list(all_of_them[2].view)), "pod gone")
+        for one in all_of_them:
+            one.until_same()
+        assert [one.replaced for one in all_of_them] == before, "by events, not by lists"
+        assert not any(one.reflector.restarts for one in all_of_them)
+
+
+def test_a_cancelled_reflector_ends_while_it_waits_for_news(plane: ControlPlane) -> None:
+    """Nothing comes for minutes, and nobody waits for that: ``following`` sees it end."""
+    with following(cluster_of(plane), Service) as followed:
+        until(lambda: followed.reflector.listed and followed.reflector.lost_since is None, "Services listed")
+        assert not followed.reflector.problem
+
+
+# Faults of the API server
+
+
+def test_an_api_server_that_is_killed_and_started_again(plane: ControlPlane, followed: Following) -> None:
+    """Its versions lead nowhere in a watch cache that has just begun: the ERROR 410 comes within the stream."""
+    plane.api.create(service("before"))
+    followed.until_same()
+    plane.kill()
+    until(lambda: followed.reflector.lost_since is not None, "contact lost")
+    assert "reflected/before" in followed.view, "what was known last stays known"
+    plane.start()
+    plane.api.delete(service("before"))
+    plane.api.create(service("after"))
+    until(lambda: not followed.reflector.problem, "contact again", within=RECOVERY)
+    followed.until_same()
+    assert followed.reflector.restarts[EXPIRED]
+    until(lambda: followed.reflector.lost_since is None, "contact")  # but for two seconds' silence, again and again
+    plane.api.delete(service("after"))
+
+
+def test_an_api_server_that_hangs(plane: ControlPlane, followed: Following, caplog: pytest.LogCaptureFixture) -> None:
+    """TCP is alive, nothing comes: contact counts as lost after the silence."""
+    plane.stop()
+    try:
+        until(lambda: followed.reflector.restarts[SILENT] and followed.reflector.lost_since is not None, "silence")
+        until(lambda: "silent for 2 s" in caplog.text, "silence in the log")  # the problem is soon another one
+    finally:
+        plane.wake()
+    plane.api.create(service("woken"))
+    followed.until_same()
+    plane.api.delete(service("woken"))
+
+
+def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: Path) -> None:
+    """After whatever number of octets: what was cut is not taken for whole, and nothing is missed."""
+    direct = cluster_of(plane)
+    with Proxy(plane.port) as proxy:
+        through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
+        with following(Cluster(kubeconfig=str(through)), Service) as followed:
+            until(lambda: followed.reflector.listed, "Services listed")
+            for octets in (1, 700, 1301):
+                proxy.cut_after(octets)
+                long = {
+                    "metadata": {"name": f"cut-{octets}", "namespace": WHERE, "annotations": {"padding": "x" * 5000}}
+                }
+                plane.api.create(service("") | long)
+                until(lambda: followed.reflector.problem, "cut")
+                proxy.cut_after(None)
+                plane.api.patch(service("cut-1"), {"metadata": {"labels": {"octets": str(octets)}}})
+                followed.until_same(direct)
+            assert proxy.cuts >= 3
+            assert followed.replaced == 1, "watched on from the last version"
+            plane.api.delete(*(service(f"cut-{octets}") for octets in (1, 700, 1301)))
+            followed.until_same(direct)
+
+
+def test_a_connection_that_carries_nothing_any_more(plane: ControlPlane, tmp_path: Path) -> None:
+    """As behind a firewall that forgot it; a slow one meanwhile is no lost one."""
+    with Proxy(plane.port) as proxy:
+        through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
+        with following(Cluster(kubeconfig=str(through)), Service, silence=1.0) as followed:
+            until(lambda: followed.reflector.listed, "Services listed")
+            proxy.hold()
+            plane.api.create(service("held"))
+            until(lambda: followed.reflector.restarts[SILENT], "silence")
+            proxy.go_on()
+            until(lambda: f"{WHERE}/held" in followed.view, "what was held")
+            plane.api.delete(service("held"))
+
+
+# Rights, and kinds that come and go
+
+
+def reader(name: str, rules: list[Item]) -> tuple[Item, Item, Item]:
+    """Return a ServiceAccount, a ClusterRole and what binds them."""
+    meta, group = {"name": name, "namespace": WHERE}, "rbac.authorization.k8s.io"
+    account: Item = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+    role: Item = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+    binding: Item = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", **meta}],
+    }
+    return account, role, binding
+
+
+def test_rights_that_lack_are_named_until_they_are_given(plane: ControlPlane, tmp_path: Path) -> None:
+    """The message names verb, resource and the rule; once the rule is there all is well."""
+    account, role, binding = reader("reader", READ_SERVICES)
+    plane.api.create(account)
+    path = plane.kubeconfig_with(tmp_path / "kubeconfig", token=plane.token(WHERE, "reader"))
+    cluster = Cluster(kubeconfig=str(path))
+    with following(cluster, Service) as followed:
+        until(lambda: "403" in followed.reflector.problem, "refused")
+        assert f"system:serviceaccount:{WHERE}:reader" in followed.reflector.problem
+        rule = 'a ClusterRole lacks the rule apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]'
+        assert rule in followed.reflector.problem
+        with pytest.raises(Refused, match="Service: services is forbidden"):
+            live.read(cluster, [Service])
+        assert not followed.reflector.listed
+        plane.api.create(role, binding)
+        until(lambda: followed.reflector.listed, "allowed")
+        followed.until_same()
+    plane.api.delete(binding, role, account)
+
+
+def crd(plural: str, kind: str) -> Item:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.topodns.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {
+            "group": "topodns.io",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"},
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its CRD there are none, which is known; objects that cannot be read are passed over and named."""
+    monkeypatch.setattr("locator.listwatch.ABSENT_SECONDS", 0.2)
+    definition = crd("podlocators", "PodLocator")
+    locator: Item = {
+        "apiVersion": "topodns.io/v1alpha1",
+        "kind": "PodLocator",
+        "metadata": {"name": "web-0", "namespace": WHERE},
+        "ips": [{"ip": "10.9.1.1"}],
+        "nodeName": "reflected-a",
+    }
+    strange: Item = {**locator, "metadata": {"name": "web-1", "namespace": WHERE}, "ips": "10.9.1.2"}
+    kind = KINDS_READ[PodLocator]._replace(optional=True)
+    with following(cluster_of(plane), PodLocator, kind=kind) as followed:
+        until(lambda: followed.reflector.listed, "none")
+        assert not followed.reflector.problem
+        plane.api.create(definition)
+        until(lambda: followed.replaced > 1, "the kind")
+        plane.api.create(locator, strange)
+        until(lambda: set(followed.view) == {f"{WHERE}/web-0"}, "the locator")
+        until(lambda: set(followed.findings) == {f"{WHERE}/web-1"}, "the other")
+        plane.api.delete(definition)
+        until(lambda: not followed.view and not followed.findings, "none again")
+        until(lambda: followed.replaced > 2 and not followed.reflector.problem, "the kind known to be gone")
+
+
+# An API server without a watch cache, which forgets at once
+
+
+def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
+    """HTTP 410 for the token: listed again in larger pages, until it is whole."""
+    nodes = [node(f"many-{number}", {}) for number in range(600)]
+    plane.kill()
+    plane.start("--watch-cache=false", "--etcd-compaction-interval=1s")
+    try:
+        plane.api.create(*nodes)
+        cluster = cluster_of(plane)
+        machine = ListWatch(Node, KINDS_READ[Node], chance=lambda: 0.0, streaming=False)
+        first = machine.next()
+        assert not machine.page(cluster.request("GET", first.path, query=first.query))
+        second = machine.next()
+        assert second.query["continue"]
+
+        def expired() -> Refused | None:
+            plane.api.patch(nodes[0], {"metadata": {"labels": {"turn": str(len(turns))}}})
+            turns.append(1)
+            try:
+                cluster.request("GET", second.path, query=second.query)
+            except Refused as error:
+                return error
+            return None
+
+        turns: list[int] = []
+        error = until(expired, "the token expired")
+        assert error.status == 410
+        machine.refused(error.status, str(error), error.retry_after)
+        again = machine.next()
+        assert again.query == {"limit": "5000"}
+        (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).changes
+        assert isinstance(change, Replace)
+        assert {each.name for each in change.objects} >= {each["metadata"]["name"] for each in nodes}
+
+        with following(cluster, Node) as followed:
+            until(lambda: followed.reflector.listed, "Nodes listed")
+            plane.api.request("DELETE", plane.api.path("Node"))
+            until(lambda: not followed.view, "all deleted")
+    finally:
+        plane.kill()
+        plane.start()
+
+
+def test_an_api_server_that_is_busy_says_when_to_come_again(plane: ControlPlane, tmp_path: Path) -> None:
+    """429 with Retry-After, by the server's own limit of requests at a time, which spares only masters."""
+    account, role, binding = reader("busy", READ_SERVICES)
+    plane.api.create(account, role, binding)
+    token = plane.token(WHERE, "busy")
+    plane.kill()
+    plane.start("--max-requests-inflight=1")
+    try:
+        cluster = Cluster(kubeconfig=str(plane.kubeconfig_with(tmp_path / "kubeconfig", token=token)))
+
+        def ask(_: int) -> Refused | None:
+            try:
+                cluster.request("GET", KINDS_READ[Service].path)
+            except Refused as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(16) as pool:
+            refused = until(lambda: [each for each in pool.map(ask, range(32)) if each is not None], "a busy server")
+        assert {(each.status, each.retry_after) for each in refused} == {(429, 1.0)}
+    finally:
+        plane.kill()
+        plane.start()
+        plane.api.delete(binding, role, account)

@@ -1,0 +1,105 @@
+"""Answers that may be old say so (RFC 8914, section 4.4), and are the same answers."""
+
+from __future__ import annotations
+
+import dns.edns
+import dns.message
+import dns.rcode
+import pytest
+
+from dnsserver.app import authority_of
+from dnsserver.metrics import Counts
+from dnsserver.responder import Responder
+from tests.clusters import ZONE, Item, endpoint, endpoint_slice, large, namespace, node, service
+from tests.support import ask_in_memory, responder_of, settings_of
+
+STALE, NOT_READY, OTHER = 3, 14, 0
+A, B, STRANGER = "127.1.0.1", "127.2.0.1", "192.0.2.1"
+ITEMS: list[Item] = [
+    namespace("shop"),
+    node("a1", {ZONE: "a"}, addresses=[A]),
+    node("b1", {ZONE: "b"}, addresses=[B]),
+    service("web", keys=ZONE),
+    endpoint_slice("web", 1, [endpoint("10.0.0.1", nodeName="a1"), endpoint("10.0.0.2", nodeName="a1")]),
+    *large("many", 80),
+]
+
+
+def codes(reply: dns.message.Message) -> list[int]:
+    return sorted(option.code for option in reply.options if isinstance(option, dns.edns.EDEOption))
+
+
+def asked(
+    responder: Responder, name: str, rtype: str = "A", *, client: str = A, edns: bool = True, subnet: str | None = None
+) -> dns.message.Message:
+    options = [dns.edns.ECSOption.from_text(subnet)] if subnet else []
+    query = dns.message.make_query(f"{name}.shop.svc.cluster.local", rtype, use_edns=0 if edns else -1, options=options)
+    reply = ask_in_memory(responder, query, client)
+    assert reply is not None
+    return reply
+
+
+CASES = [
+    # id, name, type, client, codes while fresh, codes while stale
+    ("nearest", "web", "A", A, [], [STALE]),
+    ("srv", "web", "SRV", A, [], [STALE]),
+    ("nodata", "web", "TXT", A, [], [STALE]),
+    ("nxdomain", "absent", "A", A, [], [STALE]),
+    ("unmet", "web", "A", B, [OTHER], [OTHER, STALE]),
+    ("unmet-for-a-stranger", "web", "A", STRANGER, [OTHER], [OTHER, STALE]),
+    ("truncated", "many", "A", A, [], [STALE]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "rtype", "client", "fresh", "stale"), [row[1:] for row in CASES], ids=[row[0] for row in CASES]
+)
+def test_every_answer_says_it_while_it_is_so(
+    name: str, rtype: str, client: str, fresh: list[int], stale: list[int]
+) -> None:
+    """Cold and remembered; the answer itself is the last known one, and afterwards nothing is said any more."""
+    responder = responder_of(ITEMS)
+    before = asked(responder, name, rtype, client=client)
+    assert codes(before) == fresh
+    responder.mark_stale(True)
+    for _ in range(3):
+        reply = asked(responder, name, rtype, client=client)
+        assert codes(reply) == stale and reply.rcode() == before.rcode()
+        assert bool(reply.answer) == bool(before.answer)
+    responder.mark_stale(False)
+    assert codes(asked(responder, name, rtype, client=client)) == fresh
+
+
+def test_who_sent_no_opt_is_sent_none() -> None:
+    """RFC 6891, section 7: an extended error needs EDNS."""
+    responder = responder_of(ITEMS)
+    responder.mark_stale(True)
+    reply = asked(responder, "web", edns=False)
+    assert reply.edns == -1 and reply.answer
+
+
+@pytest.mark.parametrize("subnet", ["127.1.0.1/32", "127.1.0.0/24", "2001:db8::1/128", "0.0.0.0/0"])
+def test_a_client_subnet_is_echoed_beside_it(subnet: str) -> None:
+    """Both options are whole: dnsmasq drops a reply whose client subnet differs."""
+    responder = responder_of(ITEMS)
+    responder.mark_stale(True)
+    for _ in range(2):
+        reply = asked(responder, "web", subnet=subnet)
+        (echoed,) = [option for option in reply.options if isinstance(option, dns.edns.ECSOption)]
+        assert f"{echoed.address}/{echoed.srclen}" == subnet and codes(reply) == [STALE]
+
+
+def test_what_is_not_known_is_not_stale() -> None:
+    """Before the first view there is nothing that could be old: SERVFAIL, not ready."""
+    responder = Responder(authority_of(settings_of()), Counts())
+    responder.mark_stale(True)
+    reply = asked(responder, "web")
+    assert reply.rcode() == dns.rcode.SERVFAIL and codes(reply) == [NOT_READY]
+
+
+def test_a_refusal_is_not_stale() -> None:
+    """It would be the same with the newest view."""
+    responder = responder_of(ITEMS)
+    responder.mark_stale(True)
+    reply = ask_in_memory(responder, dns.message.make_query("example.com", "A", use_edns=0), A)
+    assert reply is not None and reply.rcode() == dns.rcode.REFUSED and codes(reply) == []

@@ -1,0 +1,616 @@
+"""A cluster as it changes: whatever came before, a snapshot says what the final state alone says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from locator.addresses import parse_address, parse_network
+from locator.constraints import IGNORED, PREFERRED, REQUIRED
+from locator.forwarders import GRACE_SECONDS
+from locator.labels import Selector, requirement
+from locator.model import (
+    KINDS,
+    ZONE,
+    Endpoint,
+    EndpointSlice,
+    Location,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodLocator,
+    Service,
+    ServicePolicy,
+    canonical_labels,
+)
+from locator.news import Change, Drop, Put, Replace
+from locator.selectors import Scope, parse_selector
+from locator.snapshot import CompiledService, Snapshot
+from locator.store import Store
+
+steady = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=150,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.generate),
+)
+NOW = 1_700_000_000
+FOREVER = NOW + 10**6  # when nobody who left is trusted any more
+DNS = "kube-system/dns"
+
+
+def ip(text: str) -> bytes:
+    return parse_address(text)
+
+
+# What a snapshot says
+
+
+def at(location: Location) -> tuple[object, ...]:
+    return location.known, location.node, sorted(location.labels.items())
+
+
+ADDRESSES = [ip(f"10.0.{net}.{host}") for net in (0, 1, 2) for host in (1, 2, 17)]
+ADDRESSES += [ip("fd00::1"), ip("fd00::2"), ip("192.168.0.1"), ip("192.168.0.2"), ip("198.51.100.7"), ip("203.0.113.9")]
+BLOCKS = ["10.0.0.0/24", "10.0.1.0/25", "10.0.0.0/28", "10.0.0.0/23", "10.0.0.0/16", "10.0.2.0/24", "10.0.0.0/8",
+          "0.0.0.0/0", "192.168.0.0/30", "198.51.0.0/16", "fd00::/64", "fd00::/127", "fd00::/16", "::/0"]  # fmt: skip
+
+
+def said_of(each: CompiledService) -> tuple[object, ...]:
+    rows = [(row.endpoint, at(row.location)) for row in each.endpoints]
+    return each.service, each.constraint, each.terms, each.empty, rows
+
+
+def said(snapshot: Snapshot) -> dict[str, Any]:
+    """Return all that a snapshot says, but for its serial, as values that can be compared."""
+    book, flat = snapshot.addresses, {}
+    for name, ask in (("source", book.source), ("locate", book.locate)):
+        for address in ADDRESSES:
+            place = ask(address)
+            flat[name, address] = at(place.location), place.located_by, place.holder, place.forwarder
+    for block in BLOCKS:
+        place = book.locate_network(parse_network(block))
+        flat["block", block.encode()] = at(place.location), place.located_by, place.holder, place.forwarder
+    return {
+        "services": {key: said_of(each) for key, each in snapshot.services.items()},
+        "places": flat,
+        "held": {a: (at(p.location), p.located_by, p.holder, p.forwarder) for a, p in book.places.items()},
+        "distrusted": book.distrusted_cidrs,
+        "namespaces": snapshot.namespaces,
+        "holders": {address: snapshot.holders.of(address) for address in snapshot.holders.addresses()},
+        "pods": dict(snapshot.pods.items()),
+        "findings": snapshot.findings,
+        "objects": snapshot.objects,
+        "sizes": [len(book.places), len(snapshot.pods)],
+    }
+
+
+# What happens
+
+
+def some(values: Sequence[Any], most: int = 2, least: int = 0) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(st.sampled_from(values), min_size=least, max_size=most, unique=True).map(tuple)
+
+
+NODES, SPACES, NAMES, PODS = ("n0", "n1", "n2"), ("shop", "lab", "kube-system"), ("web", "api"), ("p0", "p1", "p2")
+CIDRS = [parse_network(text) for text in ("10.0.0.0/24", "10.0.1.0/24", "10.0.0.0/16", "10.0.0.0/28", "fd00::/64")]
+labels = st.dictionaries(st.sampled_from((ZONE, "rack")), st.sampled_from("ab"), max_size=2)
+maybe_node = st.sampled_from((*NODES, *NODES, None))
+held = some(ADDRESSES[:13])
+
+
+def canonical(node: str | None, own: dict[str, str]) -> dict[str, str]:
+    return canonical_labels(own, node=node)
+
+
+nodes = st.builds(
+    lambda name, own, *rest: Node(name, canonical(name, own), *rest),
+    st.sampled_from(NODES), labels, some(ADDRESSES[9:13]), some(CIDRS),
+)  # fmt: skip
+pods = st.builds(
+    Pod, st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, st.sampled_from((False, False, True)),
+    st.sampled_from((False, False, False, True)), st.sampled_from(("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z")),
+)  # fmt: skip
+locators = st.builds(
+    lambda space, name, addresses, node, own: PodLocator(space, name, addresses, node, canonical(node, own)),
+    st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, labels,
+)  # fmt: skip
+endpoints = st.builds(
+    lambda addresses, node, word, ready, pod: Endpoint(addresses, node=node, word=word, ready=ready, pod=pod),
+    some(ADDRESSES[:13], least=1), maybe_node, labels, st.sampled_from((True, True, False)),
+    st.sampled_from((*PODS, None)),
+)  # fmt: skip
+slices = st.builds(
+    EndpointSlice, st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
+    st.sampled_from((*NAMES, "dns", None)), st.lists(endpoints, max_size=4).map(tuple),
+)  # fmt: skip
+services = st.builds(
+    lambda space, name, ips, keys, alias, own: Service(
+        space, name, headless=not ips and alias is None, cluster_ips=ips, alias=alias, labels=own,
+        annotations={"topodns.io/topology-keys": keys} if keys else {},
+    ),
+    st.sampled_from(SPACES), st.sampled_from(NAMES), some(ADDRESSES[-2:], 1),
+    st.sampled_from(("", ZONE, "rack,*", "*,rack")), st.sampled_from((None, None, None, "example.org")),
+    st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
+)  # fmt: skip
+policies = st.builds(
+    lambda space, name, created, value, key, mode: ServicePolicy(
+        space, name, created, Selector((requirement("app", "in", [value]),)), key, mode
+    ),
+    st.sampled_from(SPACES), st.sampled_from(("q", "r")), st.sampled_from(("2024", "2025")), st.sampled_from("12"),
+    st.sampled_from((ZONE, "rack", "-bad-")), st.sampled_from((REQUIRED, PREFERRED, IGNORED)),
+)  # fmt: skip
+namespaces = st.builds(Namespace, st.sampled_from(SPACES), st.dictionaries(st.just("team"), st.sampled_from("ab")))
+STRATEGIES: dict[type[Object], st.SearchStrategy[Any]] = {
+    Namespace: namespaces, Node: nodes, Pod: pods, PodLocator: locators, Service: services, ServicePolicy: policies,
+    EndpointSlice: slices,
+}  # fmt: skip
+
+
+PUBLISH = "publish"
+HAPPENS = (*KINDS, Node, Pod, EndpointSlice, EndpointSlice, PUBLISH, PUBLISH, PUBLISH)
+
+
+# Few nodes, blocks within blocks, and endpoints that lie in them, some of them forwarders: much depends on much here.
+BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
+    Node: st.builds(
+        lambda name, zone, cidrs: Node(name, canonical(name, {ZONE: zone}), (), cidrs),
+        st.sampled_from(NODES), st.sampled_from("ab"), some(CIDRS[:4], 3),
+    ),
+    EndpointSlice: st.builds(
+        lambda name, service, rows: EndpointSlice("kube-system", name, service, tuple(rows)),
+        st.sampled_from("xy"), st.sampled_from(("web", "dns")),
+        st.lists(st.builds(lambda address, node: Endpoint((address,), node=node),
+                           st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node), max_size=2),
+    ),
+}  # fmt: skip
+
+
+@st.composite
+def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
+    """One change, or that a snapshot is made."""
+    strategies = strategies or STRATEGIES
+    kind: Any = draw(st.sampled_from([each for each in HAPPENS if each == PUBLISH or each in strategies]))
+    if kind == PUBLISH:
+        return PUBLISH
+    how, each = draw(st.sampled_from((Put, Put, Drop, Replace))), strategies[kind]
+    if how is Replace:
+        return Replace(kind, draw(st.lists(each, max_size=4)))
+    return Put(draw(each)) if how is Put else Drop(kind, draw(each).key)
+
+
+history = st.lists(happenings(), min_size=15, max_size=40)  # short ones say little
+history_of_blocks = st.lists(happenings(BLOCKS_ALONE), min_size=8, max_size=20)
+SUBNETS = {parse_network("198.51.100.0/24"): {ZONE: "a"}, parse_network("10.0.0.0/12"): {ZONE: "b"}}
+STORES: list[dict[str, Any]] = [
+    {},
+    {"pod_locators": True},
+    {"pods": False},
+    {"pods": False, "nodes": False, "pod_locators": True},
+    {"pods": False, "pod_locators": True},
+    {"nodes": False, "pod_locators": True, "pod_names": True},
+    {"pods": False, "pod_names": True, "forwarders": [parse_network("10.0.1.0/24")]},
+    {"scope": Scope(frozenset(("shop", "lab")), parse_selector("team=a"), parse_selector("version=1"))},
+    {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
+]
+
+
+def store_with(**options: Any) -> Store:
+    return Store(subnets=SUBNETS, forwarder_services=[DNS], **options)
+
+
+class State:
+    """The objects that are left after some changes: what a list of each kind would return."""
+
+    def __init__(self) -> None:
+        self.objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
+
+    def apply(self, change: Change) -> None:
+        if isinstance(change, Put):
+            self.objects[type(change.object)][change.object.key] = change.object
+        elif isinstance(change, Drop):
+            self.objects[change.made].pop(change.key, None)
+        else:
+            self.objects[change.made] = {each.key: each for each in change.objects}
+
+    def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Snapshot:
+        """Return the snapshot of a store that has only ever seen this, in one order or the other."""
+        store = store_with(**options)
+        for kind, objects in reversed(self.objects.items()) if backwards else self.objects.items():
+            if kind in store.kinds:
+                rows = [*objects.values()]
+                store.apply(Replace(kind, rows[::-1] if backwards else rows))
+        return store.publish(FOREVER)
+
+
+@steady
+@given(options=st.sampled_from(STORES), events=history, backwards=st.booleans())
+def test_any_events_end_in_the_snapshot_of_the_final_state(
+    options: dict[str, Any], events: list[Any], backwards: bool
+) -> None:
+    """Whatever came, in whatever order, published in between or not; and what was published once never changes."""
+    assert_same_in_the_end(options, events, backwards=backwards)
+
+
+@settings(steady, max_examples=400)
+@given(events=history_of_blocks, backwards=st.booleans())
+def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
+    """Without a block that lies the one around it may be shown to lie, and is believed again without what showed it."""
+    assert_same_in_the_end({"pods": False}, events, backwards=backwards)
+
+
+def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwards: bool) -> None:
+    store, state, now, published = store_with(**options), State(), NOW, list[tuple[Snapshot, dict[str, Any]]]()
+    for event in events:
+        if event == PUBLISH:
+            now += 10
+            published.append(((snapshot := store.publish(now)), said(snapshot)))
+        elif (event.made if not isinstance(event, Put) else type(event.object)) in store.kinds:
+            store.apply(event)
+            state.apply(event)
+    store.publish(now + 1)  # who left since is trusted for a while from here on
+    last = store.publish(FOREVER)
+    assert said(last) == said(state.fresh(options, backwards=backwards))
+    assert store.publish(FOREVER) is last
+    assert store.due is None
+    for snapshot, before in published:
+        again = said(snapshot)
+        assert again == before
+
+
+def concerned(changes: Iterable[Change], before: Snapshot, after: Snapshot) -> set[str]:
+    """Return the Services that some changes may concern, by a plain look at what they name."""
+    names, keys, spaces = set[str](), set[str](), set[str]()
+    for change in changes:
+        if isinstance(change, Replace):
+            return {*before.services, *after.services}
+        kind = type(change.object) if isinstance(change, Put) else change.made
+        key = change.object.key if isinstance(change, Put) else change.key
+        if kind in (Namespace, ServicePolicy):
+            spaces.add(key.partition("/")[0])
+        elif kind in (Node, PodLocator):
+            names.add(key.rpartition("/")[2])
+        elif kind is Service:
+            keys.add(key)
+        elif kind is EndpointSlice:  # it may have been another Service's
+            spaces.add(key.partition("/")[0])
+    return {
+        key
+        for snapshot in (before, after)
+        for key, each in snapshot.services.items()
+        if key in keys
+        or each.service.namespace in spaces
+        or any(row.endpoint.node in names or row.endpoint.pod in names for row in each.endpoints)
+    }
+
+
+@steady
+@given(options=st.sampled_from(STORES), events=history)
+def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events: list[Any]) -> None:
+    """A Service that an event does not touch lives on as the very same object; without a change all does."""
+    store = store_with(**options)
+    before, since = store.publish(NOW), list[Change]()
+    for event in events:
+        if event != PUBLISH:
+            if store.apply(event):
+                since.append(event)
+            continue
+        after = store.publish(NOW)
+        if not since:
+            assert after.services is before.services and after.addresses is before.addresses
+            assert (after.findings, after.namespaces) == (before.findings, before.namespaces)
+        touched = concerned(since, before, after)
+        for key, each in before.services.items():
+            assert key in touched or after.services[key] is each
+        before, since = after, []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
+    """A heartbeat, or a list of what is known already: nothing differs, and nothing is published."""
+    store = Store(pod_locators=True)
+    objects: dict[type[Object], list[Any]] = {kind: [] for kind in KINDS}
+    objects[Namespace] = [Namespace("shop")]
+    objects[Node] = [Node("n0", canonical("n0", {ZONE: "a"}), (ip("192.168.0.1"),), (CIDRS[0],))]
+    objects[Pod] = [Pod("shop", "p0", (ip("10.0.0.1"),), "n0")]
+    objects[PodLocator] = [PodLocator("shop", "p0", (ip("10.0.0.1"),), "n0", canonical("n0", {ZONE: "a"}))]
+    objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
+    objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
+    objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
+    for made, each in objects.items():
+        assert store.apply(Replace(made, each)) is True
+    first = store.publish(NOW)
+    again = [replace(each) for each in objects[kind]]
+    assert store.apply(Put(again[0])) is store.apply(Replace(kind, again)) is False
+    assert store.apply(Drop(kind, "none/such")) is False
+    assert store.publish(NOW + 1) is first
+
+
+INVISIBLE = [
+    ("pending-pod", Put(Pod("shop", "p9", (), None))),
+    ("finished-pod", Put(Pod("shop", "p9", (ip("10.0.0.9"),), "n0", finished=True))),
+    ("locator-of-a-finished-pod", Put(PodLocator("shop", "p9"))),
+    ("labels-of-a-service", Put(Service("shop", "web", headless=True, labels={"version": "2"}))),
+    ("policy-that-is-ignored", Put(ServicePolicy("shop", "q", "2024", Selector(), ZONE, IGNORED))),
+]
+
+
+@pytest.mark.parametrize("change", [row[1] for row in INVISIBLE], ids=[row[0] for row in INVISIBLE])
+def test_what_no_answer_shows_is_no_reason_to_publish(change: Change) -> None:
+    """It is said to be invisible, and where a snapshot is made even so, its answers and its serial are those before."""
+    store = Store(pod_locators=True)
+    store.apply(Put(Namespace("shop")))
+    store.apply(Put(Service("shop", "web", headless=True)))
+    first = store.publish(NOW)
+    assert store.apply(change) is False
+    second = store.publish(NOW + 1)
+    assert (second.serial, second.services) == (NOW, first.services) and second.addresses is first.addresses
+
+
+def test_only_the_endpoints_that_differ_are_new() -> None:
+    """A slice comes whole with each event; those of its endpoints that are equal stay the same objects."""
+    rows = [Endpoint((ip(f"10.0.0.{number}"),), node="n0") for number in range(1, 4)]
+    store = Store()
+    store.apply(Put(Service("shop", "web", headless=True)))
+    store.apply(Put(EndpointSlice("shop", "x", "web", tuple(rows))))
+    first = store.publish(NOW)
+    later = [replace(rows[0]), replace(rows[1], hostname="web-1"), replace(rows[2])]
+    store.apply(Put(EndpointSlice("shop", "x", "web", tuple(later))))
+    second = store.publish(NOW + 1)
+    before, after = (each.services["shop/web"].endpoints for each in (first, second))
+    assert [a.endpoint is b.endpoint for a, b in zip(before, after, strict=True)] == [True, False, True]
+
+
+# Forwarders
+
+
+OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
+
+
+def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1") -> Put:
+    rows = tuple(Endpoint((each,), node="n0", ready=ready, pod=pod) for each in addresses)
+    return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
+
+
+def running(name: str, *, space: str = "kube-system", **more: Any) -> Put:
+    return Put(Pod(space, name, (OLD,), "n0", created="2024", **more))
+
+
+def told(name: str) -> Put:
+    return Put(PodLocator("kube-system", name, (OLD,), "n0"))
+
+
+def elsewhere(pod: str, **more: Any) -> Put:
+    return Put(EndpointSlice("shop", "y", "web", (Endpoint((OLD,), node="n0", pod=pod, **more),)))
+
+
+AFTER = GRACE_SECONDS
+TRUST = [
+    # id, options, what happens: (seconds, changes, whether OLD is trusted then)
+    ("there", {}, [(0, [dns(OLD)], True), (100, [], True)]),
+    ("not-ready", {}, [(0, [dns(OLD, ready=False)], True)]),
+    ("left", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (4 + AFTER, [], True), (5 + AFTER, [], False)]),
+    ("slice-is-gone", {}, [(0, [dns(OLD)], True), (5, [Drop(EndpointSlice, "kube-system/dns-x")], True),
+                           (5 + AFTER, [], False)]),
+    ("moved-to-another-service", {}, [
+        (0, [dns(OLD)], True),
+        (5, [Put(EndpointSlice("kube-system", "dns-x", "other", (Endpoint((OLD,), node="n0", pod="dns-1"),)))], True),
+        (5 + AFTER, [], False)]),
+    ("came-back", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (10, [dns(OLD)], True), (50, [], True),
+                       (60, [dns(NEW)], True), (59 + AFTER, [], True), (60 + AFTER, [], False)]),
+    ("own-pod-still-runs", {}, [(0, [dns(OLD), running("dns-1")], True), (5, [dns(NEW)], True),
+                                (5 + AFTER, [], False)]),
+    ("another-pod-has-it-already", {}, [(0, [dns(OLD)], True), (5, [dns(NEW), running("web-1")], False)]),
+    ("another-pod-gets-it", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (6, [running("web-1")], False),
+                                 (7, [Drop(Pod, "kube-system/web-1")], False)]),
+    ("a-pod-of-the-same-name-elsewhere", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
+                                              (6, [running("dns-1", space="shop")], False)]),
+    ("another-pod-that-is-finished", {}, [(0, [dns(OLD)], True),
+                                          (5, [dns(NEW), running("web-1", finished=True)], True)]),
+    ("another-pod-on-the-nodes-network", {}, [(0, [dns(OLD)], True),
+                                              (5, [dns(NEW), running("web-1", host_network=True)], True)]),
+    ("another-pods-locator", {"pods": False, "pod_locators": True},
+     [(0, [dns(OLD), told("dns-1")], True), (5, [dns(NEW)], True), (6, [told("web-1")], False)]),
+    ("another-pods-endpoint", {"pods": False}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
+                                                (6, [elsewhere("web-1")], False)]),
+    ("another-pods-endpoint-not-ready", {"pods": False}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
+                                                          (6, [elsewhere("web-1", ready=False)], True)]),
+    ("no-pod-is-named", {}, [(0, [dns(OLD, pod=None)], True), (5, [dns(NEW, pod=None)], True),
+                             (6, [running("web-1")], False)]),
+    ("while-it-is-there-another-pod-matters-not", {}, [(0, [dns(OLD), running("web-1")], True)]),
+    ("configured", {"forwarders": [parse_network("10.0.0.0/24")]},
+     [(0, [dns(OLD)], True), (5, [dns(NEW), running("web-1")], True), (5 + AFTER, [], True)]),
+    ("another-service", {}, [(0, [elsewhere("web-1")], False)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "moments"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
+def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Change], bool]]) -> None:
+    """A DNS server that shuts down still forwards for a while, unless its address is another pod's already."""
+    store = Store(forwarder_services=[DNS], **options)
+    for seconds, changes, trusted in moments:
+        for change in changes:
+            store.apply(change)
+        assert (seconds, store.publish(NOW + seconds).addresses.source(OLD).forwarder) == (seconds, trusted)
+
+
+def test_when_a_publication_is_due() -> None:
+    """It is told when trust ends of itself; until then, and ever after, nothing is due."""
+    store = Store(forwarder_services=[DNS])
+    store.apply(dns(OLD))
+    first = store.publish(NOW)
+    assert store.due is None
+    store.apply(dns(NEW))
+    second = store.publish(NOW + 7)
+    assert store.due == NOW + 7 + GRACE_SECONDS
+    assert first.addresses.source(OLD).forwarder and second.addresses.source(OLD).forwarder
+    assert store.publish(NOW + 8) is second
+    last = store.publish(int(store.due))
+    assert last is not second and not last.addresses.source(OLD).forwarder and store.due is None
+    assert last.serial == NOW + 7 + GRACE_SECONDS
+    assert second.addresses.source(OLD).forwarder  # what was published stays as it was
+
+
+@steady
+@given(
+    events=history,
+    dns_events=st.lists(
+        st.sampled_from([dns(OLD), dns(NEW), dns(), running("web-1"), Drop(Pod, "kube-system/web-1")]), max_size=8
+    ),
+)
+def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any]) -> None:
+    """Trusted is who is in the slices, or left them less than the time of grace ago, by a plain count."""
+    store, state, now, left = store_with(), State(), float(NOW), dict[bytes, float]()
+    present: set[bytes] = set()
+    mixed = zip(events, [*dns_events, *[PUBLISH] * 40], strict=False)
+    for number, event in enumerate([each for pair in mixed for each in pair]):
+        if event != PUBLISH:
+            store.apply(event)
+            state.apply(event)
+            continue
+        now += 7 * (number % 3)
+        book = store.publish(now).addresses
+        every: list[Any] = [*state.objects[EndpointSlice].values()]
+        rows = [row for each in every if each.service_key == DNS for row in each.endpoints]
+        before, present = present, {address for row in rows for address in row.addresses}
+        left |= dict.fromkeys(before - present, now)
+        for address in {*ADDRESSES, OLD, NEW}:
+            trusted = book.source(address).forwarder
+            if address in present:
+                assert trusted
+            elif trusted:
+                assert now < left[address] + GRACE_SECONDS
+
+
+def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
+    """An endpoint speaks for the longest block that is believed: that one turned down, for the one around it."""
+    store = Store(pods=False)
+    for name, cidr in (("n1", "10.0.0.0/24"), ("n2", "10.0.0.0/16")):
+        store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
+    for number in range(1, 9):  # honest in the inner block
+        row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,))))
+    for _ in range(2):
+        first = store.publish(NOW).addresses
+        assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
+        store.apply(Put(EndpointSlice("shop", "y", "web", (Endpoint((ip("10.0.0.200"),), node="n2"),))))
+        second = store.publish(NOW).addresses
+        assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
+        store.apply(Drop(EndpointSlice, "shop/y"))
+
+
+def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
+    """It may be named as a client: whatever is said of its address then follows the nodes' blocks."""
+    store = Store(forwarder_services=[DNS])
+    store.apply(Put(EndpointSlice("kube-system", "x", "dns", (Endpoint((OLD,)),))))
+    for zone in (None, "a", "b", None):
+        node = Node("n0", canonical("n0", {ZONE: zone or ""}), (), (CIDRS[0],))
+        store.apply(Drop(Node, "n0") if zone is None else Put(node))
+        place = store.publish(NOW).addresses.locate(OLD)
+        assert (place.forwarder, place.location.value(ZONE)) == (True, zone)
+
+
+# PodLocators
+
+
+def tells(node: str | None, zone: str, *addresses: str, name: str = "p0") -> Put:
+    own = canonical(node, {ZONE: zone} if zone else {})
+    return Put(PodLocator("shop", name, tuple(map(ip, addresses)), node, own))
+
+
+def on(node: str, zone: str) -> Put:
+    return Put(Node(node, canonical(node, {ZONE: zone})))
+
+
+def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
+    return Put(Pod("shop", name, (ip("10.0.0.1"),), node, created="2024", **more))
+
+
+def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
+    row = Endpoint((ip("10.0.0.1"),), node=node, word={ZONE: word} if word else {}, pod=pod)
+    return Put(EndpointSlice("shop", "x", "web", (row,)))
+
+
+ALL: dict[str, Any] = {"pod_locators": True}
+ALONE: dict[str, Any] = {"pods": False, "nodes": False, "pod_locators": True}
+BESIDE_NODES: dict[str, Any] = {"pods": False, "pod_locators": True}
+BESIDE_PODS: dict[str, Any] = {"nodes": False, "pod_locators": True}
+PRECEDENCE = [
+    # id, options, changes, by what the client is located, its zone, the endpoint's zone
+    ("alone", ALONE, [tells("n0", "a", "10.0.0.1"), behind("n0", "w")], "podlocator", "a", "a"),
+    ("alone-pods-and-nodes-say-nothing", ALONE,
+     [tells("n0", "a", "10.0.0.1"), on("n0", "b"), is_on("n1"), behind("n0")], "podlocator", "a", "a"),
+    ("not-watched", {}, [tells("n0", "a", "10.0.0.1")], "unknown", None, None),
+    ("of-a-finished-pod", ALONE, [tells("n0", "a"), behind("n0", "w")], "endpoint", "a", "a"),
+    ("whose-node-is-gone", ALONE, [tells(None, "", "10.0.0.1"), behind("n0", "w")], "podlocator", None, "w"),
+    ("of-nobody", ALONE, [behind("n0", "w")], "endpoint", "w", "w"),
+    ("of-another-pod", ALONE, [tells("n0", "a", "10.0.0.2", name="p1"), behind("n0", "w")], "endpoint", "w", "w"),
+    ("endpoint-without-a-pod", ALONE, [tells("n0", "a", "10.0.0.1"), behind("n0", "w", pod=None)],
+     "podlocator", "a", "w"),
+    ("beside-a-known-node", BESIDE_NODES, [tells("n0", "a", "10.0.0.1"), on("n0", "b"), behind("n0")],
+     "podlocator", "b", "b"),
+    ("beside-an-unknown-node", BESIDE_NODES, [tells("n0", "a", "10.0.0.1"), behind("n0", "w")], "podlocator", "a", "a"),
+    ("live-pod-first", ALL, [tells("n0", "a", "10.0.0.1"), on("n1", "b"), is_on("n1"), behind("n1")], "pod", "b", "b"),
+    ("another-live-pod-first", ALL,
+     [tells("n0", "a", "10.0.0.1"), on("n1", "b"), is_on("n1", "p9"), behind("n1", pod="p9")], "pod", "b", "b"),
+    ("pod-that-is-finished", ALL, [tells("n0", "a", "10.0.0.1"), is_on("n0", finished=True)], "unknown", None, None),
+    ("pod-on-its-nodes-network", ALL, [tells("n0", "a", "10.0.0.1"), on("n0", "b"), is_on("n0", host_network=True)],
+     "node", "b", None),
+    ("live-pod-whose-node-only-the-locator-knows", BESIDE_PODS, [tells("n0", "a", "10.0.0.1"), is_on("n0")],
+     "podlocator", "a", None),
+    ("live-pod-on-another-node-than-told", BESIDE_PODS, [tells("n0", "a", "10.0.0.1"), is_on("n1")], "pod", None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "located_by", "zone", "endpoint_zone"),
+    [row[1:] for row in PRECEDENCE],
+    ids=[row[0] for row in PRECEDENCE],
+)
+def test_precedence(
+    options: dict[str, Any], changes: list[Put], located_by: str, zone: str | None, endpoint_zone: str | None
+) -> None:
+    """For clients the live pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
+    for order in (changes, changes[::-1]):
+        store = Store(**options)
+        store.apply(Put(Service("shop", "web", headless=True)))
+        for change in order:
+            store.apply(change)
+            store.publish(NOW)
+        snapshot = store.publish(NOW)
+        place = snapshot.addresses.locate(ip("10.0.0.1"))
+        assert (place.located_by, place.location.value(ZONE)) == (located_by, zone)
+        found = [row.location.value(ZONE) for row in snapshot.services["shop/web"].endpoints]
+        assert found == ([endpoint_zone] if any(type(each.object) is EndpointSlice for each in changes) else [])
+
+
+def test_equal_locations_are_one() -> None:
+    """All pods of a node share what is remembered of their location, whoever tells it, and the labels' memory."""
+    store = Store(**ALONE)
+    for number in range(1, 9):
+        store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
+    book = store.publish(NOW).addresses
+    assert len({id(book.locate(ip(f"10.0.0.{number}")).location) for number in range(1, 9)}) == 2
+    assert len({id(each.labels) for each in store.known() if isinstance(each, PodLocator)}) == 2
+
+
+def test_kinds() -> None:
+    """What makes no difference need not be watched; what limits or names is always wanted."""
+    always = {Namespace, Service, ServicePolicy, EndpointSlice}
+    rows: list[tuple[dict[str, Any], set[Any]]] = [
+        ({}, {Pod, Node}),
+        (ALONE, {PodLocator}),
+        (BESIDE_NODES, {PodLocator, Node}),
+        ({"pods": False, "nodes": False}, set()),
+        ({"pods": False, "nodes": False, "pod_names": True}, {Pod}),
+    ]
+    for options, more in rows:
+        assert set(Store(**options).kinds) == always | more

@@ -1,0 +1,162 @@
+"""What is worked on next, and how fast."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locator.backoff import CAP
+from locator.workqueue import Pace, WorkQueue
+
+steady = settings(derandomize=True, deadline=None, database=None)
+
+
+def taken(queue: WorkQueue, now: float = 0.0) -> list[str]:
+    keys = []
+    while (key := queue.take(now)) is not None:
+        keys.append(key)
+    return keys
+
+
+def test_urgent_ones_come_first_each_once_in_order() -> None:
+    queue = WorkQueue()
+    for key, urgent in (("a", False), ("b", False), ("c", True), ("b", True), ("c", False), ("a", False)):
+        queue.add(key, urgent=urgent)
+    assert len(queue) == 3
+    assert taken(queue) == ["c", "b", "a"]
+
+
+def test_nobody_gets_what_another_works_on() -> None:
+    """What changed meanwhile comes once more, after that work has ended."""
+    queue = WorkQueue()
+    queue.add("a")
+    assert queue.take(0.0) == "a"
+    queue.add("a", urgent=True)
+    queue.add("a")
+    queue.add("b", urgent=True)
+    assert taken(queue) == ["b"]
+    queue.done("a")
+    assert taken(queue) == ["a"]
+    queue.done("a")
+    assert (taken(queue), len(queue)) == ([], 0)
+
+
+def test_a_failure_is_waited_out_longer_each_time() -> None:
+    """A success makes it forgotten; a change is no reason to wait."""
+    queue = WorkQueue()
+    queue.add("a")
+    now, pauses = 0.0, []
+    for _ in range(9):
+        assert queue.take(now) == "a"
+        queue.retry("a", now, 0.5)
+        due = queue.due()
+        assert due is not None and queue.take(due - 0.01) is None
+        pauses.append(due - now)
+        now = due
+    assert pauses == sorted(pauses) and pauses[0] == pytest.approx(1.2) and pauses[-1] <= CAP
+    queue.add("a")
+    assert (queue.due(), queue.take(now)) == (None, "a")
+    queue.done("a")
+    assert taken(queue, now + 2 * CAP) == []
+    queue.add("a")
+    assert queue.take(now) == "a"
+    queue.retry("a", now, 0.5)
+    assert queue.due() == pytest.approx(now + 1.2)
+
+
+def test_what_is_not_urgent_after_a_failure_comes_behind_all_else() -> None:
+    """What is refused again and again holds up nothing that is not."""
+    queue = WorkQueue()
+    queue.add("refused", urgent=True)
+    assert queue.take(0.0) == "refused"
+    queue.retry("refused", 0.0, 0.5, urgent=False)
+    for key in "abc":
+        queue.add(key)
+    assert taken(queue, 10.0) == ["a", "b", "c", "refused"]
+
+
+def test_what_is_forgotten_is_not_given_out() -> None:
+    """Wherever it waits."""
+    queue = WorkQueue()
+    for key in ("waits", "urgent", "fails", "again"):
+        queue.add(key, urgent=key == "urgent")
+    queue.take(0.0)
+    for key in ("waits", "fails", "again"):
+        assert queue.take(0.0) == key
+    queue.retry("fails", 0.0, 0.5)
+    queue.add("again")
+    queue.add("waits")
+    for key in ("urgent", "fails", "again", "waits"):
+        queue.forget(key)
+    for key in ("urgent", "again", "waits"):
+        queue.done(key)
+    assert (len(queue), taken(queue, 2 * CAP)) == (0, [])
+
+
+def test_what_changed_while_it_failed_comes_at_once() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    assert queue.take(0.0) == "a"
+    queue.add("a")
+    queue.retry("a", 0.0, 0.5)
+    assert (queue.due(), taken(queue)) == (None, ["a"])
+
+
+@steady
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["add", "urgent", "take", "done", "retry", "wait"]), st.sampled_from("abc"))
+    )
+)
+def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
+    """Whatever happens, a key is in work at most once, and what was added or failed is given out in the end."""
+    queue, now = WorkQueue(), 0.0
+    working: set[str] = set()
+    owed: set[str] = set()
+    for step, key in steps:
+        if step in ("add", "urgent"):
+            queue.add(key, urgent=step == "urgent")
+            owed.add(key)
+        elif step == "take":
+            if (found := queue.take(now)) is not None:
+                assert found not in working
+                assert found in owed
+                working.add(found)
+                owed.discard(found)
+        elif step == "wait":
+            now += 1.0
+        elif key in working:
+            working.discard(key)
+            if step == "done":
+                queue.done(key)
+            else:
+                queue.retry(key, now, 0.0)
+                owed.add(key)
+    assert len(queue) == len(owed)
+    for key in working:
+        queue.done(key)
+    assert set(taken(queue, now + CAP)) == owed
+
+
+@steady
+@given(
+    rate=st.sampled_from([0.5, 1.0, 5.0, 50.0]),
+    burst=st.sampled_from([None, 1.0, 10.0]),
+    pauses=st.lists(st.floats(0.0, 3.0), max_size=60),
+)
+def test_the_pace_holds(rate: float, burst: float | None, pauses: list[float]) -> None:
+    """In no stretch of time are there more writes than its length allows, and a burst; who waits may write then."""
+    pace, now, sent = Pace(rate, burst=burst), 0.0, []
+    for pause in pauses:
+        now += pause
+        if (wait := pace.wait(now)) > 0:
+            assert wait <= 1.0 / rate + 1e-9
+            now += wait + 1e-9
+        assert pace.wait(now) == 0.0
+        pace.spend(now)
+        sent.append(now)
+    most = max(1.0, rate if burst is None else burst)
+    for first, start in enumerate(sent):
+        for last in range(first, len(sent)):
+            assert last - first + 1 <= most + (sent[last] - start) * rate + 1e-6
