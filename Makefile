@@ -5,6 +5,7 @@ VENV := .venv
 INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 
 SECONDS ?= 60
+WORKERS ?= 3
 
 .PHONY: run test fuzz bench lint clean
 
@@ -12,7 +13,7 @@ run: $(VENV)/.installed
 	@examples/run.sh
 
 test: $(VENV)/.installed-tests $(if $(filter true,$(CI)),$(VENV)/.installed-fuzz)
-	$(VENV)/bin/pytest
+	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
 
 # Asks whatever atheris finds for as long as 'make fuzz SECONDS=3600' says; begins where it ended.
 fuzz: $(VENV)/.installed-fuzz

@@ -33,6 +33,8 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
     plan = [(unbound, asked), (unbound, relayed)]
     for remembering in (True, False):
         for load in (asked, relayed):
-            server = start_topodns(snapshot, folder, forwarded=load is relayed, remembering=remembering)
+            server = start_topodns(
+                ["--snapshot", str(snapshot)], folder, forwarded=load is relayed, remembering=remembering
+            )
             plan.append((started(server), load))
     return plan

@@ -20,7 +20,7 @@ from tests.kube import running_control_plane
 def measure(folder: Path, pace: Pace) -> Runs:
     """Start a cluster and the servers, run every load on each in turn, stop them. Raises CannotStart and BadReply."""
     print("CoreDNS and a control plane: the first time they are built, in some minutes", file=sys.stderr)
-    with _needed():
+    with needed():
         coredns = tools.coredns()
         tools.control_plane()
     with on_load_core(), ExitStack() as stack:
@@ -32,29 +32,28 @@ def measure(folder: Path, pace: Pace) -> Runs:
 def _start(coredns: Path, folder: Path, stack: ExitStack) -> Sequence[Server]:
     """Start the servers on one cluster, all to be stopped by *stack*.
 
-    The control plane stays, idle, on the core of the load, as CoreDNS watches it.
+    The control plane stays, idle, on the core of the load, as CoreDNS and topodns watch it.
     """
 
     def started(server: Server) -> Server:
         stack.callback(server.stop)
         return server
 
-    with _needed():
+    with needed():
         plane = stack.enter_context(running_control_plane(folder))
     plane.api.create(*dual_stack.objects())
-    snapshot = folder / "dual-stack.yaml"
-    snapshot.write_text(plane.dump())
     name = dual_stack.service_name(dual_stack.SIZES[-1], dual_stack.SERVICES - 1)
     return [
         started(start_coredns(coredns, folder, plane.kubeconfig, name=name)),
         started(start_coredns(coredns, folder, plane.kubeconfig, name=name, caching=True)),
         started(start_unbound(folder, dual_stack.static_records(), name=name)),
-        started(start_topodns(snapshot, folder)),
+        started(start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder)),
     ]
 
 
 @contextmanager
-def _needed() -> Iterator[None]:
+def needed() -> Iterator[None]:
+    """Raise CannotStart where what is built or started in the block cannot be."""
     try:
         yield
     except (tools.BuildError, tools.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:

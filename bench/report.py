@@ -12,6 +12,8 @@ from statistics import median
 from bench import dumps
 from bench.loading import Loaded
 from bench.loads import ALIKE, Asked
+from bench.programming import Programmed
+from bench.publishing import SIZE, Published
 from bench.replay import Run
 from bench.rounds import Runs
 
@@ -21,6 +23,7 @@ COMPARED = ("CoreDNS", "CoreDNS with cache", "unbound", "topodns")
 # To CoreDNS's queries in a second, by the endpoints of a Service, and whether it is asked over TCP.
 FASTER = {(3, False): 2.5, (3, True): 1.3, (60, False): 6.0}
 SECONDS = {"pods.yaml": 15.0, "pods.json": 3.0}
+MILLISECONDS = 20.0  # at most to publish a change
 FULL_LOAD = 0.95  # of the time the server has its core; below it, a verdict stands under reserve
 NOT_FULL = ", not at full load"
 
@@ -104,6 +107,35 @@ def loading(found: Iterable[Loaded]) -> str:
     ]
     head = ("dump", "size", "objects", "read", "publish", "both", "target", "CPU", "peak memory", "findings")
     return f"{_table(head, rows)}\n{dumps.SIZE}.\n"
+
+
+def programming(found: Iterable[Programmed]) -> str:
+    """Return the table of how soon changes are answered."""
+    rows = [
+        (
+            each.server,
+            f"{len(each.seconds)}",
+            *(f"{each.percentile(share) * 1e3:.1f} ms" for share in (0.5, 0.99)),
+            f"{max(each.seconds) * 1e3:.1f} ms",
+        )
+        for each in found
+    ]
+    return _table(("server", "changes", "p50", "p99", "most"), rows)
+
+
+def publishing(found: Iterable[Published]) -> str:
+    """Return the table of changes."""
+    rows = [
+        (
+            each.change,
+            f"{each.apply:,.1f} µs",
+            f"{each.publish:,.2f} ms",
+            f"{each.most:,.2f} ms",
+            _target(each.most, MILLISECONDS if each.small else None, "≤ {:.0f} ms"),
+        )
+        for each in found
+    ]
+    return f"{_table(('change', 'taken in', 'published', 'at most', 'target'), rows)}\n{SIZE}.\n"
 
 
 def _summary(runs: Sequence[Run], *, rounds: int) -> str:

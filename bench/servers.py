@@ -105,11 +105,11 @@ def on_load_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def start_topodns(snapshot: Path, folder: Path, *, forwarded: bool = False, remembering: bool = True) -> Server:
-    """Start ``topodns serve`` on a cluster's dump. Raises CannotStart."""
+def start_topodns(cluster: Sequence[str], folder: Path, *, forwarded: bool = False, remembering: bool = True) -> Server:
+    """Start ``topodns serve``; *cluster* are the flags that say of which. Raises CannotStart."""
     name = "topodns" if remembering else "topodns without memory"
     module = "dnsserver" if remembering else "bench.without_memory"
-    command = [sys.executable, "-m", module, "serve", "--snapshot", str(snapshot)]
+    command = [sys.executable, "-m", module, "serve", *cluster]
     command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: counting is part of the figure
     if forwarded:
         command += ["--trusted-forwarder", "127.0.0.0/8"]

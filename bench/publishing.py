@@ -1,0 +1,169 @@
+"""How long one change takes to be in a snapshot, in a cluster at the limits that Kubernetes publishes.
+
+The objects are made, not read: what reading costs is measured by ``bench.loading``.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from locator.model import (
+    HOSTNAME,
+    ZONE,
+    Endpoint,
+    EndpointSlice,
+    Namespace,
+    Network,
+    Node,
+    Object,
+    Pod,
+    Port,
+    Service,
+)
+from locator.news import Change, Drop, Put
+from locator.store import Store
+
+NODES = 5_000
+PODS = 150_000
+SERVICES = 10_000
+NAMESPACES = 200
+ENDPOINTS = PODS // SERVICES
+TIMES = 200  # of each kind of change
+SIZE = f"{NODES:,} nodes, {PODS:,} pods, {SERVICES:,} Services with {ENDPOINTS} endpoints each"
+
+Objects = dict[type[Object], list[Any]]
+
+
+class Published(NamedTuple):
+    """A kind of change: microseconds to take one in; milliseconds to publish it, half of the times and at most.
+
+    ``small`` is one that must not be felt.
+    """
+
+    change: str
+    apply: float
+    publish: float
+    most: float
+    small: bool = True
+
+
+def measure() -> Iterator[Published]:
+    """Fill a store, then change it again and again."""
+    objects, store, rng = cluster(), Store(), random.Random(1)
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # as the server does while it takes in a view; pauses of collections are another matter
+    began = time.perf_counter()
+    for kind, every in objects.items():
+        store.replace(kind, every)
+    applied = time.perf_counter()
+    store.publish(0)
+    took = (time.perf_counter() - applied) * 1e3
+    yield Published("everything, at the start", (applied - began) * 1e6, took, took, small=False)
+    for name, make in CHANGES.items():
+        yield _measured(name, store, [make(objects, rng) for _ in range(TIMES)])
+
+
+def _measured(name: str, store: Store, changes: Sequence[Sequence[Change]]) -> Published:
+    applies, publishes = [], []
+    for number, every in enumerate(changes):
+        began = time.perf_counter()
+        for change in every:
+            store.apply(change)
+        applied = time.perf_counter()
+        store.publish(number)
+        publishes.append((time.perf_counter() - applied) * 1e3)
+        applies.append((applied - began) * 1e6)
+    return Published(name, median(applies), median(publishes), max(publishes))
+
+
+def cluster() -> Objects:
+    """Return the objects of the cluster; a Service's endpoints are spread over as many nodes."""
+    ports = (Port("main", 80),)
+    objects: Objects = {Namespace: [Namespace(f"ns-{number}") for number in range(NAMESPACES)]}
+    objects[Node] = [_node(number) for number in range(NODES)]
+    objects[Pod], objects[Service], objects[EndpointSlice] = [], [], []
+    for number in range(SERVICES):
+        space, name = f"ns-{number % NAMESPACES}", f"service-{number:05}"
+        rows = []
+        for position in range(number * ENDPOINTS, (number + 1) * ENDPOINTS):
+            node, pod = position % NODES, f"{name}-{position:06}"
+            address = bytes((10, node >> 8, node & 255, position // NODES + 2))
+            objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
+            rows.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
+        annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
+        objects[Service].append(Service(space, name, headless=True, ports=ports, annotations=annotations))
+        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, tuple(rows)))
+    return objects
+
+
+def _name(node: int) -> str:
+    return f"node-{node:04}"
+
+
+def _node(number: int) -> Node:
+    high, low = number >> 8, number & 255
+    labels = {HOSTNAME: _name(number), ZONE: "abc"[number % 3]}
+    return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((10, high, low, 0)), 24),))
+
+
+def _changed_slice(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[EndpointSlice])
+    rows = [replace(row) for row in each.endpoints]  # a slice comes whole
+    position = rng.randrange(len(rows))
+    rows[position] = replace(rows[position], hostname=f"h{rng.randrange(10**6)}")
+    return [Put(replace(each, endpoints=tuple(rows)))]
+
+
+def _moved_pod(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[Pod])
+    return [Put(replace(each, node=_name(rng.randrange(NODES)), created=f"2025-{rng.randrange(10**6)}"))]
+
+
+def _new_pod(objects: Objects, rng: random.Random) -> list[Change]:
+    node = rng.randrange(NODES)
+    address = bytes((10, node >> 8, node & 255, rng.randrange(100, 250)))
+    return [Put(Pod("ns-0", f"new-{rng.randrange(10**9)}", (address,), _name(node), created="2026"))]
+
+
+def _relabelled_node(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[Node])
+    return [Put(replace(each, labels={**each.labels, ZONE: f"z{rng.randrange(10**6)}"}))]
+
+
+def _replaced_node(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[Node])
+    return [Drop(Node, each.key), Put(each)]
+
+
+def _annotated_service(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[Service])
+    return [Put(replace(each, annotations={"topodns.io/topology-keys": f"key-{rng.randrange(10**6)}"}))]
+
+
+def _heartbeat(objects: Objects, rng: random.Random) -> list[Change]:
+    each = rng.choice(objects[Namespace])
+    return [Put(replace(each))]
+
+
+def _hundred_pods(objects: Objects, rng: random.Random) -> list[Change]:
+    return [change for _ in range(100) for change in _moved_pod(objects, rng)]
+
+
+CHANGES: dict[str, Callable[[Objects, random.Random], list[Change]]] = {
+    "EndpointSlice: one endpoint": _changed_slice,
+    "Pod: new": _new_pod,
+    "Pod: on another node": _moved_pod,
+    "100 Pods: on other nodes": _hundred_pods,
+    "Node: another label": _relabelled_node,
+    "Node: gone and back": _replaced_node,
+    "Service: another annotation": _annotated_service,
+    "heartbeat": _heartbeat,
+}
