@@ -9,16 +9,17 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from locator.cluster import reflector
 from locator.cluster.live import Refused, Unreachable
 from locator.cluster.reflector import Reflector
 from locator.decoding import KINDS_READ
-from locator.listwatch import CUT, DOUBT, REASONS, REFUSED
+from locator.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED
 from locator.model import Namespace
 from locator.news import News, Put, Replace
 from tests.support import PATIENCE
-from tests.test_listwatch import INITIAL_END, bookmark, line, raw
+from tests.test_listwatch import INITIAL_END, bookmark, error, line, raw
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
 
@@ -127,6 +128,26 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
             assert one.lost_since == lost
         answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
         assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
+        await until(lambda: one.lost_since is None)
+
+    run(answers, check)
+
+
+def test_contact_that_only_says_what_is_gone_is_none() -> None:
+    """As from an API server that was started anew: it grants the watch, and says that it has forgotten since when."""
+    answers = Answers(Answer(LISTED, then=cut()), cut())
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+        await receive.receive()
+        await until(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
+        lost = one.lost_since
+        answers.answers = [Answer([error(410)]), cut()]
+        await until(lambda: one.restarts[EXPIRED])
+        known = one.restarts[CUT]
+        await until(lambda: one.restarts[CUT] > known)
+        assert one.lost_since == lost
+        answers.answers = [Answer(LISTED, waits=True)]
+        await receive.receive()
         await until(lambda: one.lost_since is None)
 
     run(answers, check)

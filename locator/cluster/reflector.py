@@ -109,8 +109,8 @@ class Reflector:
                 listwatch.begun()
                 trio.from_thread.run_sync(self._note)
                 for batch in stream:
-                    reading.fruitful = True
                     self._hand_on(listwatch.lines(batch))
+                    reading.fruitful = reading.fruitful or not listwatch.problem  # nothing is learnt of a 410
                     if listwatch.over:
                         break
             listwatch.ended(time.monotonic() - began)
@@ -154,7 +154,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.fruitful = False
-        """Whether anything came."""
+        """Whether anything came that is worth knowing."""
         self._lock = threading.Lock()
         self._began: float | None = None
         self._stream: Stream | None = None
