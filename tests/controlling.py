@@ -25,7 +25,8 @@ from locator.cluster.live import Cluster, Refused, Unreachable
 from locator.lease import Election
 from tests.tools import Daemon, until
 
-ALONE = (lease.DURATION_SECONDS, lease.DEADLINE_SECONDS, lease.RETRY_SECONDS)
+# Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
+ALONE = (60.0, 30.0, lease.RETRY_SECONDS)
 SHORT = (6.0, 3.0, 0.5)  # where one waits for another's Lease to run out
 WRITES_PER_SECOND = 200.0
 
@@ -47,6 +48,11 @@ class Request(Struct):
     @property
     def write(self) -> bool:
         return self.method != "GET" and not self.lease
+
+    @property
+    def reign(self) -> bool:
+        """Whether it changed who holds the Lease, or for how long."""
+        return self.lease and self.method != "GET" and self.status == 200
 
 
 class _Meta(Struct):
@@ -102,20 +108,26 @@ class Controlling(NamedTuple):
     file: Path
     identity: str
 
-    def requests(self, *, sent_only: bool = False) -> list[Request]:
-        """Return the requests that got an answer, or were given up; with *sent_only* those that were sent."""
+    def noted(self) -> list[Request]:
+        """Return all notes in order, two of each request: it is sent (status 0), it is answered or given up."""
         lines = [line for line in self.file.read_bytes().split(b"\n")[:-1] if line]
-        requests = [msgspec.json.decode(line, type=Request) for line in lines]
-        return [each for each in requests if (each.status == 0) is sent_only]
+        return [msgspec.json.decode(line, type=Request) for line in lines]
+
+    def requests(self) -> list[Request]:
+        """Return the requests that got an answer, or were given up."""
+        return [each for each in self.noted() if each.status]
 
     def writes(self) -> list[Request]:
         return [each for each in self.requests() if each.write]
 
-    def until_leading(self) -> None:
-        def leads() -> bool:
-            return any(each.lease and each.method != "GET" and each.status == 200 for each in self.requests())
+    def sent_without_lease(self, before: int, woken: float) -> list[Request]:
+        """Return the writes sent after *before* notes, until it got the Lease anew: asked for since it was *woken*."""
+        noted = self.noted()[before:]
+        anew = next((number for number, each in enumerate(noted) if each.reign and each.sent >= woken), None)
+        return [each for each in noted[:anew] if each.write and not each.status]
 
-        self.daemon.until(leads)
+    def until_leading(self) -> None:
+        self.daemon.until(lambda: any(each.reign for each in self.requests()))
 
 
 @contextmanager
@@ -155,10 +167,7 @@ async def control(arguments: Sequence[str]) -> None:
 def assert_in_turn(*controllers: Controlling) -> None:
     """Nobody wrote while another held the Lease: by the API server's own order of all writes."""
     reigns = sorted(
-        (each.version, each.holder)
-        for controller in controllers
-        for each in controller.requests()
-        if each.lease and each.method != "GET" and each.status == 200
+        (each.version, each.holder) for controller in controllers for each in controller.requests() if each.reign
     )
     for controller in controllers:
         for write in controller.writes():

@@ -15,6 +15,7 @@ from locator.cluster.reflector import Reflector
 from locator.decoding import KINDS_READ, Kind
 from locator.model import Finding
 from locator.news import News, Put, Replace
+from tests.living import RECOVERY
 from tests.tools import until
 
 
@@ -64,7 +65,10 @@ class Following:
             objects, _ = live.read(cluster or self._cluster, [self._made])
             return not self.reflector.problem and self.view == {each.key: each for each in objects}
 
-        until(same, lambda: f"the view of a fresh list: {self.reflector.problem or sorted(self.view)}")
+        def what() -> str:
+            return f"the view of a fresh list: {self.reflector.problem or sorted(self.view)}"
+
+        until(same, what, within=RECOVERY)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.records import Host, Opaque, Record
 from dnsserver.responder import Responder
 from dnsserver.settings import ListenAddress
-from tests import clusters
+from tests import clusters, support
 from tests.clusters import WEB, query
 from tests.support import PATIENCE, Server, lacking, needs_tool, responder_of, serving, settings_of
 from tests.test_reload import metrics
@@ -885,6 +886,15 @@ def serve_beside(tmp_path: Path) -> Iterator[Callable[..., tuple[Server, Elsewhe
 Beside = Callable[[Behaviour], tuple[Server, Elsewhere]]
 
 
+@pytest.fixture
+def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have servers wait longer than 2 s for an upstream that answers: it may have no turn for as long as that."""
+    code = "from dnsserver.cli import main; from dnsserver.net import upstream; "
+    code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
+    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-c", code))
+
+
+@pytest.mark.usefixtures("patiently")
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 def test_a_target_elsewhere_is_resolved(serve_beside: Beside, tcp: bool) -> None:
     """--upstream: the CNAME, and what is behind it, in one answer; the clients of a stub zone do not chase."""
@@ -945,6 +955,7 @@ def test_metrics_tell_what_came_of_it() -> None:
     assert 'topodns_upstream_requests_total{result="answered"} 1.0' in text
 
 
+@pytest.mark.usefixtures("patiently")
 def test_unbound_as_upstream(tmp_path: Path) -> None:
     """A real resolver, with CNAMEs and names that do not exist."""
     unbound = needs_tool("unbound")
