@@ -301,17 +301,22 @@ class ControlPlane:
         return self.kubectl("get", DUMPED, "-A", "-o", "yaml")
 
     def _config(self, token: str, port: int) -> str:
-        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(self._certificate)}
-        return yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "tests", "cluster": cluster}],
-                "users": [{"name": "tests", "user": {"token": token}}],
-                "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests"}}],
-                "current-context": "tests",
-            }
-        )
+        cluster = {"certificate-authority": str(self._certificate)}
+        return yaml.safe_dump(config_of(f"https://127.0.0.1:{port}", cluster, context="tests", token=token))
+
+
+def config_of(
+    server: object = "https://127.0.0.1:1", cluster: Item | None = None, *, context: str = "main", **user: Any
+) -> Item:
+    """Return a kubeconfig of one *context*; *cluster* is what it says beside the address."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {"token": "t"}}],
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
+        "current-context": context,
+    }
 
 
 @contextmanager

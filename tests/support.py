@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,6 +22,7 @@ import dns.query
 import dns.rcode
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics import Counts
@@ -196,6 +199,23 @@ class Server(Process):
             return dns.query.tcp(query, where, port=self.port, source=source, timeout=timeout)
         # Our port was somebody else's before: what still comes for him is passed over.
         return dns.query.udp(query, where, port=self.port, source=source, timeout=timeout, ignore_unexpected=True)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return the status and the text of what is served by HTTP."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """Return every sample by its name and label values."""
+        return {
+            (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(self.get("/metrics")[1])
+            for sample in family.samples
+        }
 
 
 def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests import tools
 from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
-from tests.kube import ControlPlane, Item
+from tests.kube import ControlPlane, Item, config_of
 from tests.kustomize import MANIFESTS
 from tests.support import PATIENCE, Process, Server
 from tests.tools import Daemon, free_port, until
@@ -116,11 +116,7 @@ def in_the_cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 def unsynced(tmp_path: Path) -> Iterator[Process]:
     """Run a topodns that finds no API server, and so knows nothing: SERVFAIL."""
     kubeconfig = tmp_path / "nowhere"
-    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{free_port()}"}}
-    context = {"name": "c", "context": {"cluster": "c", "user": "c"}}
-    users = [{"name": "c", "user": {}}]
-    named = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"}
-    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **named}))
+    kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{free_port()}")))
     # Another one listens there afterwards: a port that is nobody's meanwhile.
     listen = f"--listen=127.0.0.1:{free_port()}"
     process = Process(["serve", listen, "--http=off", "--kubeconfig", str(kubeconfig)])

@@ -24,19 +24,9 @@ from locator.cluster import live
 from locator.cluster.answers import Stream, asked, unreachable
 from locator.cluster.live import BadCluster, Cluster, Refused, Unreachable
 from locator.model import Namespace, Service, ServicePolicy
-from tests.kube import ControlPlane
+from tests.kube import ControlPlane, config_of
+from tests.kube import Item as Config
 from tests.tools import free_port
-
-Config = dict[str, Any]
-
-
-def config_of(server: object = "https://127.0.0.1:1", **user: Any) -> Config:
-    return {
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user or {"token": "t"}}],
-        "contexts": [{"name": "main", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "main",
-    }
 
 
 @pytest.fixture

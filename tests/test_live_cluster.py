@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, namespace
-from tests.kube import ControlPlane
+from tests.kube import ControlPlane, config_of
 from tests.living import Asker, answered, asked, extended_errors, headless, living_pod, serving_live, zone_nodes
 from tests.support import Server, run
 from tests.tools import until
@@ -163,27 +164,20 @@ def test_explain_and_check_read_the_live_cluster(cluster: ControlPlane) -> None:
 
 def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Server) -> None:
     """What is watched, how much of it there is, and how long a change took to be answered."""
-    import urllib.request
-
-    def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://{server.http}{path}") as response:
-            text: str = response.read().decode()
-        return text
-
     other = member(9, "b")
     # Kubernetes notes in the slice when a pod's readiness changed, if that was said: else there is nothing to measure.
     other["status"]["conditions"][0]["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     cluster.api.create(other)
     until(lambda: answered(server, NAME, CLIENTS["b"]) == own(other)["b"], "a change")
     cluster.api.delete(other)
-    health = get("/readyz?verbose")
+    _, health = server.get("/readyz?verbose")
     for kind in ("Namespace", "Service", "EndpointSlice", "Node", "Pod"):
         assert f"[+]{kind} ok" in health
     # Whether this cluster has the CRD depends on which tests ran before.
     assert re.search(
         r"\[\+\]ServicePolicy (ok|none: the API server has no /apis/topodns.io/v1alpha1/servicepolicies)", health
     )
-    metrics = get("/metrics")
+    _, metrics = server.get("/metrics")
     assert 'topodns_synced{kind="EndpointSlice"} 1.0' in metrics
     assert re.search(r'topodns_objects\{kind="Pod"\} [1-9]', metrics)
     assert re.search(r"topodns_kubernetes_dns_programming_duration_seconds_count [1-9]", metrics)
@@ -193,11 +187,7 @@ def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Se
 def test_a_service_of_an_api_that_cannot_be_reached(tmp_path: Path) -> None:
     """``check`` and ``explain`` say so and fail; ``serve`` stays up, not ready, and tries on."""
     dead = tmp_path / "kubeconfig"
-    dead.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\n"
-        "clusters: [{name: x, cluster: {server: 'https://127.0.0.1:1'}}]\n"
-        "users: [{name: x, user: {token: x}}]\ncontexts: [{name: x, context: {cluster: x, user: x}}]\n"
-    )
+    dead.write_text(yaml.safe_dump(config_of()))
     for command in (["check"], ["explain", f"{NAME}.svc.cluster.local", "--client", "10.0.0.1"]):
         ran = run(*command, "--kubeconfig", str(dead))
         assert ran.returncode == 1 and ran.stderr.startswith("topodns: ") and "127.0.0.1:1" in ran.stderr

@@ -8,8 +8,6 @@ import socket
 import struct
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ import dns.query
 import dns.rcode
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
 from tests.tools import free_port, until
@@ -261,32 +258,14 @@ def test_drain(serve: Serve, path: Path) -> None:
         _connect(server)
 
 
-def get(server: Server, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=PATIENCE) as response:
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def metrics(server: Server) -> dict[tuple[str, ...], float]:
-    """Return every sample by its name and label values."""
-    return {
-        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(get(server, "/metrics")[1])
-        for sample in family.samples
-    }
-
-
 def test_health(serve: Serve, path: Path) -> None:
     """Health is a status, and with ``?verbose`` a line for each check, by every name that is in use."""
     server = serve(path, flags={"http": "127.0.0.1:0"})
     for name in ("/livez", "/readyz", "/health", "/healthz", "/ready"):
-        status, text = get(server, name)
+        status, text = server.get(name)
         assert status == 200 and text.strip()
-        assert len(get(server, f"{name}?verbose")[1].splitlines()) > len(text.splitlines())
-    assert get(server, "/nothing")[0] == 404
+        assert len(server.get(f"{name}?verbose")[1].splitlines()) > len(text.splitlines())
+    assert server.get("/nothing")[0] == 404
 
 
 def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
@@ -302,12 +281,12 @@ def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
         assert reply.rcode() == dns.rcode.SERVFAIL
         assert [(int(option.code), bool(option.text)) for option in reply.options] == [(14, True)]  # type: ignore[attr-defined]
         assert server.ask(dns.message.make_query("example.com", "A")).rcode() == dns.rcode.REFUSED
-        assert (get(server, "/livez")[0], get(server, "/readyz")[0]) == (200, 503)
-        assert metrics(server)["topodns_synced", "Service"] == 0
+        assert (server.get("/livez")[0], server.get("/readyz")[0]) == (200, 503)
+        assert server.metrics()["topodns_synced", "Service"] == 0
         fifo.write_text(yaml.safe_dump_all(cluster("10.0.0.1")))
         server.started()
         assert asked(server) == {"10.0.0.1"}
-        assert get(server, "/readyz")[0] == 200
+        assert server.get("/readyz")[0] == 200
     finally:
         assert server.end() == 0
 
@@ -321,7 +300,7 @@ def test_metrics(serve: Serve, path: Path) -> None:
     asked(server, source="127.9.9.9", tcp=True)
     asked(server, source="127.0.0.53")
     server.ask(dns.message.make_query("none.shop.svc.cluster.local", "AAAA"))
-    found = metrics(server)
+    found = server.metrics()
     expected = {
         ("topodns_dns_requests_total", "1", "udp", "A"): 4,
         ("topodns_dns_requests_total", "1", "tcp", "A"): 1,
@@ -345,7 +324,7 @@ def test_metrics(serve: Serve, path: Path) -> None:
     assert any(key[0] == "topodns_build_info" for key in found)
     write(path, "10.0.0.1", keys="*,a")
     reload(server)
-    assert metrics(server)[("topodns_invalid_constraints",)] == 1
+    assert server.metrics()[("topodns_invalid_constraints",)] == 1
 
 
 def test_http_off(serve: Serve, path: Path) -> None:

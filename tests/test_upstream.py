@@ -36,7 +36,6 @@ from dnsserver.settings import ListenAddress
 from tests import clusters, support
 from tests.clusters import WEB, query
 from tests.support import PATIENCE, Server, lacking, needs_tool, responder_of, serving, settings_of
-from tests.test_reload import metrics
 from tests.test_sockets import has_ipv6
 from tests.tools import free_port
 from tests.wire_rows import external
@@ -911,7 +910,7 @@ def test_a_target_elsewhere_is_resolved(serve_beside: Beside, tcp: bool) -> None
         ]
         assert reply.rcode() == 0 and reply.flags & dns.flags.AA
     # By the server's own count: an upstream that is slow is sent the same once more.
-    looked_up = {key[1]: number for key, number in metrics(server).items() if "upstream_requests_total" in key[0]}
+    looked_up = {key[1]: number for key, number in server.metrics().items() if "upstream_requests_total" in key[0]}
     assert looked_up == {"answered": 1, "remembered": 1}
 
 

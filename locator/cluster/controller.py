@@ -2,7 +2,8 @@
 
 What is to be written is decided elsewhere, and so is who may write. Here is the order of things: leadership is looked
 at right before a write is sent, and no write stays under way for longer than the Lease outlives that look. So while
-another leads, nothing is on its way from here.
+another leads, nothing is on its way from here, unless this process was stopped just between that look and the sending:
+then the API server refuses to create what is there, and to change or remove what is not as it was seen.
 """
 
 from __future__ import annotations
