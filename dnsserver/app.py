@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver.decision import VERIFIED, Authority
-from dnsserver.metrics import OTHER, ControllerMetrics, ControllerState, Counts, Metrics, Undescribed
+from dnsserver.metrics import ControllerMetrics, ControllerState, Counts, Metrics, Undescribed
 from dnsserver.net import tcp, udp
 from dnsserver.net.binding import (
     WILDCARDS,
@@ -169,7 +169,13 @@ class _Server:
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in self._store.kinds])
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
-        self._responder = Responder(authority, self._counts, client_option=settings.client_option, nsid=nsid)
+        self._responder = Responder(
+            authority,
+            self._counts,
+            client_option=settings.client_option,
+            proxy_protocol=settings.proxy_protocol,
+            nsid=nsid,
+        )
         self._upstream = _upstream(settings, self._counts) if authority.chases else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
@@ -184,7 +190,6 @@ class _Server:
         self._source, self._cluster = self._followed()
         self._findings: Sequence[Finding] = ()
         self._news, self._invalid = trio.open_memory_channel[Finding](MAX_EVENTS)
-        self._reported: set[str] = set()
 
     def _followed(self) -> tuple[Source, Cluster | None]:
         """Return what follows the cluster, and the API server, if there is one."""
@@ -261,11 +266,11 @@ class _Server:
         while True:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-            for forwarder in set(self._counts.unnamed) - self._reported - {OTHER}:
-                self._reported.add(forwarder)
+            for forwarder in self._counts.nameless.untold(trio.current_time()):
                 log.warning(
                     "forwarder %s names no client, so its clients are unknown: put "
-                    "'rewrite edns0 subnet set 32 128 revert' into its Corefile's stub block",
+                    "'rewrite edns0 subnet set 32 128 revert' into its Corefile's stub block; "
+                    "'topodns corefile' prints what others than CoreDNS need",
                     forwarder,
                 )
 

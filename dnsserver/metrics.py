@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from bisect import bisect_left
 from collections import Counter
@@ -28,6 +29,7 @@ RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP",
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
 MAX_FORWARDERS = 1024  # distinct addresses counted; more are counted together as "other"
+TELL_SECONDS = 3600.0  # between two log lines about one forwarder: it asks on meanwhile, and somebody must mend it
 
 
 Sums = Counter[tuple[str, ...]]
@@ -90,6 +92,29 @@ class Watch(Protocol):
     restarts: Counter[str]
 
 
+class Nameless:
+    """Trusted forwarders that named no client: how often each did, and of whom people are to be told."""
+
+    def __init__(self) -> None:
+        self.numbers: Counter[str] = Counter()
+        self._told: dict[str, tuple[float, int]] = {}  # when last, and how many there were
+
+    def note(self, forwarder: str) -> None:
+        """Note a query that said nothing of who asked."""
+        known = forwarder in self.numbers or len(self.numbers) < MAX_FORWARDERS
+        self.numbers[forwarder if known else OTHER] += 1
+
+    def untold(self, now: float) -> list[str]:
+        """Return those who did it again since they were returned last: each once in ``TELL_SECONDS`` at most."""
+        fresh = []
+        for forwarder, number in self.numbers.items():
+            since, before = self._told.get(forwarder, (-math.inf, 0))
+            if forwarder != OTHER and number > before and now - since >= TELL_SECONDS:
+                self._told[forwarder] = now, number
+                fresh.append(forwarder)
+        return fresh
+
+
 class Counts:
     """Every counter of one server. Read by ``families``; written to directly by those who count."""
 
@@ -98,9 +123,10 @@ class Counts:
         self.tallies: list[Tally] = []
         self._numbers: dict[Tally, int] = {}
         self.located: Counter[str] = Counter()
-        self.unnamed: Counter[str] = Counter()
+        self.nameless = Nameless()
         self.computed = 0
         self.silent = 0
+        self.malformed_headers: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
         self.programming = Durations(PROGRAMMING_BOUNDS)
@@ -130,10 +156,9 @@ class Counts:
         """Note that the snapshot's files were read again, or could not be."""
         self.reloads["success" if good else "failure"] += 1
 
-    def forwarded_without_client(self, forwarder: str) -> None:
-        """Note a query from a trusted forwarder that said nothing of who asked."""
-        known = forwarder in self.unnamed or len(self.unnamed) < MAX_FORWARDERS
-        self.unnamed[forwarder if known else OTHER] += 1
+    def malformed_header(self, channel: Channel) -> None:
+        """Note that a trusted forwarder sent a PROXY header that cannot be read."""
+        self.malformed_headers[channel.proto] += 1
 
 
 def counted_type(qtype: int) -> str:
@@ -180,12 +205,17 @@ class Metrics(Undescribed):
         yield _counter("topodns_answer_tier", "Answers by the topology key that decided.", ("key",), tiers)
         located = _labelled(counts.located)
         yield _counter("topodns_clients", "Queries by what told where the client is.", ("located_by",), located)
-        unnamed = _labelled(counts.unnamed)
         yield _counter(
             "topodns_forwarded_without_client",
             "Queries from trusted forwarders that named no client.",
             ("forwarder",),
-            unnamed,
+            _labelled(counts.nameless.numbers),
+        )
+        yield _counter(
+            "topodns_malformed_proxy_headers",
+            "Queries dropped (UDP) and connections closed (TCP) for the PROXY header before them.",
+            ("proto",),
+            _labelled(counts.malformed_headers),
         )
         answered = sum(rcodes.values())
         remembered = _labelled({"hit": max(0, answered - counts.computed), "miss": counts.computed})

@@ -18,14 +18,15 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from dnsserver import names, records, wire
+from dnsserver.clients import Clients
 from dnsserver.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
 from dnsserver.opt import MAX_TCP_REPLY, MIN_UDP_REPLY, Error, error_reply, opt_head, opt_record, udp_limit
+from dnsserver.proxy import SIGNATURE, read_header_untrusted
 from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index
 from dnsserver.resolution import resolve
 from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
-from locator.addresses import STRANGER, AddressBook, Place, address_text, plain_address
 from locator.model import Location
 from locator.snapshot import CompiledService, Snapshot
 
@@ -40,6 +41,7 @@ MAX_QUESTIONS = 16  # remembered questions for each Service and address: types t
 REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
 
 SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
+LENGTHS_AT = 15  # and to what comes before that address: its family, and how long it is
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code says it all, and a text would push records out
 
@@ -61,20 +63,23 @@ class Shape(Struct, frozen=True):
     """What follows a question, but for the client subnet's address: what the reply needs of it.
 
     ``opts`` is the reply's OPT record without that address, for an answer that did not depend
-    on the client and one that did. ``host`` is how many octets of address make the message
-    complete, 0 where no client subnet names a host.
+    on the client and one that did. ``octets`` is how many octets of address make the message
+    complete, ``host`` whether they are one host's.
     """
 
     edns: Edns | None
     limit: int
     opts: tuple[bytes, bytes]
-    host: int = 0
+    octets: int = 0
+    host: bool = True
 
 
-def shape_of(edns: Edns, *, nsid: bytes, host: int = 0, errors: Sequence[Error] = ()) -> Shape:
+def shape_of(edns: Edns, *, nsid: bytes, errors: Sequence[Error] = ()) -> Shape:
     """Return the shape of a query with this OPT record, at a server of the name *nsid* with these *errors* to tell."""
     independent, dependent = (opt_head(edns, nsid=nsid, dependent=each, errors=errors) for each in (False, True))
-    return Shape(edns, udp_limit(edns), (independent, dependent), host)
+    subnet = edns.subnet
+    octets, host = (len(subnet.address), subnet.host) if subnet is not None else (0, True)
+    return Shape(edns, udp_limit(edns), (independent, dependent), octets, host)
 
 
 _NO_EDNS = Shape(None, MIN_UDP_REPLY, (b"", b""))
@@ -113,21 +118,29 @@ def _passing() -> LRUCache[bytes, Rendered]:
 class Responder:
     """Answers queries from the snapshot published last; SERVFAIL before the first.
 
-    *client_option* is the EDNS option in which trusted forwarders may name a client, *nsid* what
-    names this server to those who ask (RFC 5001), empty for nothing. What is remembered hangs on
-    the snapshots published: a snapshot belongs to one responder.
+    *client_option* is the EDNS option in which trusted forwarders may name a client, *proxy_protocol*
+    whether they may by the PROXY protocol's header; *nsid* what names this server to those who ask
+    (RFC 5001), empty for nothing. What is remembered hangs on the snapshots published: a snapshot
+    belongs to one responder.
     """
 
     def __init__(
-        self, authority: Authority, counts: Counts, *, client_option: int | None = None, nsid: bytes = b""
+        self,
+        authority: Authority,
+        counts: Counts,
+        *,
+        client_option: int | None = None,
+        proxy_protocol: bool = False,
+        nsid: bytes = b"",
     ) -> None:
         self._authority = authority
         self._counts = counts
         self._client_option = client_option
+        self._proxy_protocol = proxy_protocol
         self._nsid = nsid
         self._snapshot: Snapshot | None = None
-        self._book = AddressBook()
-        self._places: dict[bytes, Place] = {}  # the book's, in one dictionary: what is looked up for each query
+        self._clients = Clients(counts)
+        self._places, self._blocks = self._clients.places, self._clients.blocks
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
         self._located = counts.located
@@ -141,8 +154,7 @@ class Responder:
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         self._snapshot = snapshot
-        snapshot.addresses.bring_up_to_date(self._places, self._book)
-        self._book = snapshot.addresses
+        self._clients.follow(snapshot.addresses)
         self._services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._index = {}
@@ -155,8 +167,20 @@ class Responder:
             self._standing = standing
             self._shapes.clear()  # they hold the OPT record that goes with an answer
 
-    def answer(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
+    def proxied(self, source: bytes) -> bool:
+        """Whether a PROXY header may stand before what comes from *source* (a packed address).
+
+        Before the first snapshot nobody knows who is trusted, and nobody's place matters.
+        """
+        return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
+
+    def answer(
+        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None
+    ) -> bytes | Waiting | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
+
+        *client* is what a PROXY header said that was taken off before: a packed address, or empty
+        where it named none. None if there was none; then a datagram may still begin with one.
 
         A reply that needs to know of a name elsewhere is ``Waiting`` for it. Never raises,
         whatever *query* holds: a query that cannot be read gets FORMERR when its header is
@@ -166,33 +190,40 @@ class Responder:
         # A label that holds a zero octet makes this end too early: such a question is never remembered.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
-            return self._read(query, source, channel)
+            return self._read(query, source, channel, client)
         address = b""
         if head < 4:
             if len(query) != end:
-                return self._read(query, source, channel)
+                return self._read(query, source, channel, client)
             shape = _NO_EDNS
         else:
             known = self._shapes.get(query[end : end + SUBNET_AT])
             if known is None:
-                return self._read(query, source, channel)
+                return self._read(query, source, channel, client)
             shape = known
-            if shape.host:
+            if shape.octets:
                 address = query[end + SUBNET_AT :]
-            if len(address) != shape.host:
-                return self._read(query, source, channel)
-        place = self._places.get(source) or self._book.source(source)
+            if len(address) != shape.octets:
+                return self._read(query, source, channel, client)
+        place = self._places.get(source) or self._clients.source(source)
         if place.forwarder:
-            if not address:
-                return self._read(query, source, channel)
-            place = self._places.get(address) or self._book.locate(plain_address(address))
+            named = address if client is None else client
+            if not named:
+                return self._read(query, source, channel, client)
+            if shape.host or client is not None:
+                place = self._places.get(named) or self._clients.locate(named)
+            else:
+                block = self._blocks.get(query[end + LENGTHS_AT :])
+                if block is None:
+                    return self._read(query, source, channel)
+                place = block
         question = query[wire.HEADER : end]
         folded = question.lower()
         found: Any = self._index.get(folded) or self._recall(folded)
         if found.__class__ is tuple:
             found = found[1].get(place.location.memory.get(found[0]))
         if found is None:
-            return self._read(query, source, channel)
+            return self._read(query, source, channel, client)
         self._located[place.located_by] += 1
         opt = shape.opts[found.dependent]
         limit = shape.limit if channel.limited else MAX_TCP_REPLY
@@ -232,24 +263,26 @@ class Responder:
             turn=self._turn,
         )
 
-    def compute(self, query: bytes, source: bytes, channel: Channel) -> bytes | Waiting | None:
+    def compute(
+        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None
+    ) -> bytes | Waiting | None:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
-        return self._read(query, source, channel, remember=False)
+        return self._read(query, source, channel, client, remember=False)
 
-    def _place_of(self, edns: Edns | None, source: bytes) -> Place:
-        """Return where the client is: whom a trusted forwarder names, else the packet's source."""
-        place = self._places.get(source) or self._book.source(source)
-        if not place.forwarder:
-            return place
-        if edns is not None and edns.option is not None:
-            return self._book.locate(plain_address(edns.option))
-        network = edns.subnet.network if edns is not None and edns.subnet is not None else None
-        return self._book.locate_network(network) if network is not None else self._nameless(source)
-
-    def _nameless(self, source: bytes) -> Place:
-        """A trusted forwarder that names no client: unknown, never the forwarder's own place."""
-        self._counts.forwarded_without_client(address_text(source))
-        return STRANGER
+    def _behind_header(
+        self, query: bytes, source: bytes, channel: Channel, *, remember: bool
+    ) -> bytes | Waiting | None:
+        """Answer what stands behind a datagram's PROXY header; who sends a malformed one gets no reply."""
+        try:
+            header = read_header_untrusted(query)
+        except Unreadable:
+            header = None
+        if header is None:
+            self._counts.malformed_header(channel)
+            self._counts.silent += 1
+            return None
+        reply = self.answer if remember else self.compute
+        return reply(query[header.size :], source, channel, header.client)
 
     def _recall(self, question: bytes) -> Memory | None:
         """Return what is remembered of a question (case folded), from before this snapshot, too.
@@ -266,8 +299,12 @@ class Responder:
         self._index[question] = memory
         return memory
 
-    def _read(self, query: bytes, source: bytes, channel: Channel, *, remember: bool = True) -> bytes | Waiting | None:
+    def _read(
+        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None, *, remember: bool = True
+    ) -> bytes | Waiting | None:
         """Answer a query that was not recognised: judge it, the coarsest fault first."""
+        if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
+            return self._behind_header(query, source, channel, remember=remember)
         if len(query) < wire.HEADER or query[2] & 0x80:
             self._counts.silent += 1
             return None
@@ -288,7 +325,7 @@ class Responder:
             return self._refuse(
                 query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, errors=(NOT_READY,)
             )
-        place = self._place_of(read.edns, source)
+        place = self._clients.place_of(source, client, read.edns)
         self._counts.located[place.located_by] += 1
         question = query[wire.HEADER : read.end].lower()
         memory = (self._index.get(question) or self._recall(question)) if remember else None
@@ -300,6 +337,9 @@ class Responder:
                 self._remember(question, read, decision, place.location) if remember else self._render(read, decision)
             )
         shape = self._shape(query, read)
+        tail = query[read.end :]
+        if remember and client is None and not shape.host and self._shapes.get(tail[:SUBNET_AT]) is shape:
+            self._clients.remember_block(tail[LENGTHS_AT:], source, place)
         head = head_index(int.from_bytes(query[2:4]), opt=read.edns is not None)
         address = read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b""
         return self._reply(found, query, read.end, head, shape, address, channel)
@@ -326,10 +366,11 @@ class Responder:
         if edns is None:
             return _NO_EDNS
         subnet = edns.subnet
-        host = len(subnet.address) if subnet is not None and subnet.host else 0
-        shape = shape_of(edns, nsid=self._nsid, host=host, errors=self._standing)
-        alone = len(tail) == SUBNET_AT + host and host > 0 and tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
-        if alone or (len(tail) == 11 and subnet is None):
+        shape = shape_of(edns, nsid=self._nsid, errors=self._standing)
+        # Of whole octets, so that whatever the address is, no bits stand beyond its prefix.
+        whole = subnet is not None and 0 < subnet.source == 8 * len(subnet.address)
+        first = tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
+        if (whole and first and len(tail) == SUBNET_AT + shape.octets) or (len(tail) == 11 and subnet is None):
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[tail[:SUBNET_AT]] = shape

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dnsserver.decision import DISABLED, INSECURE, VERIFIED
 from dnsserver.names import Zone, parse_zone
-from locator.addresses import address_text, parse_address, parse_network
+from locator.addresses import address_text, network_text, parse_address, parse_network
 from locator.labels import Selector, valid_label_key
 from locator.model import ZONE, Network, is_dns_label
 from locator.selectors import parse_selector
@@ -103,6 +103,12 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
+def _option_code(text: str) -> int:
+    """A number, in hexadecimal, too, as Corefiles have it."""
+    hexadecimal = re.fullmatch("0[xX]([0-9a-fA-F]{1,4})", text)
+    return _whole(65001, 65534)(str(int(hexadecimal[1], 16)) if hexadecimal else text)
+
+
 def _one_of(*choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in choices:
@@ -141,7 +147,7 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-def _upstream(text: str) -> ListenAddress:
+def parse_upstream(text: str) -> ListenAddress:
     """An address with a port or without; one of IPv6 with a port has brackets."""
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
@@ -276,7 +282,7 @@ class Settings:
     """CoreDNS has them for zones, where ``zonal`` is given; only names that end in ``_zone`` are touched."""
 
     upstream: tuple[ListenAddress, ...] | None = _flag(
-        None, ANSWERS, "ADDR[:PORT]", _or_off(_upstream, None), "ADDRESS or ADDRESS:PORT, or off",
+        None, ANSWERS, "ADDR[:PORT]", _or_off(parse_upstream, None), "ADDRESS or ADDRESS:PORT, or off",
         "a resolver for the targets of ExternalName Services that lie outside the zones",
         repeatable=True, shown="in a pod the name servers of its resolv.conf, else none",
     )  # fmt: skip
@@ -313,10 +319,17 @@ class Settings:
     """The cluster's own DNS forwards for every pod, so what it says of clients is believed."""
 
     client_option: int | None = _flag(
-        None, CLIENTS, "CODE", _or_off(_whole(65001, 65534), None), "a number from 65001 to 65534, or off",
+        None, CLIENTS, "CODE", _or_off(_option_code, None), "a number from 65001 to 65534 (0xfde9 to 0xfffe), or off",
         "EDNS option in which a trusted forwarder names the client by 4 or 16 octets", shown="off",
     )  # fmt: skip
     """Off, since CoreDNS passes on what pods themselves put into such an option."""
+
+    proxy_protocol: bool = _flag(
+        False, CLIENTS, "on|off", _switch, "on or off",
+        "read the PROXY protocol's header (version 2) where a trusted forwarder puts one before its queries", SERVING,
+        shown="off",
+    )  # fmt: skip
+    """It comes before --client-option, and that before EDNS client subnet, which is always on."""
 
     listen: tuple[ListenAddress, ...] = _flag(
         (), SERVER, "ADDR:PORT", _listen, "ADDRESS:PORT, with an IPv6 address in brackets",
@@ -429,6 +442,16 @@ def read_settings(
     live = [name for name in ("kubeconfig", "context") if name in texts]
     if settings.snapshot and live:
         raise Wrong(f"{texts[live[0]][0]}: given beside {texts['snapshot'][0]}, expected one or the other")
+    networks = [each.network for each in settings.subnet]
+    for number, network in enumerate(networks):
+        if network in networks[:number]:
+            raise Wrong(f"{texts['subnet'][0]}: {network_text(network)} stands there twice, expected each network once")
+    for network in settings.trusted_forwarder:
+        if network.length == 0:
+            warnings.append(
+                f"{texts['trusted_forwarder'][0]}: {network_text(network)} trusts everybody: whoever asks may name any "
+                "address as the client's, and who names none is unknown"
+            )
     if settings.client_source == {PODS}:
         warnings.append(
             f"{texts['client_source'][0]}: pods alone tell on which node a client is, but not in which zone"

@@ -49,14 +49,16 @@ class ClientSubnet(Struct, frozen=True):
         if self.source == 0:
             return None
         size = _FAMILIES[self.family]
-        return plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+        network = plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+        return network if network.length else None
 
 
 class Edns(Struct, frozen=True):
     """What an OPT record says (RFC 6891): size in octets, version, DO, and the client it names.
 
-    ``option`` is the content of the configured client option, where that is an address;
-    ``nsid`` whether the server's name is asked for (RFC 5001).
+    ``option`` is the content of the configured client option where that is an address, empty where
+    it is none or stands there twice, None where it does not stand there; ``nsid`` whether the
+    server's name is asked for (RFC 5001).
     """
 
     size: int
@@ -193,7 +195,7 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
             nsid = True
         position += 4 + length
     # Two of them name nobody: a pod behind the forwarder may have sent one of its own.
-    option = named[0] if len(named) == 1 and len(named[0]) in (4, 16) else None
+    option = (named[0] if len(named) == 1 and len(named[0]) in (4, 16) else b"") if named else None
     return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
 
 

@@ -7,16 +7,16 @@ addresses are a dictionary look-up or two whatever their number, blocks one for 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from cachetools import LRUCache
 from msgspec import Struct
 
 from locator.byaddress import ByAddress, PrefixTable
-from locator.model import UNKNOWN, Location, Network, canonical_labels
+from locator.model import UNKNOWN, Location, Network, canonical_labels, network_end
 
 POD = "pod"
 POD_LOCATOR = "podlocator"
@@ -26,7 +26,7 @@ POD_CIDR = "podcidr"
 SUBNET = "subnet"
 NOWHERE = "unknown"
 
-MAX_PREFIXES = 4096  # remembered client subnets: a /24 for each node of a large cluster fits
+MAX_PREFIXES = 8192  # remembered client subnets: a /24 for each node of a large cluster fits
 
 
 def parse_address(text: str) -> bytes:
@@ -55,7 +55,8 @@ def parse_network(text: str, *, strict: bool = True) -> Network:
         block = ipaddress.ip_network(text, strict=strict)
     except ValueError as error:
         if "host bits" in str(error):
-            raise ValueError(f"{text!r} has host bits set") from None
+            whole = ipaddress.ip_network(text, strict=False)
+            raise ValueError(f"{text!r} has host bits set; the block around it is {whole}") from None
         raise ValueError(f"{text!r} is no CIDR") from None
     return plain_network(Network(block.network_address.packed, block.prefixlen))
 
@@ -97,6 +98,14 @@ class Place(Struct, frozen=True, eq=False, gc=False):
     located_by: str
     holder: str = ""
     forwarder: bool = False
+
+
+class Agreed(Struct, frozen=True, gc=False):
+    """What the places of some addresses agree on, and the first of them, with its address."""
+
+    address: bytes
+    place: Place
+    location: Location
 
 
 STRANGER = Place(UNKNOWN, NOWHERE)
@@ -141,6 +150,8 @@ class AddressBook:
         self._witnesses: ByAddress[Place] = ByAddress()
         self._cidr_witnesses: ByAddress[tuple[tuple[int, Place], ...]] = ByAddress()
         self._networks: LRUCache[Network, Place] = LRUCache(MAX_PREFIXES)
+        # What a row of witnesses agrees on, with the row; most live on from one book to the next.
+        self._agreed_rows: dict[bytes, tuple[Mapping[bytes, Place], Agreed]] = {}
         self._edition = object()
         self._change: tuple[object, Mapping[bytes, Place | None]] | None = None  # which edition became this, and how
 
@@ -234,37 +245,69 @@ class AddressBook:
         return {address: tuple(sorted(row.items(), key=itemgetter(0))) or None for address, row in rows.items()}
 
     def _agreed(self, network: Network) -> Place:
-        first = int.from_bytes(network.address)
-        last = first | ((1 << (8 * len(network.address) - network.length)) - 1)
         around = self.cidrs.find(network.address, network.length)
-        found = [(a, 0, place) for a, cidrs in self._cidr_witnesses.within(network) for _, place in cidrs]
-        found += [(a, 1, place) for a, place in self._witnesses.within(network)]
-        witnesses = [place for _, _, place in sorted(found, key=itemgetter(0, 1))]
-        if not witnesses and around is None:  # nothing of the cluster is there
+        found = [
+            Agreed(address, place, place.location)
+            for address, cidrs in self._cidr_witnesses.within(network)
+            for length, place in cidrs
+            if length > network.length
+        ]
+        found += self._agreed_within(network)
+        if not found and around is None:  # nothing of the cluster is there
             around = self._subnet_table.find(network.address, network.length)
-            witnesses = [
-                place
+            lowest, highest = network.address, network_end(network)
+            found = [
+                Agreed(subnet.address, place, place.location)
                 for subnet, place in self._subnets.items()
-                if len(subnet.address) == len(network.address) and first <= int.from_bytes(subnet.address) <= last
+                if len(subnet.address) == len(network.address)
+                and subnet.length > network.length
+                and lowest <= subnet.address <= highest
             ]
-        if around is not None:
-            witnesses.insert(0, around)
-        if not witnesses:
+        if not found and around is None:
             return STRANGER
-        location = shared_location(place.location for place in witnesses)
-        if location is witnesses[0].location:
-            return witnesses[0]
-        return Place(location, witnesses[0].located_by, network_text(network)) if location.known else STRANGER
+        first = around or min(found, key=attrgetter("address")).place
+        location = shared_location(chain([first.location], map(attrgetter("location"), found)))
+        if location is first.location:
+            return first
+        return Place(location, first.located_by, network_text(network)) if location.known else STRANGER
+
+    def _agreed_within(self, network: Network) -> Iterator[Agreed]:
+        """Yield what the witnesses in a block agree on, those of a row together."""
+        if 8 * len(network.address) - network.length < 8:
+            if some := dict(self._witnesses.within(network)):
+                yield agreed(some)
+            return
+        rows = self._agreed_rows
+        if len(rows) > 2 * (len(self._witnesses) + MAX_PREFIXES):
+            rows.clear()  # rows that are long gone have filled it
+        for head, row in self._witnesses.rows_within(network):
+            known = rows.get(head)
+            if known is None or known[0] is not row:
+                known = rows[head] = row, agreed(row)
+            yield known[1]
+
+
+def agreed(places: Mapping[bytes, Place]) -> Agreed:
+    """Return what some places, at least one, agree on."""
+    ordered = sorted(places.items())
+    address, place = ordered[0]
+    return Agreed(address, place, shared_location(each.location for _, each in ordered))
 
 
 def shared_location(locations: Iterable[Location]) -> Location:
     """Return what all locations agree on: one of them, the labels they share, or ``UNKNOWN``."""
-    distinct = list({id(location): location for location in locations}.values())
+    distinct: dict[int, Location] = {}
+    labels: Mapping[str, str] = {}
+    for location in locations:
+        if id(location) in distinct:
+            continue
+        if distinct:
+            labels = {key: value for key, value in labels.items() if location.labels.get(key) == value}
+            if not labels:
+                return UNKNOWN
+        else:
+            labels = location.labels
+        distinct[id(location)] = location
     if len(distinct) == 1:
-        return distinct[0]
-    labels = dict(distinct[0].labels) if distinct else {}
-    for location in distinct[1:]:
-        labels = {key: value for key, value in labels.items() if location.labels.get(key) == value}
-        if not labels:
-            return UNKNOWN
-    return Location(None, labels) if labels else UNKNOWN
+        return next(iter(distinct.values()))
+    return Location(None, dict(labels)) if labels else UNKNOWN

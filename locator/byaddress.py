@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from locator.model import Network
+from locator.model import Network, network_end
 
 T = TypeVar("T")
 
@@ -48,10 +48,19 @@ class ByAddress(Generic[T]):
                 if int.from_bytes(address) >> shift == wanted:
                     yield address, value
             return
-        last = (int.from_bytes(network.address) | ((1 << shift) - 1)).to_bytes(size)
+        for _, row in self.rows_within(network):
+            yield from row.items()
+
+    def rows_within(self, network: Network) -> Iterator[tuple[bytes, Mapping[bytes, T]]]:
+        """Yield in order what stands together, by all octets but the last, in a block of at least 256 addresses.
+
+        What is the same object in this and in what it was changed from has not changed.
+        """
+        size = len(network.address)
+        last = network_end(network)
         heads = self._heads[size - 1]
         for head in heads[bisect_left(heads, network.address[:-1]) : bisect_right(heads, last[:-1])]:
-            yield from self._rows[head].items()
+            yield head, self._rows[head]
 
     def any_within(self, network: Network) -> bool:
         """Whether some address in *network* has a value."""

@@ -46,6 +46,12 @@ class Network(NamedTuple):
     length: int
 
 
+def network_end(network: Network) -> bytes:
+    """Return the last address of a block."""
+    size = len(network.address)
+    return (int.from_bytes(network.address) | ((1 << (8 * size - network.length)) - 1)).to_bytes(size)
+
+
 class Location(Struct, frozen=True, eq=False):
     """Where an address is: a node and its labels, or only some labels.
 

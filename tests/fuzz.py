@@ -2,7 +2,8 @@
 
 Atheris changes inputs, those of the wire table first, and keeps what reaches code that nothing
 reached before. The first octet of an input says who asks, how, and of which server; the rest is
-the query. Each must get a sound reply or silence, and the same from memory as without one.
+the query, with or without a PROXY header before it. Each must get a sound reply or silence, and
+the same from memory as without one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import atheris
@@ -21,17 +23,25 @@ with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver import wire
     from dnsserver.records import Address, Host, Record
     from dnsserver.responder import Responder, Waiting
-    from locator.addresses import parse_address
     from tests import clusters
-    from tests.clusters import Asked
+    from tests.clusters import Asked, judged, replied
     from tests.replies import assert_same, assert_sound
     from tests.support import responder_of
     from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
 PROTOCOLS = ("udp", "tcp")
-# With and without somebody to ask for names elsewhere.
-SERVERS = ({}, {"upstream": ["192.0.2.1"], "nsid": "off", "zone": ["cluster.local", "local"], "pods": "insecure"})
+# With and without somebody to ask for names elsewhere, and PROXY headers that are read.
+SERVERS = (
+    {},
+    {
+        "upstream": ["192.0.2.1"],
+        "nsid": "off",
+        "zone": ["cluster.local", "local"],
+        "pods": "insecure",
+        "proxy-protocol": True,
+    },
+)
 LONGEST = 2048  # octets; an OPT of every option is shorter
 
 
@@ -51,29 +61,47 @@ class Target:
         whole = reply_of(responder, each._replace(proto="tcp"), compute=True)
         for _ in range(2):
             reply = reply_of(responder, each)
-            assert_sound(each, reply)
+            assert_sound_reply(responder, each, reply)
             assert_same(reply, computed, whole)
+
+
+def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -> None:
+    """A reply is sound for what stands behind a PROXY header; behind one that cannot be read nothing is answered."""
+    left = judged(responder, each)
+    if left is None:
+        assert reply is None
+    else:
+        assert_sound(each._replace(wire=left[0]), reply)
 
 
 def reply_of(responder: Responder, each: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
-    source = parse_address(each.source)
-    channel = responder._counts.channels[each.proto, 1 if len(source) == 4 else 2]
-    reply = (responder.compute if compute else responder.answer)(each.wire, source, channel)
+    reply = replied(responder, each, compute=compute)
     if not isinstance(reply, Waiting):
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
     if reply.qtype == wire.A:
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
     unfound = responder.finish(reply, None)
-    assert_sound(each, unfound)
-    return responder.finish(reply, found if each.wire[1] & 1 else None)
+    assert_sound_reply(responder, each, unfound)
+    return responder.finish(reply, found if reply.query[1] & 1 else None)
 
 
-def seed_of(row: Row, server: int) -> bytes:
-    """Return a row of the wire table as an input."""
-    proto = PROTOCOLS.index(row.only or "udp")
-    return bytes((SOURCES.index(row.client) | proto << 3 | server << 4,)) + row.wire
+def seed_of(row: Row, server: int, header: bytes = b"") -> bytes:
+    """Return a row of the wire table as an input; with a *header* before it, it comes from the forwarder."""
+    proto, source = PROTOCOLS.index(row.only or "udp"), FORWARDER if header else row.client
+    return bytes((SOURCES.index(source) | proto << 3 | server << 4,)) + header + row.wire
+
+
+def headers() -> Iterator[bytes]:
+    """Yield PROXY headers of each kind."""
+    yield clusters.proxied(IN_A)
+    yield clusters.proxied("fd00:1::1", clusters.tlv(4, b"ab") + clusters.tlv(3), stream=True)
+    yield clusters.proxied(f"::ffff:{IN_B}")
+    yield clusters.proxy_header(command=clusters.LOCAL, family=clusters.UNSPEC)
+    yield clusters.proxy_header(b"12345", family=clusters.UNSPEC)
+    yield clusters.proxy_header(bytes(216), family=clusters.UNIX_DGRAM)
+    yield clusters.proxied(NOWHERE)
 
 
 def words() -> str:
@@ -88,6 +116,7 @@ def words() -> str:
     found |= {
         clusters.encoded(label)[:-1] for label in ("_tcp", "_zone", "pin", "prefer", "svc", "pod", "cluster.local")
     }
+    found |= {*headers(), clusters.PROXY_SIGNATURE}
     found |= {number.to_bytes(2) + b"\0\1" for number in (1, 5, 6, 12, 16, 28, 33, 41, 252, 255)}
     return "".join('"' + "".join(map("\\x{:02x}".format, word)) + '"\n' for word in sorted(found))
 
@@ -122,6 +151,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for server in range(len(SERVERS)):
                 if len(row.wire) < LONGEST:
                     (seeds / f"{number}-{server}").write_bytes(seed_of(row, server))
+        for number, (row, header) in enumerate(zip(ROWS, cycle(headers()), strict=False)):
+            if len(header + row.wire) < LONGEST:
+                (seeds / f"{number}-proxied").write_bytes(seed_of(row, 1, header))
         dictionary.write_text(words())
         folders = [seeds] if parsed.keep is None else [parsed.keep, seeds]
         folders[0].mkdir(parents=True, exist_ok=True)

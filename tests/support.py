@@ -73,7 +73,11 @@ def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts
     """Return a responder, without sockets, for a cluster and *flags*."""
     settings = settings_of(flags)
     responder = Responder(
-        authority_of(settings), counts or Counts(), client_option=settings.client_option, nsid=settings.nsid or b""
+        authority_of(settings),
+        counts or Counts(),
+        client_option=settings.client_option,
+        proxy_protocol=settings.proxy_protocol,
+        nsid=settings.nsid or b"",
     )
     responder.publish(snapshot_of(cluster, flags))
     return responder

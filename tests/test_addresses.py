@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from locator.addresses import address_text, network_text, parse_address, parse_network
+from locator.addresses import (
+    MAX_PREFIXES,
+    STRANGER,
+    AddressBook,
+    Place,
+    address_text,
+    network_text,
+    parse_address,
+    parse_network,
+)
+from locator.model import UNKNOWN, Location, Network
 from tests.support import snapshot_of
+
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize(
@@ -183,3 +198,170 @@ def test_a_block_agrees_with_the_subnets_within_it() -> None:
     assert book.locate_network(parse_network("10.0.0.0/16")).location.labels == {"region": "north"}
     assert book.locate_network(parse_network("10.0.1.0/25")).location.labels == {"region": "north", "zone": "b"}
     assert book.locate_network(parse_network("10.2.0.0/16")).location.labels == {"region": "north", "zone": "a"}
+
+
+@pytest.mark.parametrize(
+    ("block", "labels"),
+    [("10.0.0.0/24", {"zone": "a", "region": "north"}), ("10.0.0.0/16", {"zone": "a", "region": "north"}),
+     ("10.0.1.0/24", {"zone": "a", "region": "north"}), ("10.0.0.0/15", {"region": "north"}),
+     ("10.0.0.0/8", {"region": "north"}), ("10.1.0.0/16", {"region": "north"}), ("10.0.0.0/7", {"region": "north"}),
+     ("12.0.0.0/8", {})],
+)  # fmt: skip
+@pytest.mark.parametrize("of", ["subnets", "pod CIDRs"])
+def test_only_what_lies_in_a_block_narrows_it(block: str, labels: dict[str, str], of: str) -> None:
+    """The longest around it decides; a longer way round that begins at the same address lies not within."""
+    if of == "subnets":
+        flags = {"subnet": ["10.0.0.0/8=region=north", "10.0.0.0/16=region=north,zone=a"]}
+        book = snapshot_of([node("a1")], flags).addresses
+    else:
+        book = AddressBook().changed(
+            {},
+            {parse_network("10.0.0.0/8"): place_at(Location("n", {"region": "north"})),
+             parse_network("10.0.0.0/16"): place_at(Location("m", {"region": "north", "zone": "a"}))},
+        )  # fmt: skip
+    assert book.locate_network(parse_network(block)).location.labels == labels
+
+
+# Blocks, read naively
+
+
+def place_at(location: Location) -> Place:
+    return Place(location, "pod", location.node or "")
+
+
+class Naive:
+    """What an address book holds, in plain dictionaries, looked through from end to end."""
+
+    def __init__(self, subnets: Mapping[Network, Mapping[str, str]]) -> None:
+        self.subnets, self.places, self.cidrs = subnets, dict[bytes, Place](), dict[Network, Place]()
+
+    def change(self, places: Mapping[bytes, Place | None], cidrs: Mapping[Network, Place | None]) -> None:
+        for key, place in (*places.items(), *cidrs.items()):
+            kept: dict[Any, Place] = self.cidrs if isinstance(key, Network) else self.places
+            if place is None:
+                kept.pop(key, None)
+            else:
+                kept[key] = place
+
+    def agreed(self, block: Network) -> tuple[dict[str, str], str | None]:
+        """Return the labels on which all that is known of a block agrees, and the node if it is all on one."""
+        speaking = [place.location for place in narrowing(self.cidrs, block)]
+        speaking += [
+            place.location
+            for address, place in self.places.items()
+            if contains(block, whole(address)) and place.location.known and not around(self.cidrs, whole(address))
+        ]
+        nodes = {each.node for each in speaking}
+        first, *rest = [each.labels for each in speaking] or [*narrowing(self.subnets, block)] or [{}]
+        labels = {key: value for key, value in first.items() if all(row.get(key) == value for row in rest)}
+        return labels, nodes.pop() if len(nodes) == 1 else None
+
+
+def whole(address: bytes) -> Network:
+    return Network(address, 8 * len(address))
+
+
+def contains(outer: Network, inner: Network) -> bool:
+    if len(outer.address) != len(inner.address) or outer.length > inner.length:
+        return False
+    shift = 8 * len(outer.address) - outer.length
+    return int.from_bytes(outer.address) >> shift == int.from_bytes(inner.address) >> shift
+
+
+def around(blocks: Mapping[Network, object], inner: Network) -> list[Network]:
+    """Return those around a block or just as large, the longest first."""
+    return sorted((each for each in blocks if contains(each, inner)), key=lambda each: -each.length)
+
+
+def narrowing(blocks: Mapping[Network, T], block: Network) -> list[T]:
+    """Return what stands at the longest around a block, and at those within it."""
+    within = [each for each in blocks if contains(block, each) and each != block]
+    return [blocks[each] for each in (*around(blocks, block)[:1], *within)]
+
+
+# Few addresses, so that they meet: 16 bits count, those of the last two octets of IPv4 and others of IPv6.
+def address_of(family: int, number: int) -> bytes:
+    return bytes((10, 0)) + number.to_bytes(2) if family == 4 else bytes((0xFD,)) + bytes(13) + number.to_bytes(2)
+
+
+def block_of(family: int, number: int, length: int) -> Network:
+    address, shift = address_of(family, number), 8 * family - length
+    return Network((int.from_bytes(address) >> shift << shift).to_bytes(family), length)
+
+
+families = st.sampled_from((4, 4, 16))
+numbers = st.builds(
+    lambda high, low: high << 8 | low,
+    st.sampled_from((0, 1, 2, 3, 128)),
+    st.sampled_from((0, 1, 2, 127, 128, 200, 255)),
+)
+addresses = st.builds(address_of, families, numbers)
+blocks = st.builds(
+    lambda family, number, bits: block_of(family, number, 8 * family - bits),
+    families,
+    numbers,
+    st.sampled_from((1, 2, 6, 7, 8, 8, 9, 10, 15, 16, 20, 31)),
+)
+LOCATIONS = (
+    *[Location(f"n{number}", {"host": str(number), "zone": "ab"[number % 2], "region": "r"}) for number in range(4)],
+    Location("bare", {}),
+    Location(None, {"zone": "a"}),
+)
+placed = st.sampled_from((*map(place_at, LOCATIONS), Place(UNKNOWN, "unknown", forwarder=True), None))
+changes = st.tuples(
+    st.dictionaries(addresses, placed, max_size=8),
+    st.dictionaries(blocks, st.sampled_from((*map(place_at, LOCATIONS[:5]), None, None)), max_size=2),
+)
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=300)
+
+
+@steady
+@given(
+    subnets=st.dictionaries(blocks, st.sampled_from(({"zone": "a"}, {"zone": "b", "region": "r"})), max_size=4),
+    steps=st.lists(changes, min_size=1, max_size=6),
+    asked=st.lists(blocks, min_size=1, max_size=8),
+)
+def test_a_block_is_where_all_that_is_known_of_it_agrees(
+    subnets: dict[Network, dict[str, str]],
+    steps: Sequence[tuple[dict[bytes, Place | None], dict[Network, Place | None]]],
+    asked: list[Network],
+) -> None:
+    """Whatever changed, and whoever was asked before: each book, the older ones too, says what holds in it."""
+    naive, book = Naive(subnets), AddressBook(subnets=subnets)
+    books = [(book, dict(zip(asked, map(naive.agreed, asked), strict=True)))]
+    for places, cidrs in steps:
+        naive.change(places, cidrs)
+        book = book.changed(places, cidrs)
+        books.append((book, dict(zip(asked, map(naive.agreed, asked), strict=True))))
+        for _ in range(2):
+            assert_agreed(*books[-1])
+    for each in (*reversed(books), *books):
+        assert_agreed(*each)
+
+
+Expected = dict[Network, tuple[dict[str, str], str | None]]
+
+
+def assert_agreed(book: AddressBook, expected: Expected) -> None:
+    for block, (labels, node) in expected.items():
+        book._networks.clear()  # what is remembered of rows is what is looked at here
+        for _ in range(2):
+            place = book.locate_network(block)
+            assert (network_text(block), place.location.labels, place.location.node) == (
+                network_text(block),
+                labels,
+                node,
+            )
+            if not place.location.known:
+                assert place is STRANGER
+
+
+def test_rows_that_are_gone_are_forgotten() -> None:
+    """What is remembered of rows has a bound, though one book after another brings other ones."""
+    book, place, kept = AddressBook(), place_at(LOCATIONS[0]), list[bytes]()
+    for turn in range(12):
+        fresh = [bytes((10, 16 * turn + number // 256, number % 256, 1)) for number in range(4096)]
+        book = book.changed({**dict.fromkeys(kept), **dict.fromkeys(fresh, place)}, {})
+        kept = fresh
+        assert book.locate_network(parse_network("10.0.0.0/8")) is place
+        assert len(book._agreed_rows) <= 2 * (4096 + MAX_PREFIXES) + 4096

@@ -144,13 +144,15 @@ BAD_SETTINGS = [
     ("zone", "cluster..local", "domain name"),
     ("zone", "a" * 64 + ".local", "domain name"),
     ("zone", "in-addr.arpa", "only reverse zones"),
-    ("trusted-forwarder", "10.0.0.1/24", "host bits"),
+    ("trusted-forwarder", "10.0.0.1/24", r"'10.0.0.1/24' has host bits set.* 10\.0\.0\.0/24,"),
+    ("trusted-forwarder", "fd00::1:1/112", "'fd00::1:1/112' has host bits set.* fd00::1:0/112,"),
+    ("trusted-forwarder", "::ffff:10.0.0.1/120", "host bits"),
     ("trusted-forwarder", "10.0.0.0/33", "CIDR|address block"),
     ("trusted-forwarder", "kube-dns", "address block"),
     ("subnet", "10.0.0.0/8", "CIDR=KEY=VALUE"),
     ("subnet", "10.0.0.0/8=zone", "CIDR=KEY=VALUE"),
     ("subnet", "10.0.0.0/8=a/b/c=d", "CIDR=KEY=VALUE"),
-    ("subnet", "10.0.0.1/8=topology.kubernetes.io/zone=a", "host bits"),
+    ("subnet", "10.0.0.1/8=topology.kubernetes.io/zone=a", r"host bits.* 10\.0\.0\.0/8,"),
     ("ns-address", "10.0.0.256", "address"),
     ("ns-address", "fe80::1%eth0", "address"),
     ("unknown-client", "some", "strict or all"),
@@ -158,6 +160,14 @@ BAD_SETTINGS = [
     ("forwarder-service", "kube-dns", "NAMESPACE/NAME"),
     ("client-option", "65000", "65001 to 65534"),
     ("client-option", "8", "65001 to 65534"),
+    ("client-option", "65535", "65001 to 65534"),
+    ("client-option", "0xfde8", "'0xfde8'.*65001 to 65534"),
+    ("client-option", "0xffff", "'0xffff'.*65001 to 65534"),
+    ("client-option", "0x1fe00", "65001 to 65534"),
+    ("client-option", "0x", "65001 to 65534"),
+    ("client-option", "fe00", "65001 to 65534"),
+    ("client-option", "-65024", "65001 to 65534"),
+    ("client-option", "on", "65001 to 65534"),
     ("namespace", "shop/web", "namespace"),
     ("namespace", "shop.svc", "namespace"),
     ("namespace", "Shop", "namespace"),
@@ -178,6 +188,7 @@ BAD_SETTINGS = [
     ("snapshot", "", "file"),
 ]
 BAD_SERVER_SETTINGS = [
+    ("proxy-protocol", "v2", "on or off"),
     ("listen", "127.0.0.1", "PORT"),
     ("listen", "127.0.0.1:65536", "PORT"),
     ("listen", "localhost:53", "ADDRESS"),
@@ -296,6 +307,68 @@ def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) 
     """A configuration file that is not there is not passed over."""
     ran = topodns("check", "--snapshot", cluster, "--config", str(tmp_path / "none.yaml"))
     assert ran.status == WRONG and f"topodns: {tmp_path}/none.yaml: No such file" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("65001", 65001), ("65534", 65534), ("0xfde9", 65001), ("0xFFFE", 65534), ("0XfE00", 65024), ("off", None)],
+)
+def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
+    """As Corefiles have it; YAML reads some of it by itself."""
+    assert settings_of({"client-option": text}).client_option == code
+    assert settings_of({"client-option": yaml.safe_load(text)}).client_option == code
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.0/8", "::ffff:10.0.0.0/104", "10.0.0.0/8"),
+     ("::ffff:0:0/96", "0.0.0.0/0", "0.0.0.0/0"), ("10.1.2.3", "10.1.2.3/32", "10.1.2.3/32"),
+     ("2001:db8::/32", "2001:DB8:0::/32", "2001:db8::/32")],
+)  # fmt: skip
+@pytest.mark.parametrize("way", ["flag", "environment", "file"])
+def test_a_subnet_stands_once(
+    topodns: Run, cluster: str, tmp_path: Path, first: str, second: str, named: str, way: str
+) -> None:
+    """Which of two equal ones decides nobody could tell, even where both say the same."""
+    values = [f"{each}=topology.kubernetes.io/zone=a" for each in (first, "192.0.2.0/24", second)]
+    config = tmp_path / "settings.yaml"
+    if way == "flag":
+        ran, where = topodns("check", "--snapshot", cluster, *(f"--subnet={each}" for each in values)), "--subnet"
+    elif way == "environment":
+        ran, where = topodns("check", "--snapshot", cluster, TOPODNS_SUBNET=" ".join(values)), "TOPODNS_SUBNET"
+    else:
+        config.write_text(yaml.safe_dump({"subnet": values}))
+        ran, where = topodns("check", "--snapshot", cluster, "--config", str(config)), f"{config}: subnet"
+    assert (ran.status, ran.out) == (WRONG, "")
+    assert ran.err.startswith(f"topodns: {where}: {named} ") and "twice" in ran.err and ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "zone"),
+    [("192.0.2.1", "c"), ("192.0.3.1", "b"), ("192.1.0.1", "a"), ("192.0.2.0/24", "c"), ("192.0.2.0/25", "c"),
+     ("192.0.0.0/24", "b"), ("192.0.0.0/16", None), ("::ffff:192.0.2.9", "c"), ("::ffff:192.0.2.0/120", "c")],
+)  # fmt: skip
+@pytest.mark.parametrize("order", [1, -1])
+def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str | None, order: int) -> None:
+    """The longest prefix decides, in whichever order they stand; a block around several has what they agree on."""
+    subnets = [f"--subnet={block}=topology.kubernetes.io/zone={zone}"
+               for block, zone in (("192.0.0.0/8", "a"), ("192.0.0.0/16", "b"), ("192.0.2.0/24", "c"))]  # fmt: skip
+    ran = topodns("explain", NAME, "--client", client, "-o", "json", "--snapshot", cluster, *subnets[::order])
+    assert (ran.status, ran.err) == (DONE, "")
+    found = ran.json["client"]
+    assert found["labels"] == ({"topology.kubernetes.io/zone": zone} if zone else {})
+    assert found["located_by"] == ("subnet" if zone else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("block", "named"), [("0.0.0.0/0", "0.0.0.0/0"), ("::/0", "::/0"), ("::ffff:0.0.0.0/96", "0.0.0.0/0")]
+)
+def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str, named: str) -> None:
+    """It is allowed, and what it means is said."""
+    ran = topodns("check", "--snapshot", cluster, "--trusted-forwarder=10.0.0.0/8", f"--trusted-forwarder={block}")
+    assert ran.status == DONE
+    (line,) = [line for line in ran.err.splitlines() if "WARNING" in line]
+    assert f"--trusted-forwarder: {named} trusts everybody" in line and "unknown" in line
 
 
 def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:

@@ -25,12 +25,31 @@ from dnsserver.responder import Responder, Waiting
 from dnsserver.wire import CNAME
 from locator.addresses import parse_address
 from locator.cluster import static
+from locator.forwarders import GRACE_SECONDS
 from locator.model import KINDS, Endpoint, Location, Network, Node
 from locator.selection import LocatedEndpoint, select
 from locator.snapshot import Snapshot
 from locator.store import Store
 from tests import clusters
-from tests.clusters import CLIENT_OPTION, HOSTNAME, OLD, STRANGER, SUBNETS, Asked, Item, World, asked, ecs, opt, query
+from tests.clusters import (
+    CLIENT_OPTION,
+    HOSTNAME,
+    LOCAL,
+    OLD,
+    STRANGER,
+    SUBNETS,
+    Asked,
+    Item,
+    World,
+    asked,
+    ecs,
+    judged,
+    opt,
+    proxied,
+    proxy_header,
+    query,
+    replied,
+)
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
 from tests.support import NOW, settings_of
 
@@ -62,7 +81,10 @@ def take_in(store: Store, items: Iterable[Item]) -> None:
 
 
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
-    responder = Responder(authority_of(settings_of({**FLAGS, **(flags or {})})), Counts(), client_option=CLIENT_OPTION)
+    settings = settings_of({**FLAGS, **(flags or {})})
+    responder = Responder(
+        authority_of(settings), Counts(), client_option=CLIENT_OPTION, proxy_protocol=settings.proxy_protocol
+    )
     responder.publish(snapshot)
     return responder
 
@@ -71,18 +93,12 @@ def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) 
     return responder_for(store_with(items, flags).publish(NOW), flags)
 
 
-def channel_of(responder: Responder, source: bytes, proto: str) -> Any:
-    return responder._counts.channels[proto, 1 if len(source) == 4 else 2]
-
-
 def answer(responder: Responder, each: Asked) -> bytes | None:
-    source = parse_address(each.source)
-    return finished(responder, responder.answer(each.wire, source, channel_of(responder, source, each.proto)))
+    return finished(responder, replied(responder, each))
 
 
 def compute(responder: Responder, each: Asked) -> bytes | None:
-    source = parse_address(each.source)
-    return finished(responder, responder.compute(each.wire, source, channel_of(responder, source, each.proto)))
+    return finished(responder, replied(responder, each, compute=True))
 
 
 def finished(responder: Responder, reply: bytes | Waiting | None) -> bytes | None:
@@ -103,11 +119,13 @@ class Conversation(NamedTuple):
     flags: Mapping[str, Any] = {}
 
     def from_everywhere(self) -> Iterator[Asked]:
-        """Yield each query as it stands, and again from every source."""
+        """Yield each query as it stands, again from every source, and from a forwarder that names some and nobody."""
         for each in self.queries:
             yield each
             for source in self.sources:
                 yield each._replace(source=source)
+            for header in (*map(proxied, self.sources[:2]), proxy_header(command=LOCAL)):
+                yield each._replace(source=clusters.FORWARDER, header=header)
 
 
 @st.composite
@@ -124,6 +142,7 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
         "upstream": rng.choice(("off", "192.0.2.1")),
         "endpoint-pod-names": rng.choice((False, True)),
         "ignore-empty-service": rng.choice((False, True)),
+        "proxy-protocol": rng.choice((False, True)),
     }
     return Conversation(world, draw(st.lists(asked(narrow, types), min_size=least, max_size=most)), sources, flags)
 
@@ -227,6 +246,38 @@ class Twin:
             return "subnet", SUBNETS[str(network)]
         return "unknown", {}
 
+    def agreed(self, network: Any) -> dict[str, str]:
+        """Return the labels on which all of a block agrees that is known.
+
+        The believed pod CIDR around it and those within; the known addresses in it that are in none of any size;
+        the configured subnets, likewise, where there is neither.
+        """
+        speaking = longest_first(self.believed, network)[:1]
+        speaking += [each for each in self.believed if within(each, network) and each != network]
+        rows = [self.shared(map(self.node_labels, self.owners(each))) for each in speaking]
+        for text in self.held():
+            address = ipaddress.ip_address(text)
+            if address in network and not longest_first(self.believed, address):
+                by, labels = self.locate(text)
+                rows += [labels] if by not in ("subnet", "unknown") else []
+        if not rows:
+            subnets = list(map(ipaddress.ip_network, SUBNETS))
+            speaking = longest_first(subnets, network)[:1]
+            speaking += [each for each in subnets if within(each, network) and each != network]
+            rows = [SUBNETS[str(each)] for each in speaking]
+        return self.shared(rows)
+
+    @staticmethod
+    def shared(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
+        first, *rest = [*rows] or [{}]
+        return {key: value for key, value in first.items() if all(row.get(key) == value for row in rest)}
+
+    def held(self) -> set[str]:
+        """Return the addresses that some object has."""
+        found = {row["ip"] for each in self.pods for row in each["status"]["podIPs"]}
+        found |= {row["address"] for each in self.nodes.values() for row in each["status"]["addresses"]}
+        return found | {address for endpoint in self.endpoints() for address in endpoint["addresses"]}
+
     def endpoints(self) -> Iterator[Item]:
         for each in self.slices:
             yield from each["endpoints"]
@@ -263,8 +314,8 @@ class Twin:
         )
         return keys if valid else []
 
-    def chosen(self, name: str, client: str) -> set[str]:
-        """Return the addresses, of both families, that a client of a headless Service gets."""
+    def chosen(self, name: str, here: Mapping[str, str]) -> set[str]:
+        """Return the addresses, of both families, that a client with some labels gets of a headless Service."""
         ready: dict[str, tuple[set[str], dict[str, str]]] = {}
         for each in self.slices:
             if each["metadata"]["labels"][clusters.SERVICE_NAME] == name:
@@ -272,7 +323,7 @@ class Twin:
                     if endpoint["conditions"].get("ready", True):
                         row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
                         row[0].update(endpoint["addresses"])
-        here, keys = self.locate(client)[1], self.keys(name) or ["*"]
+        keys = self.keys(name) or ["*"]
         least = self.services[name]["metadata"]["annotations"].get(clusters.MIN_ENDPOINTS, "1")
         fallback: list[set[str]] = []
         for key in keys:
@@ -296,8 +347,16 @@ def plain(labels: Mapping[str, str]) -> dict[str, str]:
     return {**renamed, **{key: value for key, value in labels.items() if key not in OLD.values()}}
 
 
-def longest_first(networks: Iterable[Any], address: Any) -> list[Any]:
-    return sorted((each for each in networks if address in each), key=lambda each: -each.prefixlen)
+def longest_first(networks: Iterable[Any], inner: Any) -> list[Any]:
+    """Return the blocks around an address or a block."""
+    return sorted((each for each in networks if within(inner, each)), key=lambda each: -each.prefixlen)
+
+
+def within(inner: Any, outer: Any) -> bool:
+    """Whether an address or a block lies in a block, or is that block."""
+    if inner.version != outer.version:
+        return False
+    return inner.subnet_of(outer) if hasattr(inner, "prefixlen") else inner in outer
 
 
 @steady
@@ -322,15 +381,44 @@ def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int)
         for client in random.Random(seed).sample(world.addresses, min(12, len(world.addresses))):
             if client == clusters.FORWARDER:
                 continue
-            expected = twin.chosen(name, client)
+            expected = twin.chosen(name, twin.locate(client)[1])
             assert (name, client, addresses(responder, name, client)) == (name, client, expected)
 
 
-def addresses(responder: Responder, name: str, client: str) -> set[str]:
+PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 120)}
+
+
+@steady
+@given(seed=SEEDS, later=SEEDS)
+def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
+    """From kubectl's JSON to the answer for a client subnet shorter than a host, asked twice, and after a change."""
+    world = clusters.world(seed)
+    items, store = world.items, store_with(world.items)
+    responder = responder_for(store.publish(NOW))
+    rng = random.Random(seed)
+    blocks = [
+        ipaddress.ip_network(f"{client}/{rng.choice(PREFIXES[6 if ':' in client else 4])}", strict=False)
+        for client in rng.sample(world.addresses, min(10, len(world.addresses)))
+    ]
+    for number in range(3):
+        twin = Twin(items)
+        headless = [name for name, each in twin.services.items() if each["spec"].get("clusterIP") == "None"]
+        for name in headless:
+            for block in blocks:
+                expected = twin.chosen(name, twin.agreed(block))
+                for _ in range(2):
+                    found = addresses(responder, name, clusters.FORWARDER, edns=opt(ecs(str(block))))
+                    assert (name, str(block), found) == (name, str(block), expected)
+        items = clusters.changed(items, later + number)
+        take_in(store, items)
+        responder.publish(store.publish(NOW + number))
+
+
+def addresses(responder: Responder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
     """Return what a client is answered for A and for AAAA together."""
     found = set()
     for qtype in ("A", "AAAA"):
-        reply = answer(responder, Asked(query(f"{name}.shop.svc.cluster.local", qtype), client, "tcp"))
+        reply = answer(responder, Asked(query(f"{name}.shop.svc.cluster.local", qtype, edns=edns), client, "tcp"))
         found |= {row.to_text() for rrset in parsed(reply).answer for row in rrset}
     return found
 
@@ -415,7 +503,8 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     for each in conversation.from_everywhere():
         answer(responder, each)
     take_in(store, after)
-    snapshot = store.publish(NOW + 60)
+    store.publish(NOW + 60)  # a forwarder that is gone is trusted for some seconds more
+    snapshot = store.publish(NOW + 60 + GRACE_SECONDS)
     responder.publish(snapshot)
     fresh = responder_for(store_with(after, flags).publish(snapshot.serial), flags)
     for each in [*conversation.queries, *conversation.from_everywhere()]:
@@ -444,6 +533,7 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
 
 @settings(steady, max_examples=100)
 @given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
+@example(seed=16384, changes=[102, 16384, 3388])  # a forwarder goes
 def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: list[int]) -> None:
     """Whatever came before, the last snapshot says what one that is made of the final state alone says."""
     items = clusters.world(seed).items
@@ -452,7 +542,9 @@ def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: 
     for number, change in enumerate(changes, 1):
         items = clusters.changed(items, change)
         take_in(store, items)
-        assert said_by(store.publish(NOW + number)) == said_by(store_with(items).publish(NOW + number))
+        now = NOW + 60 * number
+        store.publish(now)  # a forwarder that is gone is trusted for some seconds more
+        assert said_by(store.publish(now + GRACE_SECONDS)) == said_by(store_with(items).publish(now))
 
 
 def said_by(snapshot: Snapshot) -> dict[str, Any]:
@@ -524,9 +616,22 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
 @given(conversation=conversations())
 def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
     """Readable, with the query's ID and question, flags as promised, and within its size."""
-    responder = responder_on(conversation.world.items)
+    responder = responder_on(conversation.world.items, {"proxy-protocol": conversation.flags["proxy-protocol"]})
     for each in conversation.queries:
-        assert_sound(each, answer(responder, each), limit=size_allowed(each.wire))
+        assert_sound_reply(responder, each, readable=True)
+
+
+def assert_sound_reply(responder: Responder, each: Asked, *, readable: bool = False) -> None:
+    """The reply is sound for what is left to be judged as DNS; *readable* if that is a query, unless a header is not.
+
+    Then the reply also keeps to the size that the query allows.
+    """
+    reply, left = answer(responder, each), judged(responder, each)
+    if left is None:
+        assert reply is None
+        return
+    limit = size_allowed(each.wire) if readable and left[0] == each.wire else None
+    assert_sound(each._replace(wire=left[0]), reply, limit=limit)
 
 
 @steady
@@ -535,7 +640,7 @@ def test_every_record_stands_under_its_right_name(conversation: Conversation) ->
     """Whatever was rotated or left out: owners are the question's name, glue is a target's, the SOA's its zone's."""
     responder = responder_on(conversation.world.items, conversation.flags)
     for each in conversation.queries:
-        reply = parsed(answer(responder, each))
+        reply = parsed(answer(responder, each._replace(header=b"")))
         asked_for = reply.question[0].name
         if reply.answer and reply.answer[0].rdtype == dns.rdatatype.CNAME:
             assert_chain(reply)
@@ -647,7 +752,17 @@ def broken(draw: st.DrawFn, world: World) -> Asked:
             wire[at:at] = draw(st.binary(min_size=1, max_size=4))
         elif change == 8 and len(wire) > 12:
             wire[2:4] = draw(st.binary(min_size=2, max_size=2))
-    return each._replace(wire=bytes(wire))
+    header = bytearray(each.header)
+    if header:
+        at = draw(st.integers(0, len(header) - 1))
+        change = draw(st.integers(0, 3))
+        if change == 0:
+            header[at] = draw(st.integers(0, 255))
+        elif change == 1:
+            del header[at:]
+        elif change == 2:  # another command, family or length
+            header[draw(st.sampled_from((12, 13, 15)))] = draw(st.integers(0, 255))
+    return each._replace(wire=bytes(wire), header=bytes(header))
 
 
 @settings(steady, max_examples=150)
@@ -661,11 +776,10 @@ def broken(draw: st.DrawFn, world: World) -> Asked:
 )
 def test_broken_queries_get_a_sound_reply_or_silence(conversation: Conversation) -> None:
     """RFC 1035, 4.1.1: FORMERR where the header is whole, silence otherwise, never an exception; memory or not."""
-    responder = responder_on(conversation.world.items)
+    responder = responder_on(conversation.world.items, {"proxy-protocol": True})
     for each in conversation.queries:
-        reply = answer(responder, each)
-        assert_sound(each, reply)
-        assert_same(reply, compute(responder, each), compute(responder, each._replace(proto="tcp")))
+        assert_sound_reply(responder, each)
+        assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
 
 
 @settings(steady, max_examples=200)

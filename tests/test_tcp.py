@@ -397,15 +397,25 @@ class Peer:
         return False
 
 
+def chasing(counts: Counts) -> Responder:
+    """Return a responder for two Services here and two names elsewhere."""
+    return responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
+
+
 def here(
-    *, idle: float = 30, in_flight: int = 128, limit: int = 100, leaping: bool = True
+    *,
+    idle: float = 30,
+    in_flight: int = 128,
+    limit: int = 100,
+    leaping: bool = True,
+    made: Callable[[Counts], Responder] = chasing,
 ) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
     """Run a test beside a server of its own, in virtual time; *leaping* where no timer of the kernel's matters."""
 
     def run(test: Callable[[Here], Awaitable[None]]) -> None:
         async def main() -> None:
             counts, upstream = Counts(), Held()
-            responder = responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
+            responder = made(counts)
             server = tcp.Server(responder, counts, upstream, limit=limit, idle=idle, in_flight=in_flight)
             sock = socket.socket()
             tcp.prepare(sock)

@@ -15,6 +15,7 @@ import pytest
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics import Counts
+from dnsserver.net.udp import QUERY_SIZE
 from dnsserver.responder import Responder
 from locator.addresses import parse_address
 from locator.cluster import static
@@ -379,10 +380,10 @@ def test_a_large_answer_is_whole_over_tcp(ask: Asker) -> None:
     assert {row.weight for rrset in reply.answer for row in rrset} == {1}
 
 
-def test_a_datagram_longer_than_our_opt_says_is_cut(server: Wire) -> None:
-    """RFC 6891, 6.2.5: 1232 octets are received; what is longer is not read as if it were whole."""
-    for more, rcode in ((0, 0), (1, 1), (60000, 1)):
-        padding = option(12, bytes(1232 - len(query(WEB)) - 11 - 4 + more))
+def test_a_datagram_too_long_for_its_slot_is_cut(server: Wire) -> None:
+    """RFC 6891, 6.2.5: 1232 octets and some are received; what is longer is not read as if it were whole."""
+    for size, rcode in ((1232, 0), (QUERY_SIZE, 0), (QUERY_SIZE + 1, 1), (60000, 1)):
+        padding = option(12, bytes(size - len(query(WEB)) - 11 - 4))
         row = Row("", "", query(WEB, edns=opt(padding)), None, IN_A)
         reply = server.by_udp(row)
         assert reply is not None and reply[3] & 15 == rcode

@@ -18,6 +18,7 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 import trio
 
 from dnsserver.metrics import Channel, Counts
+from dnsserver.proxy import SIGNATURE, read_header_untrusted
 
 MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of the replies to be taken
 READ_SIZE = 65536
@@ -42,14 +43,16 @@ class Connection:
     """One open connection.
 
     ``received`` is what has been read and not been answered yet; it ``arrived`` then, by
-    ``time.perf_counter``. ``unsent`` are pieces of replies that the client has not taken yet,
-    those to ``answered`` queries. ``waiting`` holds a scope for each query that waits for a name
-    elsewhere. A connection that has ``ended`` is not read any more.
+    ``time.perf_counter``. It is ``headed`` once no PROXY header can come any more; ``client`` is
+    what one said: a packed address, empty where it named none, None without a header. ``unsent``
+    are pieces of replies that the client has not taken yet, those to ``answered`` queries.
+    ``waiting`` holds a scope for each query that waits for a name elsewhere. A connection that
+    has ``ended`` is not read any more.
     """
 
     __slots__ = (
         *("channel", "sock", "source"),
-        *("answered", "arrived", "ended", "phase", "received", "since", "unsent", "waiting"),
+        *("answered", "arrived", "client", "ended", "headed", "phase", "received", "since", "unsent", "waiting"),
     )
 
     def __init__(self, sock: socket.socket, source: bytes, channel: Channel) -> None:
@@ -57,6 +60,8 @@ class Connection:
         self.source = source
         self.channel = channel
         self.received = b""
+        self.headed = False
+        self.client: bytes | None = None
         self.unsent: list[bytes] = []
         self.waiting: set[trio.CancelScope] = set()
         self.ended = False
@@ -104,9 +109,17 @@ class Connection:
         except BlockingIOError:
             return 0
 
+    def take_header(self) -> None:
+        """Take the PROXY header off what was received, if one begins there and is whole. Raises Unreadable."""
+        received = self.received
+        if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
+            self.headed = True
+        elif (header := read_header_untrusted(received)) is not None:
+            self.headed, self.client, self.received = True, header.client, received[header.size :]
+
     def has_whole_message(self) -> bool:
         """Whether a message stands in what was received."""
-        return len(self.received) >= 2 and len(self.received) >= 2 + int.from_bytes(self.received[:2])
+        return self.headed and len(self.received) >= 2 and len(self.received) >= 2 + int.from_bytes(self.received[:2])
 
 
 class Connections:

@@ -20,6 +20,7 @@ from trio.lowlevel import wait_readable
 from dnsserver.metrics import Counts
 from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
 from dnsserver.responder import Responder, Waiting
+from dnsserver.wire import Unreadable
 from locator.addresses import parse_address
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
@@ -134,6 +135,8 @@ class Server:
                 sent = connection.send_unsent()
             elif events & EPOLLIN:
                 connection.receive()
+                if not connection.headed:
+                    self._take_header(connection)
             if not connection.unsent:
                 taken = self._answer(connection)
             if connection.answered and not connection.unsent:
@@ -148,14 +151,28 @@ class Server:
         """The wall around one connection: what goes wrong in it ends it, and nothing else."""
         if isinstance(error, OSError):
             log.debug("connection: %s", error)
+        elif isinstance(error, Unreadable):
+            self._counts.malformed_header(connection.channel)
         else:
             self._counts.failures["connection"] += 1
             log.error("a connection was closed", exc_info=error)
         self.connections.close(connection)
 
+    def _take_header(self, connection: Connection) -> None:
+        """Find out who asks on a connection, if it is a forwarder's that may say so at its head. Raises Unreadable."""
+        if not connection.received:
+            return
+        if self._responder.proxied(connection.source):
+            connection.take_header()
+        else:
+            connection.headed = True
+
     def _answer(self, connection: Connection) -> int:
         """Take some whole messages and send the replies; return how many messages there were."""
+        if not connection.headed:
+            return 0
         received, source, channel = connection.received, connection.source, connection.channel
+        client = connection.client
         waiting, in_flight = connection.waiting, self.connections.in_flight
         before = len(waiting)
         replies: list[bytes] = []
@@ -165,7 +182,7 @@ class Server:
             end = begin + int.from_bytes(received[position:begin])
             if end > len(received):
                 break
-            reply = self._responder.answer(received[begin:end], source, channel)
+            reply = self._responder.answer(received[begin:end], source, channel, client)
             if reply is not None and not isinstance(reply, bytes):
                 reply = self._finish_or_wait(connection, reply)
             if reply is not None:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64  # datagrams for each system call; more gains nothing measurable
 BATCHES_AT_ONCE = 16  # before other tasks get a turn: some milliseconds
-QUERY_SIZE = 1232  # octets, as our OPT records say; a longer query is cut off: FORMERR
+QUERY_SIZE = 1536  # octets: the 1232 of our OPT records, and a PROXY header before them; what is longer is cut off
 SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries waits instead of being lost
 ADDRESS_SIZE = 28  # sockaddr_in6
 CONTROL_SIZE = 64  # one in_pktinfo or in6_pktinfo with its header, and room
