@@ -16,11 +16,23 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import yaml
 
-from dnsserver import __version__, app, records
+from dnsserver import __version__, app, records, stubfindings
+from dnsserver.caddyfile import Unparsable
+from dnsserver.corefile import CLUSTER_DOMAIN, COREDNS, FORWARDERS, MAX_UPSTREAMS, printed, stub_zone
 from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
 from dnsserver.net.binding import CannotListen
-from dnsserver.settings import FLAGS, THEMES, Settings, Wrong, nearest, option, read_settings
+from dnsserver.settings import (
+    FLAGS,
+    THEMES,
+    ListenAddress,
+    Settings,
+    Wrong,
+    nearest,
+    option,
+    parse_upstream,
+    read_settings,
+)
 from locator.addresses import parse_client
 from locator.cluster import live, static
 from locator.cluster.live import BadCluster, Refused, Unreachable
@@ -116,14 +128,40 @@ def _parsers() -> tuple[_Parser, dict[str, argparse.ArgumentParser]]:
     explaining.add_argument("--client", metavar="ADDR", help="the client's address, or a prefix")
     checking = command("check", _check, "report what is wrong in a cluster")
     command("controller", _controller, "keep a PodLocator for each pod, true at all times")
+    corefiling = command("corefile", _corefile, "print the stub block for a forwarder, or check a Corefile")
+    _add_corefile_flags(corefiling)
     command("version", _version, "print the versions of topodns, Python and the libraries")
-    for made in (explaining, checking):
+    for made in (explaining, checking, corefiling):
         made.add_argument(
             "-o", dest="output", choices=("text", "json"), default="text", help="how to print (default: text)"
         )
     for name, made in commands.items():
         _add_settings(made, name)
     return parser, commands
+
+
+def _add_corefile_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--for",
+        dest="forwarder",
+        metavar="PROGRAM",
+        help=f"whose configuration it is: {', '.join(FORWARDERS)}; with --check {' or '.join(stubfindings.CHECKED)} "
+        f"(default with --check: {COREDNS})",
+    )
+    parser.add_argument(
+        "--to", metavar="ADDR[:PORT],...", action="append", help="where topodns is, by commas (default port: 53)"
+    )
+    parser.add_argument(
+        "--zone",
+        metavar="NAME",
+        action="append",
+        help=f"a zone that topodns is asked for (default: {CLUSTER_DOMAIN}; with --check those of the plugins "
+        "kubernetes in FILE; repeatable)",
+    )
+    parser.add_argument(
+        "--fail-open", action="store_true", help=f"let {COREDNS} answer by itself while topodns does not (default: off)"
+    )
+    parser.add_argument("--check", metavar="FILE", help="a Corefile to be checked, or - for standard input")
 
 
 def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
@@ -207,8 +245,13 @@ def _coloured() -> bool:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    findings = sorted(_read(_settings(parsed))[1], key=lambda each: each.severity != ERROR)
-    if parsed.output == "json":
+    return _report(_read(_settings(parsed))[1], parsed.output)
+
+
+def _report(found: Sequence[Finding], output: str) -> int:
+    """Print what is wrong, errors first; return the exit status that says whether there is one."""
+    findings = sorted(found, key=lambda each: each.severity != ERROR)
+    if output == "json":
         print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
     else:
         coloured = _coloured()
@@ -217,6 +260,53 @@ def _check(parsed: argparse.Namespace) -> int:
         errors = sum(each.severity == ERROR for each in findings)
         print(f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
     return FAILED if any(each.severity == ERROR for each in findings) else DONE
+
+
+def _corefile(parsed: argparse.Namespace) -> int:
+    to = [_argument("--to", parse_upstream, text, "ADDRESS or ADDRESS:PORT, by commas")
+          for texts in parsed.to or () for text in texts.split(",")]  # fmt: skip
+    zones = [_argument("--zone", stub_zone, text, "a domain name") for text in parsed.zone or ()]
+    if parsed.check is not None:
+        return _check_corefile(parsed, to, zones)
+    if parsed.forwarder is None:
+        raise Wrong("--for: missing, expected a program to print for, or --check FILE; see 'topodns corefile --help'")
+    _one_of(parsed.forwarder, FORWARDERS)
+    if not to:
+        raise Wrong("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
+    if parsed.output != "text":
+        raise Wrong(f"-o: {parsed.output!r} without --check, expected --check FILE beside it")
+    if len(to) + parsed.fail_open > MAX_UPSTREAMS:
+        raise Wrong(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - parsed.fail_open}")
+    try:
+        text = printed(parsed.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=parsed.fail_open)
+    except ValueError as error:
+        raise Wrong(f"--fail-open: {error}, expected --for {COREDNS}, which it may forward to") from None
+    print(text, end="")
+    return DONE
+
+
+def _check_corefile(parsed: argparse.Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+    forwarder = parsed.forwarder or COREDNS
+    _one_of(forwarder, stubfindings.CHECKED)
+    if parsed.fail_open:
+        raise Wrong("--fail-open: given beside --check, expected one or the other")
+    try:
+        if parsed.check == "-":
+            octets = sys.stdin.buffer.read()
+        else:
+            with open(parsed.check, "rb") as file:
+                octets = file.read()
+        text = octets.decode(errors="replace")
+        found = stubfindings.check(text, forwarder=forwarder, file=parsed.check, to=to, zones=zones)
+    except (OSError, Unparsable) as error:
+        why = f"{error.strerror}, expected a Corefile" if isinstance(error, OSError) else error
+        raise Wrong(f"{parsed.check}: {why}") from None
+    return _report(found, parsed.output)
+
+
+def _one_of(forwarder: str, known: Sequence[str]) -> None:
+    if forwarder not in known:
+        raise Wrong(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")
 
 
 def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:

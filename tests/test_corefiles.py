@@ -1,10 +1,15 @@
-"""The Corefiles that the overlays' pages show, in a real CoreDNS; only addresses and ports are the test's."""
+"""CoreDNS with the very blocks that ``topodns corefile`` prints, which the overlays' pages show; and with wrong ones.
+
+Only addresses and ports are the test's.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,23 +17,24 @@ import dns.edns
 import dns.exception
 import dns.message
 import dns.query
+import dns.rcode
+import dns.rdatatype
 import pytest
 
+from dnsserver.corefile import ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
+from dnsserver.settings import parse_upstream
 from tests import tools
 from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kube import ControlPlane, Item, config_of
 from tests.kustomize import MANIFESTS
-from tests.support import PATIENCE, Process, Server
+from tests.support import PATIENCE, Process, Server, cluster_text
 from tests.tools import Daemon, free_port, until
 
 WHERE = "corefiles"
 CACHE = f"cache.{WHERE}.svc.cluster.local"
-IN_A, IN_B = "10.254.0.1", "10.254.1.1"
-CLIENTS = {"127.0.1.10": IN_A, "127.0.2.10": IN_B}  # who asks, and the endpoint in the same zone
-NODES = [
-    node("corefiles-a", {ZONE: "a"}, addresses=["127.0.1.10"]),
-    node("corefiles-b", {ZONE: "b"}, addresses=["127.0.2.10"]),
-]
+A, B = "127.0.1.10", "127.0.2.10"  # clients in two zones
+IN_A, IN_B = "10.254.0.1", "10.254.1.1"  # the endpoints there
+NODES = [node("corefiles-a", {ZONE: "a"}, addresses=[A]), node("corefiles-b", {ZONE: "b"}, addresses=[B])]
 CLUSTER: list[Item] = [
     namespace(WHERE),
     *NODES,
@@ -40,36 +46,56 @@ CLUSTER: list[Item] = [
         where=WHERE,
     ),
 ]
+TRUSTED = "--trusted-forwarder=127.0.0.1/32"
 
 
-def shown(overlay: str) -> list[str]:
-    """Return the Corefiles that an overlay's page shows."""
-    return re.findall(r"```corefile\n(.*?)```", (MANIFESTS / "overlays" / overlay / "README.md").read_text(), re.DOTALL)
+def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
+    """Return what is printed for the test's own zone and a topodns at a port."""
+    zones = [f"{WHERE}.svc.cluster.local"]
+    return printed(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
 
 
-def ask(port: int, source: str, *, timeout: float = PATIENCE) -> dns.message.Message:
-    return dns.query.udp(dns.message.make_query(CACHE, "A"), "127.0.0.1", port=port, source=source, timeout=timeout)
+@pytest.mark.parametrize(
+    ("overlay", "forwarder", "fail_open"),
+    [("coredns-stub", "coredns", (False, True)), ("nodelocal", "nodelocal", (False,))],
+)
+def test_a_page_shows_what_is_printed(overlay: str, forwarder: str, fail_open: Sequence[bool]) -> None:
+    """Whoever follows the page and whoever uses the command have the same."""
+    page = (MANIFESTS / "overlays" / overlay / "README.md").read_text()
+    to, zones = [parse_upstream("10.96.0.53")], ["shop.svc.cluster.local"]
+    shown = [printed(forwarder, to, zones, fail_open=each) for each in fail_open]
+    assert re.findall(r"```corefile\n(.*?)```", page, re.DOTALL) == shown
 
 
-def asked(port: int, source: str, *, timeout: float = PATIENCE) -> set[str]:
-    """Return the addresses that a client gets, none if it gets no reply."""
+def ask(port: int, source: str, name: str, *, own: str = "", timeout: float = PATIENCE) -> dns.message.Message:
+    options = [dns.edns.ECSOption(own, 32)] if own else []
+    query = dns.message.make_query(name, "A", use_edns=0, options=options)
+    return dns.query.udp(query, "127.0.0.1", port=port, source=source, timeout=timeout)
+
+
+def asked(port: int, source: str, name: str = CACHE, *, own: str = "", timeout: float = PATIENCE) -> set[str]:
+    """Return the addresses that a client gets, or else the rcode; with *own* it says that it is somebody else.
+
+    A word more is ``ECS`` where a subnet comes back. Nothing where no reply comes.
+    """
     try:
-        return {record.to_text() for rrset in ask(port, source, timeout=timeout).answer for record in rrset}
+        reply = ask(port, source, name, own=own, timeout=timeout)
     except (dns.exception.Timeout, OSError):
         return set()
+    records = [record for rrset in reply.answer for record in rrset if record.rdtype == dns.rdatatype.A]
+    ecs = {"ECS" for option in reply.options if isinstance(option, dns.edns.ECSOption)}
+    return ({record.to_text() for record in records} or {dns.rcode.to_text(reply.rcode())}) | ecs
 
 
 @contextmanager
-def running(folder: Path, corefile: str, topodns: int, *, plain: str = "") -> Iterator[int]:
-    """Run CoreDNS with a page's Corefile before a topodns at a port; *plain* stands for its own plugin kubernetes."""
+def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
+    """Run CoreDNS with a Corefile, at a port of its own; *plain* stands for its own plugin kubernetes."""
     port = free_port()
     own = free_port()
     for found, placed in (
-        ("shop.svc", f"{WHERE}.svc"),
         (":53 {", f":{port} {{"),
-        ("10.96.0.53", f"127.0.0.1:{topodns}"),
-        ("5301", str(own)),
-        ("bind 169.254.20.10 10.96.0.10", "bind 127.0.0.1"),
+        (str(FALLBACK_PORT), str(own)),
+        (" ".join(NODELOCAL_BIND), "127.0.0.1"),
         ("    kubernetes cluster.local\n", plain),
     ):
         corefile = corefile.replace(found, placed)
@@ -77,31 +103,28 @@ def running(folder: Path, corefile: str, topodns: int, *, plain: str = "") -> It
     path.write_text(corefile)
     daemon = Daemon.start([str(tools.coredns()), "-conf", str(path)], folder, name="coredns")
     try:
-        daemon.until(lambda: asked(port, "127.0.0.1", timeout=1))
+        # A name that nobody asks for later, so that no cache knows it.
+        daemon.until(lambda: asked(port, "127.0.0.1", "nobody.example", timeout=1))
         yield port
     finally:
         daemon.end()
 
 
 def test_behind_coredns_each_client_gets_the_endpoint_of_its_zone(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """CoreDNS names the client, and its name for it does not come back."""
-    server = serve(CLUSTER, "--trusted-forwarder=127.0.0.1/32")
-    corefile, _ = shown("coredns-stub")
-    with running(tmp_path, corefile, server.port) as port:
+    """CoreDNS names the client, whatever that says of itself, and its name for it does not come back."""
+    server = serve(CLUSTER, TRUSTED)
+    with running(tmp_path, block("coredns", server.port)) as port:
         for _ in range(2):  # nothing is cached for others
-            assert {client: asked(port, client) for client in CLIENTS} == {
-                client: {near} for client, near in CLIENTS.items()
-            }
-        assert not [option for option in ask(port, "127.0.1.10").options if isinstance(option, dns.edns.ECSOption)]
+            assert (asked(port, A), asked(port, B)) == ({IN_A}, {IN_B})
+            assert asked(port, B, own=A) == {IN_B, "ECS"}
 
 
 def test_behind_nodelocal_the_node_that_asks_is_the_client(serve: Callable[..., Server], tmp_path: Path) -> None:
     """The cache stands on the node; whoever asks it is there, too."""
     here = [node("corefiles-a", {ZONE: "a"}, addresses=["127.0.0.1"]), *CLUSTER[2:]]
     server = serve([CLUSTER[0], *here], "--client-source=nodes")
-    (corefile,) = shown("nodelocal")
-    with running(tmp_path, corefile, server.port) as port:
-        assert asked(port, "127.0.2.10") == asked(port, "127.0.1.10") == {IN_A}
+    with running(tmp_path, block("nodelocal", server.port)) as port:
+        assert asked(port, B) == asked(port, A) == {IN_A}
 
 
 @pytest.fixture
@@ -124,20 +147,123 @@ def unsynced(tmp_path: Path) -> Iterator[Process]:
     process.end()
 
 
+@contextmanager
+def ending(process: Process) -> Iterator[Process]:
+    """End a process with the block, unless it has ended."""
+    try:
+        yield process
+    finally:
+        process.end(signal.SIGKILL)
+
+
+class Load:
+    """Two clients that ask CoreDNS again and again; whatever they were told beside addresses is ``wrong``."""
+
+    def __init__(self, port: int) -> None:
+        self.wrong: list[set[str]] = []
+        self.rounds = 0
+        self._port = port
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join(2 * PATIENCE)
+
+    def _ask(self) -> None:
+        while not self._ended.is_set():
+            for client, near in ((A, IN_A), (B, IN_B)):
+                if (told := asked(self._port, client)) not in ({near}, {IN_A, IN_B}):
+                    self.wrong.append(told)
+            self.rounds += 1
+
+    def goes_on(self) -> None:
+        """Wait until everybody has asked some times more."""
+        enough = self.rounds + 10
+        until(lambda: self.rounds >= enough, lambda: f"load: {self.rounds} rounds")
+
+
 def test_coredns_answers_all_endpoints_while_topodns_cannot(
-    in_the_cluster: ControlPlane, unsynced: Process, serve: Callable[..., Server], tmp_path: Path
+    in_the_cluster: ControlPlane, unsynced: Process, tmp_path: Path
 ) -> None:
-    """While it knows nothing and while it is away; and those of the client's zone, always, while it is there."""
+    """While it knows nothing, while it is away and when it dies; those of the client's zone, always, while it is there.
+
+    Nobody is told anything else meanwhile.
+    """
     port = int(unsynced.wait_for(r"^listening udp .*:(\d+)$")[1])
-    flags = (f"--listen=127.0.0.1:{port}", "--trusted-forwarder=127.0.0.1/32")
-    _, corefile = shown("coredns-stub")
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text(cluster_text(CLUSTER))
+    command = ["serve", f"--listen=127.0.0.1:{port}", "--http=off", TRUSTED, "--snapshot", str(snapshot)]
     plain = f"    kubernetes cluster.local {{\n        kubeconfig {in_the_cluster.kubeconfig}\n    }}\n"
-    with running(tmp_path, corefile, port, plain=plain) as coredns:
-        until(lambda: asked(coredns, "127.0.1.10", timeout=1) == {IN_A, IN_B}, "all endpoints, from CoreDNS itself")
-        assert unsynced.end() == 0
-        until(lambda: asked(coredns, "127.0.1.10", timeout=1) == {IN_A, IN_B}, "all endpoints, from CoreDNS itself")
-        server = serve(CLUSTER, *flags, flags={"listen": []})
-        until(lambda: asked(coredns, "127.0.1.10", timeout=1) == {IN_A}, "the endpoint in zone a")
-        assert [asked(coredns, "127.0.2.10") for _ in range(10)] == [{IN_B}] * 10
-        assert server.end() == 0
-        until(lambda: asked(coredns, "127.0.2.10", timeout=1) == {IN_A, IN_B}, "all endpoints again")
+    with running(tmp_path, block("coredns", port, fail_open=True), plain=plain) as coredns:
+        until(lambda: asked(coredns, A, timeout=1) == {IN_A, IN_B}, "all endpoints, from CoreDNS itself")
+        with Load(coredns) as load:
+            load.goes_on()
+            assert unsynced.end() == 0
+            load.goes_on()
+            assert asked(coredns, A) == {IN_A, IN_B}
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with ending(Process(command)) as process:
+                    until(lambda: [asked(coredns, A) for _ in range(10)] == [{IN_A}] * 10, "the endpoint in zone a")
+                    until(lambda: [asked(coredns, B) for _ in range(10)] == [{IN_B}] * 10, "the endpoint in zone b")
+                    load.goes_on()
+                    assert process.end(number) in (0, -number)
+                assert asked(coredns, B) == {IN_A, IN_B}
+                load.goes_on()
+        assert load.wrong == []
+
+
+# --- What comes of what --check finds -------------------------------------------------------------------------------
+
+STUB = "cluster.local:53 {{\n{}\nforward . TOPODNS {{\n{}\n}}\n}}\n".format
+# What is wrong, a Corefile, and who is told what by CoreDNS because of it: client, name, own word, what comes.
+CONSEQUENCES = {
+    "no-ecs": (STUB("errors", ""), [(A, CACHE, "", {IN_A, IN_B})]),
+    "append": (STUB("rewrite edns0 subnet append 32 128 revert", ""), [
+        (A, CACHE, "", {IN_A}), (B, CACHE, A, {IN_A, "ECS"}),
+    ]),
+    "replace": (STUB("rewrite edns0 subnet replace 32 128 revert", ""), [
+        (A, CACHE, "", {IN_A, IN_B}), (B, CACHE, A, {IN_B, "ECS"}),
+    ]),
+    "no-revert": (STUB("rewrite edns0 subnet set 32 128", ""), [(A, CACHE, "", {IN_A, "ECS"})]),
+    "no-prefix": (STUB("rewrite edns0 subnet set 0 128 revert", ""), [(A, CACHE, "", {IN_A, IN_B})]),
+    "a-rule-before": (STUB(f"rewrite name other.cluster.local {CACHE}\n{ECS_RULE}", ""), [
+        (A, CACHE, "", {IN_A}), (A, "other.cluster.local", "", {IN_A, IN_B}),
+    ]),
+    "a-rule-for-all-before": (STUB(f"rewrite edns0 nsid set\n{ECS_RULE}", ""), [(A, CACHE, "", {IN_A, IN_B})]),
+    "cache": (STUB(f"cache\n{ECS_RULE}", ""), [(A, CACHE, "", {IN_A}), (B, CACHE, "", {IN_A})]),
+    "except": (STUB(ECS_RULE, f"except {WHERE}.svc.cluster.local"), [(A, CACHE, "", {"SERVFAIL"})]),
+    "a-zone-beneath": (STUB(ECS_RULE, "") + "svc.cluster.local:53 {\ntemplate ANY ANY {\nrcode NXDOMAIN\n}\n}", [
+        (A, CACHE, "", {"NXDOMAIN"}),
+    ]),
+    "autopath": (STUB(ECS_RULE, "").replace("cluster.local", f"{WHERE}.svc.cluster.local", 1) + """
+        cluster.local:53 {
+            autopath cluster.local SEARCH
+            template IN A corefiles.svc.cluster.local {
+                answer "{{ .Name }} 5 IN A 192.0.2.1"
+            }
+            template ANY ANY {
+                rcode NXDOMAIN
+            }
+        }""", [
+        (A, CACHE, "", {IN_A}), (A, f"cache.{WHERE}.client.svc.cluster.local", "", {"192.0.2.1"}),
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("corefile", "rows"), CONSEQUENCES.values(), ids=CONSEQUENCES)
+def test_what_comes_of_a_wrong_block(
+    serve: Callable[..., Server], tmp_path: Path, corefile: str, rows: Sequence[tuple[str, str, str, set[str]]]
+) -> None:
+    """What ``corefile --check`` says of such blocks it says because of what clients are told then."""
+    server = serve(CLUSTER, TRUSTED)
+    search = tmp_path / "resolv.conf"
+    search.write_text("search client.svc.cluster.local svc.cluster.local cluster.local\n")
+    corefile = corefile.replace("SEARCH", str(search)).replace("TOPODNS", f"127.0.0.1:{server.port}")
+    with running(tmp_path, corefile) as port:
+        for client, name, own, expected in rows:
+            assert asked(port, client, name, own=own) == expected, (client, name, own)

@@ -1,0 +1,238 @@
+"""A Corefile as CoreDNS reads it: blocks, their keys, and the directives in them.
+
+Pure, and for text that nobody has checked: what cannot be read is ``Unparsable``, and says where. Files that are
+imported are not read, and variables of the environment stay as they stand: both are the server's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+IMPORT = "import"
+MAX_IMPORTS = 10_000  # of snippets, as in CoreDNS: they may import each other
+MAX_WORDS = 100_000  # far more than any Corefile has; snippets in snippets grow fast
+
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_WORDS = re.compile(
+    rf"""
+    (?P<space> [{_SPACE}]+ )
+  | (?P<comment> \#[^\n]* )
+  | "(?P<quoted> [^"\\]*(?:\\.[^"\\]*)* )\\?(?:"|\Z)
+  | (?P<plain> [^{_SPACE.replace(chr(13), "")}\#]+ )(?:\#[^{_SPACE}]*)?
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Unparsable(Exception):
+    """A text that is no Corefile: at which line, what was found and what was expected."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"line {line}: {message}")
+
+
+class Word(NamedTuple):
+    """A word, the line it stands in, and the line it ends in: a quoted one may span several."""
+
+    text: str
+    line: int
+    last: int
+
+
+class Line(NamedTuple):
+    """The words of one line, and its number."""
+
+    words: tuple[str, ...]
+    number: int
+
+
+class Directive(NamedTuple):
+    """A plugin or another directive: its name, the other words of its line, and the lines of its own block.
+
+    Blocks within that block are lines of it, too.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    body: tuple[Line, ...]
+    line: int
+
+
+class Block(NamedTuple):
+    """A server block: its keys as they stand there, and its directives in order.
+
+    A file that is imported is a directive called ``import``, of a block without keys if it stands in none.
+    """
+
+    keys: tuple[str, ...]
+    directives: tuple[Directive, ...]
+    line: int
+
+
+def parse(text: str) -> list[Block]:
+    """Return the blocks of a Corefile, with the snippets that it imports in their places. Raises Unparsable."""
+    if "\0" in text:
+        raise Unparsable(text.count("\n", 0, text.index("\0")) + 1, "a NUL octet found, expected text")
+    return list(_Parser(list(words_of(text))).blocks())
+
+
+def words_of(text: str) -> Iterator[Word]:
+    """Yield the words of a Corefile: parted by white space, quoted or not, without comments. Raises Unparsable."""
+    line = 1
+    for number, match in enumerate(_WORDS.finditer(text.removeprefix("\ufeff"))):
+        if number > 2 * MAX_WORDS:
+            raise Unparsable(line, f"more than {MAX_WORDS} words, expected a Corefile")
+        here, line = line, line + match[0].count("\n")
+        if match["quoted"] is not None:
+            yield Word(match["quoted"].replace('\\"', '"'), here, line)
+        elif match["plain"] is not None:
+            yield Word(match["plain"].replace("\r", ""), here, here)
+
+
+class _Parser:
+    """Goes through the words, and puts those of a snippet in the place of what imports it."""
+
+    def __init__(self, words: list[Word]) -> None:
+        self._words = words
+        self._at = 0
+        self._imports = 0
+        self._snippets: dict[str, list[Word]] = {}
+
+    def blocks(self) -> Iterator[Block]:
+        while self._at < len(self._words):
+            first = self._words[self._at]
+            if first.text == IMPORT:
+                imported = self._import()
+                if imported is not None:
+                    yield Block((), (imported,), first.line)
+                continue
+            keys = self._keys()
+            if not keys and not self._next_is("{"):
+                continue
+            if len(keys) == 1 and keys[0].startswith("(") and keys[0].endswith(")"):
+                self._define(keys[0][1:-1], first.line)
+            else:
+                yield Block(tuple(keys), tuple(self._directives(first.line)), first.line)
+
+    def _keys(self) -> list[str]:
+        """Read the keys of a block: those of one line, and of the next ones after a comma."""
+        keys: list[str] = []
+        more = False
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            if word.text == "{":
+                if more:
+                    raise Unparsable(word.line, "'{' found behind a comma, expected another zone")
+                return keys
+            if keys and not more and self._begins_line(self._at):
+                return keys
+            if word.text == "}" and self._at + 1 == len(self._words):
+                self._at += 1  # one too many at the end of the file does no harm
+                return []
+            if word.text == "}":
+                raise Unparsable(word.line, "'}' found, expected a zone: no '{' is open")
+            more = word.text.endswith(",")
+            if key := word.text.removesuffix(","):
+                keys.append(key)
+            self._at += 1
+        if more:
+            raise Unparsable(self._words[-1].last, "the end found behind a comma, expected another zone")
+        return keys
+
+    def _define(self, name: str, line: int) -> None:
+        if name in self._snippets:
+            raise Unparsable(line, f"a second snippet ({name}), expected another name")
+        if not self._next_is("{"):
+            raise Unparsable(line, f"no block behind the snippet ({name}), expected '{{'")
+        start, depth = self._at + 1, 0
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            self._at += 1
+            depth += (word.text == "{") - (word.text == "}")
+            if not depth:
+                self._snippets[name] = self._words[start : self._at - 1]
+                return
+        raise Unparsable(line, f"the snippet ({name}) has no end, expected '}}'")
+
+    def _directives(self, line: int) -> Iterator[Directive]:
+        """Read the directives of a block; without a brace all that follows is one."""
+        braces = self._next_is("{")
+        self._at += braces
+        while self._at < len(self._words):
+            word = self._words[self._at]
+            if word.text == "}":
+                self._at += 1
+                return
+            if word.text == IMPORT:
+                imported = self._import()
+                if imported is not None:
+                    yield imported
+            else:
+                yield self._directive()
+        if braces and self._words[-1].text != "}":  # of a directive: CoreDNS does not count them
+            raise Unparsable(line, "the block has no end, expected '}'")
+
+    def _directive(self) -> Directive:
+        name = self._words[self._at]
+        self._at += 1
+        words, depth, opened = [name], 0, name.line
+        body: list[list[Word]] = []
+        while self._at < len(self._words):
+            word, fresh = self._words[self._at], self._begins_line(self._at)
+            if not depth and word.text != "{" and fresh:
+                break
+            if word.text == IMPORT and fresh:
+                imported = self._import()
+                if imported is not None:
+                    body.append([Word(each, imported.line, imported.line) for each in (IMPORT, *imported.arguments)])
+                continue
+            self._at += 1
+            if word.text == "{":
+                depth += 1
+                opened = word.line
+            elif word.text == "}":
+                depth -= 1
+                if depth < 0:
+                    raise Unparsable(word.line, "'}' found, expected none in this line: no '{' is open")
+            elif not depth and not body:
+                words.append(word)
+            elif body and body[-1][-1].last == word.line:
+                body[-1].append(word)
+            else:
+                body.append([word])
+        if depth:
+            raise Unparsable(opened, f"the block of {name.text} has no end, expected '}}'")
+        lines = tuple(Line(tuple(each.text for each in line), line[0].line) for line in body)
+        return Directive(name.text, tuple(word.text for word in words[1:]), lines, name.line)
+
+    def _import(self) -> Directive | None:
+        """Put a snippet in the place of what imports it; return what imports a file instead."""
+        word, arguments = self._words[self._at], []
+        end = self._at + 1
+        while end < len(self._words) and not self._begins_line(end):
+            arguments.append(self._words[end].text)
+            end += 1
+        if len(arguments) != 1 or not arguments[0]:
+            raise Unparsable(word.line, f"{len(arguments)} words behind import, expected a snippet or a file")
+        snippet = self._snippets.get(arguments[0])
+        if snippet is None:
+            self._at = end
+            return Directive(IMPORT, tuple(arguments), (), word.line)
+        self._imports += 1
+        if self._imports > MAX_IMPORTS or len(self._words) + len(snippet) > MAX_WORDS:
+            raise Unparsable(word.line, f"import {arguments[0]}: too much is imported, expected no circle")
+        self._words[self._at : end] = snippet
+        return None
+
+    def _next_is(self, text: str) -> bool:
+        return self._at < len(self._words) and self._words[self._at].text == text
+
+    def _begins_line(self, at: int) -> bool:
+        return at == 0 or self._words[at - 1].last < self._words[at].line
+
+
+def lines_named(directive: Directive, name: str) -> Sequence[Line]:
+    """Return the lines of a directive's block that begin with a word."""
+    return [line for line in directive.body if line.words[0] == name]

@@ -1,0 +1,697 @@
+"""``topodns corefile``: what it prints for each forwarder, what it finds in a Corefile; and the real programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dnsserver import corefile, stubfindings
+from dnsserver.caddyfile import Unparsable, parse
+from dnsserver.cli import main
+from dnsserver.settings import ListenAddress, parse_upstream
+from tests.support import PATIENCE, needs_tool, run
+from tests.tools import Daemon, coredns, free_port, until
+
+DONE, FAILED, WRONG = 0, 1, 2
+ECS = "rewrite edns0 subnet set 32 128 revert"
+GOOD = f"{ECS}\nforward . 10.96.0.53"
+
+
+def addresses(text: str) -> list[ListenAddress]:
+    return [parse_upstream(each) for each in text.split(",")]
+
+
+# --- What is printed ------------------------------------------------------------------------------------------------
+
+PRINTED = {
+    "coredns": ("coredns", "10.96.0.53", ["cluster.local"], False, """\
+# CoreDNS 1.11.4 or later
+cluster.local:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53
+}
+"""),
+    "coredns-several": ("coredns", "10.96.0.53,[fd00::53]:5353,fd00::54", ["Shop.svc.cluster.local.", "pod.a.example"],
+                        False, """\
+# CoreDNS 1.11.4 or later
+shop.svc.cluster.local:53 pod.a.example:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53 [fd00::53]:5353 fd00::54
+}
+"""),
+    "coredns-fail-open": ("coredns", "10.96.0.53,10.96.0.54", ["shop.svc.cluster.local", "10.in-addr.arpa"], True, """\
+# CoreDNS 1.13 or later
+shop.svc.cluster.local:53 10.in-addr.arpa:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53 10.96.0.54 127.0.0.1:5301 {
+        policy sequential
+        failover SERVFAIL REFUSED
+    }
+}
+cluster.local:5301 in-addr.arpa:5301 {
+    bind 127.0.0.1
+    errors
+    kubernetes cluster.local in-addr.arpa
+}
+"""),
+    "nodelocal": ("nodelocal", "10.96.0.53", ["shop.svc.cluster.local"], False, """\
+shop.svc.cluster.local:53 {
+    errors
+    cache 5
+    reload
+    bind 169.254.20.10 10.96.0.10  # as the other blocks
+    forward . 10.96.0.53 {
+        force_tcp
+    }
+}
+"""),
+    "nodelocal-whole": ("nodelocal", "10.96.0.53", ["cluster.local"], False, """\
+# Of a block for cluster.local:53 that is there change only the forward.
+cluster.local:53 {
+    errors
+    cache 5
+    reload
+    bind 169.254.20.10 10.96.0.10  # as the other blocks
+    forward . 10.96.0.53 {
+        force_tcp
+    }
+}
+"""),
+    "dnsmasq": ("dnsmasq", "10.96.0.53,[fd00::53]:5353", ["cluster.local", "10.in-addr.arpa"], False, """\
+server=/cluster.local/10.96.0.53#53
+server=/cluster.local/fd00::53#5353
+server=/10.in-addr.arpa/10.96.0.53#53
+server=/10.in-addr.arpa/fd00::53#5353
+rebind-domain-ok=/cluster.local/
+rebind-domain-ok=/10.in-addr.arpa/
+# Names clients to every server, and nothing is cached any more.
+add-subnet=32,128
+strip-subnet
+"""),
+    "unbound": ("unbound", "10.96.0.53:5353,10.96.0.53,fd00::53", ["cluster.local"], False, """\
+server:
+    module-config: "subnetcache validator iterator"
+    send-client-subnet: 10.96.0.53
+    send-client-subnet: fd00::53
+    max-client-subnet-ipv4: 32
+    max-client-subnet-ipv6: 128
+    domain-insecure: "cluster.local"
+    private-domain: "cluster.local"
+stub-zone:
+    name: "cluster.local"
+    stub-addr: 10.96.0.53@5353
+    stub-addr: 10.96.0.53@53
+    stub-addr: fd00::53@53
+"""),
+    "unbound-special": ("unbound", "127.0.0.1:5353", ["kube.test", "10.in-addr.arpa"], False, """\
+server:
+    module-config: "subnetcache validator iterator"
+    send-client-subnet: 127.0.0.1
+    max-client-subnet-ipv4: 32
+    max-client-subnet-ipv6: 128
+    do-not-query-localhost: no
+    unblock-lan-zones: yes
+    domain-insecure: "kube.test"
+    private-domain: "kube.test"
+    local-zone: "kube.test" transparent
+    domain-insecure: "10.in-addr.arpa"
+    private-domain: "10.in-addr.arpa"
+stub-zone:
+    name: "kube.test"
+    stub-addr: 127.0.0.1@5353
+stub-zone:
+    name: "10.in-addr.arpa"
+    stub-addr: 127.0.0.1@5353
+"""),
+    "dnsdist": ("dnsdist", "10.96.0.53,[fd00::53]:5353", ["cluster.local", "10.in-addr.arpa"], False, """\
+newServer({address="10.96.0.53:53", pool="topodns", useClientSubnet=true, disableZeroScope=true, \
+checkName="cluster.local.", checkType="SOA"})
+newServer({address="[fd00::53]:5353", pool="topodns", useClientSubnet=true, disableZeroScope=true, \
+checkName="cluster.local.", checkType="SOA"})
+setECSOverride(true)
+setECSSourcePrefixV4(32)
+setECSSourcePrefixV6(128)
+getPool("topodns"):setCache(newPacketCache(10000, {parseECS=true, temporaryFailureTTL=0}))
+addAction({"cluster.local.", "10.in-addr.arpa."}, PoolAction("topodns"))
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("forwarder", "to", "zones", "fail_open", "expected"), PRINTED.values(), ids=PRINTED)
+def test_printed(
+    capsys: pytest.CaptureFixture[str], forwarder: str, to: str, zones: Sequence[str], fail_open: bool, expected: str
+) -> None:
+    """Standard output holds what goes into the program's configuration, and nothing else."""
+    flags = [*(f"--zone={zone}" for zone in zones), *(["--fail-open"] if fail_open else [])]
+    assert main(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
+    assert capsys.readouterr() == (expected, "")
+    assert corefile.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "domain"),
+    [
+        ("cluster.local", "cluster.local"),
+        ("shop.svc.cluster.local", "cluster.local"),
+        ("svc.cluster.local", "cluster.local"),
+        ("web.shop.svc.k8s.example", "k8s.example"),
+        ("shop.pod.cluster.local", "cluster.local"),
+        ("svc.svc.cluster.local", "cluster.local"),
+        ("topo.local", "topo.local"),
+        ("svc", "svc"),
+        ("a.svc", "a.svc"),
+    ],
+)
+def test_the_domain_of_a_zone(zone: str, domain: str) -> None:
+    """CoreDNS answers by itself for a whole cluster, of which the zone may be a part."""
+    assert corefile.cluster_domain(zone) == domain
+
+
+def test_reverse_zones_alone_fall_back_to_the_whole_cluster() -> None:
+    """The plugin kubernetes needs a zone that is not reverse."""
+    text = corefile.printed("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
+    assert "\n    kubernetes cluster.local ip6.arpa\n" in text
+
+
+def syntax_check(forwarder: str, path: Path) -> list[str]:
+    return {
+        "dnsmasq": [needs_tool("dnsmasq"), "--test", "-C", str(path)],
+        "unbound": [needs_tool("unbound-checkconf"), str(path)],
+        "dnsdist": [needs_tool("dnsdist"), "--check-config", "-C", str(path)],
+    }[forwarder]
+
+
+@pytest.mark.parametrize("name", [name for name in PRINTED if not name.startswith(("coredns", "nodelocal"))])
+def test_the_program_takes_it(tmp_path: Path, name: str) -> None:
+    """Every row above, as the program itself reads it."""
+    forwarder, text = PRINTED[name][0], PRINTED[name][4]
+    path = tmp_path / "configuration"
+    path.write_text(text + f'server:\n    directory: "{tmp_path}"\n    chroot: ""\n' * (forwarder == "unbound"))
+    command = syntax_check(forwarder, path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+TO = ("--for", "coredns", "--to", "10.96.0.53")
+MANY = ",".join(f"10.9.0.{number}" for number in range(14))
+BAD_COMMAND_LINES = {
+    "nothing": ((), "--for: missing, expected a program to print for, or --check FILE"),
+    "no-to": (("--for", "coredns"), "--to: missing, expected the address of topodns"),
+    "unknown-program": (("--for", "bind", "--to", "10.96.0.53"), "--for: 'bind', expected coredns, nodelocal, dnsmasq"),
+    "to-is-a-name": (("--for", "coredns", "--to", "topodns"), "--to: 'topodns' is no IP address, expected ADDRESS"),
+    "to-ends-with-a-comma": (("--for", "coredns", "--to", "10.96.0.53,"), "--to: '' is no IP address, expected"),
+    "port": (("--for", "coredns", "--to", "10.96.0.53:0"), "--to: '0'"),
+    "too-many": ((*TO, "--to", "10.96.0.54", "--to", MANY), "--to: 16 addresses, expected at most 15"),
+    "too-many-with-its-own": ((*TO, "--to", MANY, "--fail-open"), "--to: 15 addresses, expected at most 14"),
+    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is no domain name, expected a domain name"),
+    "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is no name of hosts, expected a domain name"),
+    "fail-open-of-nodelocal": (
+        ("--for", "nodelocal", "--to", "10.96.0.53", "--fail-open"),
+        "--fail-open: nodelocal cannot answer for Services by itself, expected --for coredns, which it may forward to",
+    ),
+    "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given beside --check"),
+    "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
+    "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
+    "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
+    "folder": (("--check", "/"), "/: Is a directory, expected a Corefile"),
+    "flag-of-others": ((*TO, "--ttl", "5"), "--ttl: a flag of serve"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES.values(), ids=BAD_COMMAND_LINES)
+def test_bad_command_line(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str) -> None:
+    """One line that names the flag, what was found and what was expected; status 2."""
+    assert main(["corefile", *arguments]) == WRONG
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("topodns: ") and message in err and err.count("\n") == 1
+
+
+# --- What is found --------------------------------------------------------------------------------------------------
+
+FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
+# Flags, a Corefile, and the lines of what is found in it.
+FOUND = {
+    "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
+        "error    F: line 1: shop.svc.cluster.local:53: clients are not named, "
+        "expected the line 'rewrite edns0 subnet set 32 128 revert'",
+    ]),
+    "ecs-taken-out": ("", "cluster.local {\nrewrite edns0 subnet unset\nforward . 10.96.0.53\n}", [
+        f"error    F: line 1: cluster.local: clients are not named, expected the line '{ECS}'",
+    ]),
+    "append": ("", "cluster.local {\nrewrite edns0 subnet append 32 128 revert\nforward . 10.96.0.53\n}", [
+        f"error    F: line 2: cluster.local: a client that sends a subnet names itself, expected the line '{ECS}'",
+    ]),
+    "replace": ("", "cluster.local {\nrewrite edns0 subnet replace 32 128 revert\nforward . 10.96.0.53\n}", [
+        f"error    F: line 2: cluster.local: only a client that names itself is named, expected the line '{ECS}'",
+    ]),
+    "no-revert": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: a client finds its name in the reply, expected 'revert' at the end",
+    ]),
+    "short-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 24 0x38 revert\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: clients are named by /24 and /56 alone, "
+        "expected their whole address, 32 128",
+    ]),
+    "no-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 32 0 revert\nforward . 10.96.0.53\n}", [
+        f"error    F: line 2: cluster.local: a prefix of length 0 names nobody, expected the line '{ECS}'",
+    ]),
+    "prefix-too-long": ("", "cluster.local {\nrewrite edns0 subnet set 33 128 revert\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: no address has a prefix of length '33 128': CoreDNS does not start, "
+        f"expected the line '{ECS}'",
+    ]),
+    "prefix-is-a-word": ("", "cluster.local {\nrewrite edns0 subnet set all revert\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: 'all' are no two prefix lengths: CoreDNS does not start, "
+        f"expected the line '{ECS}'",
+    ]),
+    "unknown-action": ("", "cluster.local {\nrewrite edns0 subnet put 32 128\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: 'edns0 subnet put 32 128' is no rule: CoreDNS does not start, "
+        f"expected the line '{ECS}'",
+    ]),
+    "a-rule-before": ("", f"cluster.local {{\nrewrite name a b\n{GOOD}\n}}", [
+        "warning  F: line 2: cluster.local: no rule follows 'name a b': who asks for a name that it matches "
+        "is not named, expected 'rewrite continue ...'",
+    ]),
+    "a-rule-for-all-before": ("", f"cluster.local {{\nrewrite edns0 nsid set\n{GOOD}\n}}", [
+        "error    F: line 2: cluster.local: clients are not named: no rule follows 'edns0 nsid set', "
+        "expected 'rewrite continue ...'",
+    ]),
+    "option-appended": ("", "cluster.local {\nrewrite edns0 local append 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: a client that sends this option names itself, expected set in place of it",
+    ]),
+    "cache": ("", f"cluster.local {{\ncache 30\n{GOOD}\n}}", [
+        "error    F: line 2: cluster.local: cache: what one client is answered everybody is, expected no cache here",
+    ]),
+    "half-a-cache": ("", f"cluster.local {{\ncache {{\ndisable success\n}}\n{GOOD}\n}}", [
+        "error    F: line 2: cluster.local: cache: what one client is answered everybody is, expected no cache here",
+    ]),
+    "kubernetes-first": ("", f"shop.svc.cluster.local:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
+        "error    F: line 2: shop.svc.cluster.local:53: kubernetes answers for shop.svc.cluster.local before forward: "
+        "topodns is not asked, expected kubernetes in a block of its own, or none",
+    ]),
+    "kubernetes-first-at-the-root": ("--to=10.96.0.53", f".:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
+        "error    F: line 2: .:53: kubernetes answers for cluster.local before forward: "
+        "topodns is not asked, expected kubernetes in a block of its own, or none",
+    ]),
+    "twice": ("", f"cluster.local:53 {{\n{GOOD}\n}}\nCluster.local. {{\n{GOOD}\n}}", [
+        "error    F: line 5: Cluster.local.: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
+        "expected one block for it",
+    ]),
+    "twice-one-bound": ("", f"cluster.local {{\nbind 10.0.0.1\n{GOOD}\n}}\ncluster.local {{\n{GOOD}\n}}", [
+        "error    F: line 6: cluster.local: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
+        "expected one block for it",
+    ]),
+    "except": ("", f"cluster.local {{\n{GOOD} {{\nexcept shop.svc.cluster.local\n}}\n}}", [
+        "error    F: line 4: cluster.local: names under shop.svc.cluster.local are not forwarded and get SERVFAIL, "
+        "expected nothing of the stub zone",
+    ]),
+    "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
+        "warning  F: line 4: cluster.local: prefer_udp: a client that asks by TCP for a long answer is asked for "
+        "by UDP first, expected none",
+    ]),
+    "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
+        "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
+        "expected no zone beneath the one that is forwarded at line 1",
+    ]),
+    "autopath": ("", f"shop.svc.cluster.local {{\n{GOOD}\n}}\n"
+                     ". {\nautopath @kubernetes\nkubernetes cluster.local\n}", [
+        "warning  F: line 6: .: autopath answers short names under shop.svc.cluster.local from this block: "
+        "topodns is not asked, expected no autopath beside a stub zone",
+    ]),
+    "no-stub": ("", ".:53 {\nkubernetes cluster.local\nforward . /etc/resolv.conf\n}", [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected a block as --for prints it",
+    ]),
+    "empty": ("", "", [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected a block as --for prints it",
+    ]),
+    "nothing-goes-there": ("--to=10.96.0.54,10.96.0.55", f"cluster.local {{\n{GOOD}\n}}", [
+        "warning  F: line 1: nothing forwards a zone of the cluster to 10.96.0.54:53 or 10.96.0.55:53: "
+        "topodns is not asked, expected a block as --for prints it",
+    ]),
+    "one-zone-is-not-there": ("--zone=a.example --zone=b.example", f"a.example {{\n{GOOD}\n}}", [
+        "warning  F: line 1: nothing forwards b.example: topodns is not asked, expected a block as --for prints it",
+    ]),
+    "files": ("", f"import more/*.server\ncluster.local {{\nimport x.override\n{GOOD}\n}}", [
+        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one",
+        "warning  F: line 3: import x.override: this file is not looked into, expected all in one",
+    ]),
+    "block-without-a-zone": ("", f"cluster.local {{\n{GOOD}\n}}\n{{\nwhoami\n}}", [
+        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{'",
+    ]),
+    "errors-come-first": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\ncache\nforward . 10.96.0.53\n}", [
+        "error    F: line 3: cluster.local: cache: what one client is answered everybody is, expected no cache here",
+        "warning  F: line 2: cluster.local: a client finds its name in the reply, expected 'revert' at the end",
+    ]),
+    "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
+                            + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 3: cluster.local: 127.0.0.1:5301 answers in place of topodns although topodns is there, "
+        "expected 'policy sequential'",
+    ]),
+    "no-failover": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover REFUSED\n}}\n}}\n"
+                        + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED'",
+    ]),
+    "fallback-first": ("", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5301 10.96.0.53 {{\npolicy sequential\n"
+                           "failover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind ::1 127.0.0.1"), [
+        "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
+        "dead, expected topodns first",
+    ]),
+    "fallback-for-all": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+                         .replace("    bind 127.0.0.1\n", ""), [
+        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1'",
+    ]),
+    "fallback-elsewhere": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+                           .replace("cluster.local:5301", "cluster.local:5302"), [
+        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
+        "expected one as --fail-open prints it",
+    ]),
+    "fallback-for-another-zone": (
+        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected a block as --for prints it",
+    ]),
+    "fallback-for-another-zone-with-to": (
+        "--to=10.96.0.53", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
+        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
+        "expected one as --fail-open prints it",
+    ]),
+    "nodelocal-by-udp": ("--for=nodelocal", "cluster.local {\ncache 5\nforward . 10.96.0.53\n}", [
+        "warning  F: line 3: cluster.local: forward by UDP: an entry in connection tracking for each query, "
+        "and some get lost, expected force_tcp",
+    ]),
+    "nodelocal-keeps": ("--for=nodelocal", "cluster.local {\ncache {\nsuccess 9984 30 20\ndenial 9984 5\n}\n"
+                        "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
+        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5",
+    ]),
+    "nodelocal-with-kubernetes": (
+        "--for=nodelocal", corefile.printed("nodelocal", addresses("10.96.0.53"), ["shop.svc.cluster.local"])
+        + FALLBACK.format("bind 127.0.0.1"), [
+        "error    F: line 12: cluster.local:5301: NodeLocal DNSCache has no plugin kubernetes and does not start, "
+        "expected none",
+    ]),
+}  # fmt: skip
+
+
+def checked(capsys: pytest.CaptureFixture[str], path: Path, text: str, flags: str = "") -> tuple[int, list[str], str]:
+    """Check a Corefile; return the status, the lines but the last with F for the file, and the errors."""
+    path.write_text(text)
+    status = main(["corefile", "--check", str(path), *flags.split()])
+    out, err = capsys.readouterr()
+    return status, out.replace(str(path), "F").splitlines(), err.replace(str(path), "F")
+
+
+@pytest.mark.parametrize(("flags", "text", "expected"), FOUND.values(), ids=FOUND)
+def test_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str, expected: Sequence[str]
+) -> None:
+    """Each line says where, what was found and what was expected; an error makes the status 1."""
+    errors = sum(line.startswith("error") for line in expected)
+    warnings = len(expected) - errors
+    last = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+    status = FAILED if errors else DONE
+    assert checked(capsys, tmp_path / "Corefile", text, flags) == (status, [*expected, last], "")
+
+
+STOCK = """\
+.:53 {
+    errors
+    health {
+        lameduck 5s
+    }
+    ready
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+        ttl 30
+    }
+    prometheus :9153
+    forward . /etc/resolv.conf {
+        max_concurrent 1000
+    }
+    cache 30 {
+        disable success cluster.local
+        disable denial cluster.local
+    }
+    loop
+    reload
+    loadbalance
+}
+10.in-addr.arpa:53 {
+    forward . 192.0.2.53
+    cache 30
+}
+"""
+STOCK_NODELOCAL = """\
+__PILLAR__DNS__DOMAIN__:53 {
+    errors
+    cache {
+            success 9984 30
+            denial 9984 5
+    }
+    reload
+    loop
+    bind __PILLAR__LOCAL__DNS__ __PILLAR__DNS__SERVER__
+    forward . __PILLAR__CLUSTER__DNS__ {
+            force_tcp
+    }
+    prometheus :9253
+    health __PILLAR__LOCAL__DNS__:8080
+}
+.:53 {
+    errors
+    cache 30
+    bind __PILLAR__LOCAL__DNS__ __PILLAR__DNS__SERVER__
+    forward . __PILLAR__UPSTREAM__SERVERS__
+}
+"""
+# Flags, and a Corefile in which nothing is wrong.
+CLEAN = {
+    "beside-the-usual-one": (
+        "", STOCK + corefile.printed("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])),
+    "fail-open-beside-it": (
+        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True) + STOCK),
+    "nodelocal-as-it-comes": ("--for=nodelocal", STOCK_NODELOCAL),
+    "nodelocal-names-clients-too": (
+        "--for=nodelocal", f"cluster.local {{\ncache 5\n{GOOD} {{\nforce_tcp\n}}\n}}"),
+    "one-block-without-braces": ("", f"cluster.local\n{GOOD}"),
+    "snippets": ("", f"(named) {{\n{ECS}\n}}\n(to) {{\nimport named\nforward . 10.96.0.53 {{\nimport by\n}}\n}}\n"
+                     "(by) {\nforce_tcp\n}\ncluster.local:53 {\nerrors\nimport to\nlog\n}"),
+    "several-keys": ("", f"a.example, cluster.local:53,\nb.example:5353 dns://c.example {{\n{GOOD}\n}}"),
+    "quotes-and-comments": ("", f"# {{\n\"cluster.local\" {{ # }}\n{ECS}\nforward . \"10.96.0.53\" # }}\n}}"),
+    "variables": ("", f"{{$DOMAIN}}:53 {{%PORT%}} {{\nbind {{$ADDRESS}}\nwhoami\n}}\ncluster.local {{\n{GOOD}\n}}"),
+    "an-end-too-many": ("", f"cluster.local {{\n{GOOD}\n}}\n}}\n"),
+    "an-end-too-few": ("", f"cluster.local {{\n{GOOD} {{\nforce_tcp\n}}\n"),
+    "an-end-without-a-beginning": ("", f"cluster.local\n{GOOD}\n}}\n"),
+    "rule-in-braces": ("", f"cluster.local {{\nrewrite stop {{\n{ECS.removeprefix('rewrite ')}\n}}\n"
+                           "forward . 10.96.0.53\n}"),
+    "rules-go-on": ("", f"cluster.local {{\nrewrite continue name a b\n{GOOD}\nrewrite name c d\n}}"),
+    "named-again": ("", "cluster.local {\nrewrite continue edns0 subnet set 8 8 revert\n"
+                        f"rewrite continue edns0 subnet append 1 1\n{GOOD}\n}}"),
+    "own-option": ("", "cluster.local {\nrewrite edns0 local set 0xfe00 {client_ip} revert\nforward . 10.96.0.53\n}"),
+    "cache-of-others": ("", f".:53 {{\ncache 30 example\n{ECS}\nforward cluster.local 10.96.0.53\n}}"),
+    "cache-that-is-off": (
+        "", f"cluster.local {{\ncache {{\ndisable success\ndisable denial cluster.local\n}}\n{GOOD}\n}}"),
+    "kubernetes-for-others": ("--zone=a.example", f"a.example {{\nkubernetes b.example\n{GOOD}\n}}"),
+    "bound-apart": ("", f"cluster.local {{\nbind 10.0.0.1\n{GOOD}\n}}\ncluster.local {{\nbind 10.0.0.2\n{GOOD}\n}}"),
+    "told-apart-by-a-view": (
+        "", f"cluster.local {{\nview a {{\nexpr true\n}}\n{GOOD}\n}}\ncluster.local {{\n{GOOD}\n}}"),
+    "forced-anyway": ("", f"cluster.local {{\n{GOOD} {{\nforce_tcp\nprefer_udp\n}}\n}}"),
+    "several-in-sequence": ("", f"cluster.local {{\n{GOOD} 10.96.0.54 {{\npolicy sequential\n}}\n}}"),
+    "both-of-this-machine": (
+        "--to=127.0.0.1:5300", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5300 127.0.0.1:5301 {{\n"
+        "policy sequential\nfailover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind lo")),
+    "exception-for-another-forward": (
+        "", f"cluster.local {{\n{GOOD} {{\nexcept a.cluster.local\n}}\nforward a.cluster.local 10.96.0.53\n}}"),
+    "reverse-block-of-addresses": ("--zone=10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "text"), CLEAN.values(), ids=CLEAN)
+def test_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str) -> None:
+    """What is right is not spoken of."""
+    assert checked(capsys, tmp_path / "Corefile", text, flags) == (DONE, ["0 errors, 0 warnings"], "")
+
+
+def test_what_is_printed_is_clean() -> None:
+    """Every block for CoreDNS and NodeLocal DNSCache."""
+    for forwarder, to, zones, fail_open, text in PRINTED.values():
+        if forwarder in stubfindings.CHECKED:
+            for known in ((), addresses(to)):
+                assert stubfindings.check(text, forwarder=forwarder, to=known, zones=zones) == [], text
+            assert fail_open == ("5301" in text)
+
+
+def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The same fields as those of ``check``."""
+    path = tmp_path / "Corefile"
+    path.write_text(f"cluster.local {{\ncache\n{GOOD}\n}}")
+    assert main(["corefile", "--check", str(path), "-o", "json"]) == FAILED
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "severity": "error",
+            "kind": "line",
+            "namespace": "",
+            "name": "2",
+            "field": "cluster.local",
+            "message": "cache: what one client is answered everybody is",
+            "expected": "no cache here",
+            "file": str(path),
+        }
+    ]
+
+
+def test_standard_input() -> None:
+    """As for a Corefile that ``kubectl`` prints; no word on standard error."""
+    ran = run("corefile", "--check", "-", stdin=f"cluster.local {{\ncache\n{GOOD}\n}}")
+    assert (ran.returncode, ran.stderr) == (FAILED, "")
+    assert ran.stdout.startswith("error    -: line 2: cluster.local: cache: ")
+
+
+# --- Any text -------------------------------------------------------------------------------------------------------
+
+# What CoreDNS does not start with, and where it is.
+UNPARSABLE = {
+    "no-end": ("cluster.local {\nwhoami\n", "line 1: the block has no end, expected '}'"),
+    "no-end-within": ("a {\nwhoami\nforward . 127.0.0.1 {\nforce_tcp\n", "line 3: the block of forward has no end"),
+    "no-end-of-quotes": ('a {\nwhoami "\n}\n', "line 1: the block has no end"),
+    "end-too-many": ("a {\nwhoami\n}\n}\nb {\nwhoami\n}\n", "line 4: '}' found, expected a zone: no '{' is open"),
+    "end-in-a-line": ("a {\nwhoami }\n", "line 2: '}' found, expected none in this line: no '{' is open"),
+    "comma": ("a, {\nwhoami\n}\n", "line 1: '{' found behind a comma, expected another zone"),
+    "comma-at-the-end": ("a {\nwhoami\n}\nb,\n", "line 4: the end found behind a comma, expected another zone"),
+    "import-of-nothing": ("a {\nimport\n}\n", "line 2: 0 words behind import, expected a snippet or a file"),
+    "import-of-two": ("(s) {\nwhoami\n}\na {\nimport s t\n}\n", "line 5: 2 words behind import"),
+    "snippet-twice": ("(s) {\n}\n(s) {\n}\na {\nwhoami\n}\n", "line 3: a second snippet (s), expected another name"),
+    "snippet-without-a-block": ("(s)\nwhoami\n", "line 1: no block behind the snippet (s), expected '{'"),
+    "snippet-without-an-end": ("(s) {\nwhoami\n", "line 1: the snippet (s) has no end, expected '}'"),
+    "circle": ("(s) {\nimport s\n}\na {\nimport s\n}\n", "import s: too much is imported, expected no circle"),
+    "circle-of-two": ("(s) {\nimport t\n}\n(t) {\nimport s\n}\na {\nimport s\n}\n", "too much is imported"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), UNPARSABLE.values(), ids=UNPARSABLE)
+def test_unparsable(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, message: str) -> None:
+    """One line with the file and the line in it, and status 2; nothing is reported as if it had been read."""
+    status, out, err = checked(capsys, tmp_path / "Corefile", text)
+    assert (status, out) == (WRONG, []) and err.startswith("topodns: F: line ") and message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", [text for text, _ in UNPARSABLE.values()], ids=UNPARSABLE)
+def test_coredns_does_not_start_with_it_either(tmp_path: Path, text: str) -> None:
+    """What is called unparsable is so."""
+    assert not starts(tmp_path, text)
+
+
+REFUSED = ("prefix-too-long", "prefix-is-a-word", "unknown-action", "twice", "twice-one-bound")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_coredns_does_not_start(tmp_path: Path, name: str) -> None:
+    """Where a finding says so, it is so."""
+    _, text, findings = FOUND[name]
+    assert any("CoreDNS does not start" in line for line in findings)
+    assert not starts(tmp_path, text.replace("bind 10.0.0.1", "bind 127.0.0.1").replace(":53 {", " {"))
+
+
+STARTS = ("an-end-too-many", "an-end-too-few", "an-end-without-a-beginning", "one-block-without-braces",
+          "snippets", "several-keys", "quotes-and-comments", "rule-in-braces",
+          "rules-go-on", "named-again", "cache-that-is-off", "told-apart-by-a-view",
+          "reverse-block-of-addresses")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_coredns_starts(tmp_path: Path, name: str) -> None:
+    """What is clean is taken by CoreDNS as it stands."""
+    assert starts(tmp_path, CLEAN[name][1])
+
+
+def starts(folder: Path, text: str) -> bool:
+    """Whether CoreDNS takes a Corefile: with it, it either ends at once or says its version and goes on.
+
+    Keys without a port have one that is free.
+    """
+    path = folder / "Corefile"
+    path.write_text(text)
+    ports = ["-dns.port", str(free_port())]
+    daemon = Daemon.start([str(coredns()), *ports, "-conf", str(path)], folder, name="coredns")
+    try:
+        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.words(), daemon.words)
+        return daemon.process.poll() is None
+    finally:
+        daemon.end()
+
+
+ODD = {
+    "byte-order-mark": (f"\ufeffcluster.local {{\n{GOOD}\n}}".encode(), DONE),
+    "windows": (f"cluster.local {{\n{GOOD}\n}}\n".replace("\n", "\r\n").encode(), DONE),
+    "latin-1": (f"# caf\xe9\ncluster.local {{\n{GOOD}\n}}\n".encode("latin-1"), DONE),
+    "binary": (bytes(range(256)) * 100, WRONG),
+    "a-long-line": (b"x" * 10_000_000, DONE),
+    "a-long-comment": (f"cluster.local {{\n{GOOD} # {'x ' * 5_000_000}\n}}".encode(), DONE),
+    "long-quotes": (b'"' + b'\\"' * 5_000_000, DONE),
+    "many-words": (b"x " * 5_000_000, WRONG),
+    "many-braces": (b"{" * 10_000_000, DONE),
+    "deep": (b"a {\n" + b"b {\n" * 40_000, WRONG),
+    "many-blocks": (b"".join(b"z%d {\nforward . 10.96.0.53\n}\n" % n for n in range(10_000)), DONE),
+    "imports-of-imports": (
+        b"(s0) {\nwhoami\nwhoami\n}\n"
+        + b"".join(b"(s%d) {\nimport s%d\nimport s%d\n}\n" % (n + 1, n, n) for n in range(40))
+        + b"a {\nimport s40\n}\n",
+        WRONG,
+    ),
+}
+
+
+@pytest.mark.parametrize(("octets", "status"), ODD.values(), ids=ODD)
+def test_odd_files(capsys: pytest.CaptureFixture[str], tmp_path: Path, octets: bytes, status: int) -> None:
+    """They are read, or refused by one short line."""
+    path = tmp_path / "Corefile"
+    path.write_bytes(octets)
+    assert main(["corefile", "--check", str(path)]) == status
+    out, err = capsys.readouterr()
+    assert all(len(line) < 500 for line in (out + err).splitlines()) and bool(err) == (status == WRONG)
+
+
+WORDS = [
+    "{", "}", "import", "(s)", "s", "forward", ".", "10.96.0.53", "127.0.0.1:5301", "cluster.local",
+    "cluster.local:53", "kubernetes", "cache", "disable", "success", "rewrite", "edns0", "subnet", "local", "set",
+    "append", "unset", "32", "128", "0x", "revert", "continue", "stop", "except", "bind", "policy", "failover",
+    "autopath", "view", "10.0.0.0/9", "fd00::/7:5301", "/", "a/b", ",", "a,", '"', "#", "{client_ip}", ":", "\\",
+]  # fmt: skip
+words = st.lists(st.sampled_from([*WORDS, *["\n"] * 10]), max_size=60)  # a line's end is a word, too
+texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
+
+
+@given(texts, st.sampled_from(stubfindings.CHECKED), st.booleans())
+def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
+    """Nothing else is raised, whatever stands in the file; and each finding is in it."""
+    try:
+        findings = stubfindings.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
+    except Unparsable:
+        return
+    for each in findings:
+        assert 1 <= int(each.name) <= text.count("\n") + 1 and each.message and each.expected
+
+
+names = st.lists(st.from_regex(r"[a-z0-9_-]{1,10}", fullmatch=True), min_size=1, max_size=4).map(".".join)
+places = st.builds(ListenAddress, st.binary(min_size=4, max_size=4), st.integers(1, 65535))
+
+
+@given(st.lists(places, min_size=1, max_size=3, unique=True), st.lists(names, min_size=1, max_size=4), st.booleans())
+def test_whatever_is_printed_is_clean(to: Sequence[ListenAddress], zones: Sequence[str], fail_open: bool) -> None:
+    """For any addresses and zones."""
+    for forwarder in stubfindings.CHECKED:
+        text = corefile.printed(forwarder, to, zones, fail_open=fail_open and forwarder == corefile.COREDNS)
+        assert stubfindings.check(text, forwarder=forwarder, to=to, zones=zones) == []
+        assert {key for block in parse(text) for key in block.keys} >= {f"{zone}:53" for zone in zones}
