@@ -1,0 +1,254 @@
+"""Programs that stand between a client and us, each started on a free port with the lines that we print for it.
+
+What a program reads is what ``topodns corefile`` prints for it, where it prints something, within as little as makes
+it run here: its port and address, no daemon, no other user. A cache is on only where those lines have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+
+from dnsserver.corefile import printed
+from dnsserver.settings import ListenAddress
+from locator.addresses import address_text, parse_address
+from tests import tools
+from tests.support import Server, needs_tool
+from tests.tools import Daemon, free_port
+
+# What ``topodns corefile`` prints lines for, by its words.
+COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist"
+# Others: the client in an EDNS option, in front of the query by UDP and TCP or by TCP alone, of whom a proxy told
+# CoreDNS, and nowhere.
+COREDNS_OPTION, COREDNS_PROXIED = "coredns, local option", "coredns, told by a proxy"
+DNSDIST_PROXY, DNSDIST_PROXY_TCP = "dnsdist, PROXY protocol", "dnsdist, PROXY protocol by TCP"
+BIND = "bind"
+
+CLIENT_OPTION = 0xFE00  # in which ``COREDNS_OPTION`` names the client
+ZONES = ("cluster.local",)
+
+
+class Forwarder(NamedTuple):
+    """A running forwarder; it listens at ``address``, or everywhere, for both UDP and TCP."""
+
+    name: str
+    address: str
+    port: int
+    daemon: Daemon
+
+    @property
+    def at(self) -> ListenAddress:
+        """Where another forwarder finds it."""
+        return at(_reached(self.address), self.port)
+
+
+class Wanted(NamedTuple):
+    """What a program is to do: listen at ``address`` and ``port``, and ask ``to`` for names in ``zones``.
+
+    ``extra`` are lines of the program's own language, and belong where it forwards; what we print
+    has ``other`` texts in place of some.
+    """
+
+    kind: str
+    folder: Path
+    address: str
+    port: int
+    to: ListenAddress
+    zones: Sequence[str]
+    extra: str
+    other: Mapping[str, str]
+
+    @property
+    def printed(self) -> str:
+        text = printed(self.kind, [self.to], self.zones)
+        for old, new in self.other.items():
+            assert old in text
+            text = text.replace(old, new)
+        return text
+
+
+def at(address: str, port: int) -> ListenAddress:
+    return ListenAddress(parse_address(address), port)
+
+
+def where(server: Server) -> ListenAddress:
+    """Return where a forwarder on the same machine finds a server."""
+    return at(_reached(server.host), server.port)
+
+
+def _reached(listening: str) -> str:
+    """Return where who listens at an address is reached from the same machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)
+
+
+@contextmanager
+def running(
+    kind: str,
+    folder: Path,
+    to: ListenAddress,
+    *,
+    zones: Sequence[str] = ZONES,
+    address: str = "127.0.0.1",
+    extra: str = "",
+    other: Mapping[str, str] | None = None,
+) -> Iterator[Forwarder]:
+    """Run a forwarder of *kind* that asks *to* for names in *zones*, from when it answers until the block ends.
+
+    *extra* are more lines of its configuration: in CoreDNS's stub block, in unbound's ``server`` clause, in BIND's
+    ``options``, and after all others in dnsmasq's and dnsdist's; *other* are texts in place of some that we print.
+    Several in one folder are of different kinds.
+    """
+    program, arguments, configured = _PROGRAMS[kind]
+    wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {})
+    name = re.sub("[^a-z]+", "-", kind.lower())
+    file = folder / f"{name}.conf"
+    file.write_text(configured(wanted))
+    daemon = Daemon.start([program(), *arguments, str(file)], folder, name=name)
+    try:
+        daemon.until(lambda: _forwards(wanted))
+        yield Forwarder(kind, address, wanted.port, daemon)
+    finally:
+        daemon.end()
+
+
+def _forwards(wanted: Wanted) -> bool:
+    """Whether a name that we have an answer for is answered, by UDP and by TCP."""
+    query = dns.message.make_query(wanted.zones[0], "SOA")
+    host, port = _reached(wanted.address), wanted.port
+    try:
+        replies = [ask(query, host, port=port, timeout=1) for ask in (dns.query.tcp, dns.query.udp)]
+    except (dns.exception.DNSException, EOFError, OSError):
+        return False
+    return all(reply.rcode() == dns.rcode.NOERROR for reply in replies)
+
+
+# What each reads
+
+
+def _corefile(wanted: Wanted) -> str:
+    """The very block, but for the port and the addresses that are a cluster's."""
+    text = re.sub(r"^ *bind .*\n", "", wanted.printed, flags=re.MULTILINE)
+    keys, rest = text.split("{", 1)
+    return f"{keys.replace(':53', f':{wanted.port}')}{{\nbind {wanted.address}\n{wanted.extra}{rest}"
+
+
+def _block(wanted: Wanted, *lines: str) -> str:
+    keys = " ".join(f"{zone}:{wanted.port}" for zone in wanted.zones)
+    body = ("errors", f"bind {wanted.address}", *lines, f"forward . {wanted.to}", wanted.extra)
+    return f"{keys} {{\n" + "\n".join(body) + "\n}\n"
+
+
+def _corefile_with_option(wanted: Wanted) -> str:
+    return _block(wanted, f"rewrite edns0 local set {CLIENT_OPTION:#x} {{client_ip}} revert")
+
+
+def _corefile_behind_a_proxy(wanted: Wanted) -> str:
+    return _block(wanted, "proxyproto", "rewrite edns0 subnet set 32 128 revert")
+
+
+def _dnsmasq(wanted: Wanted) -> str:
+    own = (
+        f"port={wanted.port}",
+        f"listen-address={wanted.address}",
+        "bind-interfaces",
+        "no-resolv",
+        "no-hosts",
+        "log-queries",
+        "log-facility=-",
+        "user=",  # who we are already
+        "group=",
+        "pid-file=",
+    )
+    return "\n".join((*own, wanted.printed, wanted.extra, ""))
+
+
+def _unbound(wanted: Wanted) -> str:
+    own = (
+        f"interface: {wanted.address}@{wanted.port}",
+        "access-control: 0.0.0.0/0 allow",
+        "access-control: ::/0 allow",
+        'username: ""',
+        'chroot: ""',
+        f'directory: "{wanted.folder}"',
+        'pidfile: ""',
+        "use-syslog: no",
+        "do-daemonize: no",
+        "num-threads: 1",
+    )
+    return "\n".join(("server:", *own, wanted.extra, "remote-control:", "control-enable: no", wanted.printed))
+
+
+def _dnsdist(wanted: Wanted) -> str:
+    return "\n".join((*_dnsdist_itself(wanted), wanted.printed, wanted.extra, ""))
+
+
+def _dnsdist_with_proxy(wanted: Wanted) -> str:
+    by_tcp = ", tcpOnly=true" if wanted.kind == DNSDIST_PROXY_TCP else ""
+    server = f'newServer({{address="{wanted.to}", useProxyProtocol=true{by_tcp}}})'
+    return "\n".join((*_dnsdist_itself(wanted), server, wanted.extra, ""))
+
+
+def _dnsdist_itself(wanted: Wanted) -> tuple[str, ...]:
+    return (f'setLocal("{at(wanted.address, wanted.port)}")', 'setSecurityPollSuffix("")')
+
+
+def _bind(wanted: Wanted) -> str:
+    six = ":" in wanted.address
+    mine, other = ("listen-on-v6", "listen-on") if six else ("listen-on", "listen-on-v6")
+    to = f"{address_text(wanted.to.address)} port {wanted.to.port}"
+    options = (
+        f'directory "{wanted.folder}";',
+        f"{mine} port {wanted.port} {{ {wanted.address}; }};",
+        f"{other} {{ none; }};",
+        "allow-query { any; };",
+        "allow-recursion { any; };",
+        "dnssec-validation no;",
+        "empty-zones-enable no;",
+        "pid-file none;",
+        "session-keyfile none;",
+        wanted.extra,
+    )
+    zones = [f'zone "{zone}" {{ type forward; forward only; forwarders {{ {to}; }}; }};' for zone in wanted.zones]
+    return "\n".join(("options {", *options, "};", "controls { };", *zones, ""))
+
+
+def _installed(name: str) -> Callable[[], str]:
+    return lambda: needs_tool(name)
+
+
+class Program(NamedTuple):
+    """How a program is started: with arguments of which the last one is a file, and what that says."""
+
+    path: Callable[[], str]
+    arguments: Sequence[str]
+    configured: Callable[[Wanted], str]
+
+
+def _coredns(configured: Callable[[Wanted], str]) -> Program:
+    return Program(lambda: str(tools.coredns()), ("-conf",), configured)
+
+
+def _of_dnsdist(configured: Callable[[Wanted], str]) -> Program:
+    return Program(_installed("dnsdist"), ("--supervised", "--disable-syslog", "-C"), configured)
+
+
+_PROGRAMS = {
+    COREDNS: _coredns(_corefile),
+    NODELOCAL: _coredns(_corefile),
+    COREDNS_OPTION: _coredns(_corefile_with_option),
+    COREDNS_PROXIED: _coredns(_corefile_behind_a_proxy),
+    DNSMASQ: Program(_installed("dnsmasq"), ("--keep-in-foreground", "-C"), _dnsmasq),
+    UNBOUND: Program(_installed("unbound"), ("-d", "-c"), _unbound),
+    DNSDIST: _of_dnsdist(_dnsdist),
+    DNSDIST_PROXY: _of_dnsdist(_dnsdist_with_proxy),
+    DNSDIST_PROXY_TCP: _of_dnsdist(_dnsdist_with_proxy),
+    BIND: Program(_installed("named"), ("-g", "-n", "1", "-c"), _bind),
+}

@@ -1,0 +1,332 @@
+"""Whoever stands between, each client is answered from its own place: the real programs, each a row of one table.
+
+A client asks a program, that asks us, and what the client gets is what ``explain`` says for it. Clients are addresses
+of loopback that pods and nodes of the snapshot hold; those of IPv6 have a network of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import cache
+from itertools import product
+from typing import Any, NamedTuple
+
+import dns.edns
+import dns.exception
+import dns.message
+import dns.query
+import dns.rcode
+import dns.rdatatype
+import pytest
+
+from dnsserver.app import authority_of
+from dnsserver.explain import explain
+from dnsserver.names import labels_of
+from locator.addresses import parse_address, parse_client
+from tests.clusters import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.forwarders import (
+    BIND,
+    CLIENT_OPTION,
+    COREDNS,
+    COREDNS_OPTION,
+    COREDNS_PROXIED,
+    DNSDIST,
+    DNSDIST_PROXY,
+    DNSDIST_PROXY_TCP,
+    DNSMASQ,
+    NODELOCAL,
+    UNBOUND,
+    at,
+    running,
+)
+from tests.machines import Loopback, loopback_with
+from tests.support import PATIENCE, Server, serving, settings_of, snapshot_of
+
+HERE = ("127.0.0.1", "fd00::1")  # where programs run: a node's address, too
+WHO = ("a", "b", "c", "nowhere")  # clients, by their zone
+OTHERS = {"a": "b", "b": "c", "c": "nowhere", "nowhere": "a"}  # whom each would rather be
+LOCATED = {"a": "pod", "b": "podcidr", "c": "node", "nowhere": "unknown"}
+IPV4 = {"a": "127.1.1.1", "b": "127.1.2.1", "c": "127.1.3.1", "nowhere": "127.1.9.1"}
+IPV6 = {"a": "fd00:1:1::1", "b": "fd00:1:2::1", "c": "fd00:1:3::1", "nowhere": "fd00:1:9::1"}
+
+SERVED = "shop.svc.cluster.local"
+LARGE = 45  # endpoints in a zone fill more than 512 octets, of two zones more than 1232; BIND takes 100 at most
+
+
+def _service(name: str, keys: str | None, zones: str) -> list[dict[str, Any]]:
+    """A headless Service of both families, with an endpoint for each letter of *zones*."""
+    slices = []
+    for family, net in (("IPv4", "10.9.{}.{}"), ("IPv6", "fd00:9:{}::{}")):
+        rows = [
+            endpoint(net.format(ord(zone), number), nodeName=f"node-{zone}", hostname=f"{name}-{number}")
+            for number, zone in enumerate(zones, 1)
+        ]
+        slices.append(endpoint_slice(name, len(slices), rows, family=family))
+    return [service(name, keys=keys), *slices]
+
+
+CLUSTER = listed(
+    [
+        namespace("shop"),
+        node("node-a", {ZONE: "a"}),
+        node("node-b", {ZONE: "b"}, cidrs=("127.1.2.0/24", "fd00:1:2::/64")),
+        node("node-c", {ZONE: "c"}, addresses=(IPV4["c"], IPV6["c"])),
+        node("node-d", {ZONE: "d"}, addresses=HERE),
+        pod("client", [IPV4["a"], IPV6["a"]], "node-a"),
+        *_service("soft", f"{ZONE},*", "abbd"),  # none for c
+        *_service("hard", ZONE, "abbccd"),
+        *_service("counted", ZONE, "abd"),  # asked for once
+        *_service("free", None, "ab"),
+        *_service("many", f"{ZONE},*", "ab" * LARGE),
+    ]
+)
+QUESTIONS = [
+    *product((f"soft.{SERVED}", f"hard.{SERVED}", f"free.{SERVED}"), ("A", "AAAA", "SRV")),
+    *product((f"_main._tcp.soft.{SERVED}", f"_main._tcp.hard.{SERVED}"), ("SRV",)),
+    (f"hard-1.hard.{SERVED}", "A"),
+    (f"none.{SERVED}", "A"),
+]
+LONG = [*product((f"many.{SERVED}",), ("A", "AAAA"))]
+
+
+class Stage(NamedTuple):
+    """Where programs listen, where they are asked, and by whom."""
+
+    name: str
+    listen: str
+    asked: str
+    clients: Mapping[str, str]
+
+
+BY_IPV4 = Stage("IPv4", HERE[0], HERE[0], IPV4)
+BY_IPV6 = Stage("IPv6", HERE[1], HERE[1], IPV6)
+MAPPED = Stage("IPv4 to a socket of IPv6", "::", HERE[0], IPV4)
+
+DIRECT = "no forwarder"
+TRUSTING = {"trusted-forwarder": [f"{HERE[0]}/32", f"{HERE[1]}/128"]}
+BELIEVING = {**TRUSTING, "client-option": CLIENT_OPTION}
+PROXIED = {**TRUSTING, "proxy-protocol": True}
+
+ITSELF, NODE, NOBODY = "the client itself", "the node that the program runs on", "nobody"
+ECS, OPTION = "ecs", "option"  # what a client may say of itself
+
+
+class Row(NamedTuple):
+    """Programs, of which the first is asked and the last asks us, and whom our answers are for.
+
+    ``believed`` is what clients of the first can say of themselves by its fault, ``more`` are lines for a program.
+    """
+
+    kinds: Sequence[str]
+    flags: Mapping[str, Any]
+    client: str = ITSELF
+    stages: Sequence[Stage] = (BY_IPV4, BY_IPV6)
+    believed: Sequence[str] = ()
+    more: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        return " before ".join(self.kinds)
+
+
+ROWS = [
+    Row([DIRECT], {}, stages=(BY_IPV4, BY_IPV6, MAPPED)),
+    Row([COREDNS], TRUSTING, stages=(BY_IPV4, BY_IPV6, MAPPED)),
+    Row([COREDNS_OPTION], BELIEVING, stages=(BY_IPV4, BY_IPV6, MAPPED)),
+    Row([NODELOCAL], {}, NODE),
+    Row([NODELOCAL, COREDNS], TRUSTING, NODE),
+    Row([DNSMASQ], TRUSTING),
+    Row([UNBOUND], TRUSTING, believed=(ECS,)),
+    Row([DNSDIST], TRUSTING),
+    Row([DNSDIST, COREDNS], TRUSTING, NODE),
+    Row([DNSDIST_PROXY], PROXIED),
+    Row([DNSDIST_PROXY_TCP], PROXIED),
+    # CoreDNS drops a LOCAL header, which dnsdist's health checks have. It names IPv4 as mapped into IPv6.
+    Row([DNSDIST_PROXY, COREDNS_PROXIED], TRUSTING, more={DNSDIST_PROXY: "getServer(0):setUp()"}),
+    Row([BIND], TRUSTING, NOBODY),
+]
+
+
+class Chain(NamedTuple):
+    """A row that runs: the server, and the program that clients ask, at a port."""
+
+    row: Row
+    stage: Stage
+    server: Server
+    port: int
+
+    def ask(
+        self, who: str, question: tuple[str, str], *, tcp: bool, options: Sequence[dns.edns.Option] | None = None
+    ) -> dns.message.Message:
+        """Ask as somebody, without EDNS if *options* are None; what UDP cut is asked for again by TCP."""
+        query = dns.message.make_query(*question, use_edns=-1 if options is None else 0, options=options)
+        place = {"port": self.port, "source": self.stage.clients[who], "timeout": PATIENCE}
+        if tcp:
+            return dns.query.tcp(query, self.stage.asked, **place)
+        return dns.query.udp_with_fallback(query, self.stage.asked, **place, ignore_unexpected=True)[0]
+
+    def expected(self, who: str, question: tuple[str, str]) -> Answer:
+        """Return what must come for somebody's question."""
+        client = {ITSELF: self.stage.clients[who], NODE: self.stage.asked, NOBODY: self.stage.clients["nowhere"]}
+        return explained(client[self.row.client], question)
+
+
+class Answer(NamedTuple):
+    """What a reply says: the rcode, and type and data of each record."""
+
+    rcode: str
+    records: frozenset[tuple[str, str]]
+
+
+@cache
+def explained(client: str, question: tuple[str, str]) -> Answer:
+    """Return what ``explain`` says for a client."""
+    name, qtype = question
+    snapshot, authority = snapshot_of(CLUSTER), authority_of(settings_of())
+    said = explain(labels_of(name), dns.rdatatype.from_text(qtype), parse_client(client), snapshot, authority)
+    return Answer(said["rcode"], frozenset((each["type"], each["data"]) for each in said["answers"]))
+
+
+def answered(reply: dns.message.Message) -> Answer:
+    records = ((dns.rdatatype.to_text(rrset.rdtype), row.to_text()) for rrset in reply.answer for row in rrset)
+    return Answer(dns.rcode.to_text(reply.rcode()), frozenset(records))
+
+
+Start = Callable[[Stage, Mapping[str, Any]], Server]
+
+
+@pytest.fixture(scope="module")
+def inside() -> Iterator[Callable[[Stage], Any]]:
+    """Return what to be in for a stage: IPv6 has a network of its own, which is made once."""
+    with ExitStack() as stack:
+        networks: list[Loopback] = []
+
+        def entered(stage: Stage) -> Any:
+            if stage is not BY_IPV6:
+                return nullcontext()
+            if not networks:
+                networks.append(stack.enter_context(loopback_with(HERE[1], *IPV6.values())))
+            return networks[0].inside()
+
+        yield entered
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Return a function that starts a server with some flags; one that runs is not started again."""
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+
+        def start(stage: Stage, flags: Mapping[str, Any]) -> Server:
+            key = repr((stage, flags))
+            if key not in servers:
+                host = f"[{stage.listen}]" if ":" in stage.listen else stage.listen
+                own = {"listen": [f"{host}:0"], "http": f"[{HERE[1]}]:0" if stage is BY_IPV6 else f"{HERE[0]}:0"}
+                folder = tmp_path_factory.mktemp("server")
+                servers[key] = stack.enter_context(serving(folder, CLUSTER, flags={**own, **flags}))
+            return servers[key]
+
+        yield start
+
+
+def _id(case: tuple[Row, Stage]) -> str:
+    return f"{case[0].name}, {case[1].name}"
+
+
+@pytest.fixture(scope="module", params=[(row, stage) for row in ROWS for stage in row.stages], ids=_id)
+def chain(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    inside: Callable[[Stage], Any],
+    started: Start,
+) -> Iterator[Chain]:
+    """Run each row of the table; a test must be in its network."""
+    row, stage = request.param
+    folder = tmp_path_factory.mktemp("programs")
+    with ExitStack() as stack:
+        with inside(stage):
+            server = started(stage, row.flags)
+            port = server.port
+            for kind in reversed(row.kinds):
+                if kind == DIRECT:
+                    continue
+                to = at(stage.asked, port)
+                extra = row.more.get(kind, "")
+                port = stack.enter_context(running(kind, folder, to, address=stage.listen, extra=extra)).port
+        yield Chain(row, stage, server, port)
+
+
+@pytest.fixture(autouse=True)
+def _in_its_network(chain: Chain, inside: Callable[[Stage], Any]) -> Iterator[None]:
+    with inside(chain.stage):
+        yield
+
+
+@pytest.mark.parametrize("edns", [False, True], ids=["plain", "edns"])
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+def test_each_client_gets_what_explain_says(chain: Chain, tcp: bool, edns: bool) -> None:
+    """By UDP and TCP, with EDNS and without: the program finds nothing wrong with our reply, and hands it on whole."""
+    wrong = []
+    for question, who in product([*QUESTIONS, *LONG], WHO):
+        got = answered(chain.ask(who, question, tcp=tcp, options=[] if edns else None))
+        if got != (expected := chain.expected(who, question)):
+            wrong.append((who, question, got, expected))
+    assert not wrong
+
+
+def _lie(kind: str, named: str) -> list[dns.edns.Option]:
+    """Return what a client sends that says it were another."""
+    address = parse_address(named)
+    if kind == ECS:
+        return [dns.edns.ECSOption(named, 8 * len(address))]
+    return [dns.edns.GenericOption(CLIENT_OPTION, address)]
+
+
+@pytest.mark.parametrize("lie", [ECS, OPTION])
+@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
+def test_no_client_can_move_itself(chain: Chain, tcp: bool, lie: str) -> None:
+    """A client that names another in its own query is answered as ever; where not, the table says so."""
+    wrong = []
+    for who, other in OTHERS.items():
+        options = _lie(lie, chain.stage.clients[other])
+        for question in QUESTIONS:
+            got = answered(chain.ask(who, question, tcp=tcp, options=options))
+            expected = chain.expected(other if lie in chain.row.believed else who, question)
+            if got != expected:
+                wrong.append((who, question, got, expected))
+    assert not wrong
+
+
+@pytest.mark.parametrize("lie", [ECS, OPTION])
+def test_saying_it_twice_moves_no_client(chain: Chain, lie: str) -> None:
+    """A program that writes over one option of a client's may leave a second: then nobody is named."""
+    wrong = []
+    for who, other in OTHERS.items():
+        options = 2 * _lie(lie, chain.stage.clients[other])
+        got = answered(chain.ask(who, (f"hard.{SERVED}", "A"), tcp=False, options=options))
+        expected = chain.expected(other if lie in chain.row.believed else who, (f"hard.{SERVED}", "A"))
+        if got.records and got != expected:
+            wrong.append((who, got, expected))
+    assert not wrong
+
+
+def test_counted_by_who_was_named(chain: Chain) -> None:
+    """What told where a client is counts; a trusted forwarder that named none is counted, by its address."""
+    was = chain.server.metrics()
+    for who in WHO:
+        question = (f"counted.{SERVED}", "A")
+        assert answered(chain.ask(who, question, tcp=False)) == chain.expected(who, question)
+    now = chain.server.metrics()
+
+    def moved(name: str) -> set[str]:
+        return {key[1] for key, number in now.items() if key[0] == name and number > was.get(key, 0)}
+
+    expected = {ITSELF: set(LOCATED.values()), NODE: {"node"}, NOBODY: {"unknown"}}[chain.row.client]
+    assert moved("topodns_clients_total") == expected
+    assert moved("topodns_forwarded_without_client_total") == (
+        {chain.stage.asked} if chain.row.client == NOBODY else set()
+    )
+    if chain.row.client == NOBODY:
+        said = [line for line in chain.server.lines if f"forwarder {chain.stage.asked} names no client" in line]
+        assert len(said) == 1 and "rewrite edns0 subnet set 32 128 revert" in said[0]

@@ -1,0 +1,451 @@
+"""The resolvers that programs bring along ask topodns directly, over IPv4 and IPv6: each hears what ``explain`` says.
+
+Each pod is a machine of its own with a pod's ``/etc/resolv.conf``: topodns knows it by the address that it asks from.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from dnsserver.app import authority_of
+from dnsserver.decision import Authority
+from dnsserver.explain import explain
+from dnsserver.names import labels_of
+from dnsserver.records import type_number
+from locator.addresses import parse_network
+from locator.snapshot import Snapshot
+from tests import clusters
+from tests.clusters import ZONE, Item
+from tests.machines import Machine, loopback_with, one_network
+from tests.support import PATIENCE, environment, lacking, needs_tool, serving, settings_of, snapshot_of
+from tests.test_sockets import has_ipv6
+from tests.tools import CACHE, Daemon
+
+ZONES = ("a", "b", "c")
+VAULTED = ("a", "b")  # where a Service with a hard constraint has endpoints
+LARGE = 120  # endpoints of a Service in each zone: no UDP reply holds as many
+DOMAIN = "shop.svc.cluster.local"
+SERVERS = ("10.253.0.1", "fd00:253::1")  # where topodns is
+STUB = "127.0.0.53"  # where systemd's is, in each machine
+
+
+class Pod(NamedTuple):
+    """A client at two addresses, made of its number; ``zone`` is None where nobody knows it.
+
+    ``stub``: whether it asks its own machine's stub resolver, which asks ``server``.
+    """
+
+    number: int
+    zone: str | None
+    server: str
+    stub: bool = False
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return f"10.253.0.{self.number}", f"fd00:253::{self.number}"
+
+    @property
+    def asks_from(self) -> str:
+        return self.addresses[":" in self.server]
+
+    def __str__(self) -> str:
+        way = "IPv6" if ":" in self.server else "IPv4"
+        return f"{self.zone or 'nowhere'}-{way}{'-stub' if self.stub else ''}"
+
+
+DIRECT = [
+    Pod(10 * row + column, zone, server)
+    for row, zone in enumerate((*ZONES, None), 1)
+    for column, server in enumerate(SERVERS)
+]
+STUBBED = [Pod(10 * row + 5, zone, SERVERS[row % 2], stub=True) for row, zone in enumerate((*ZONES, None), 1)]
+FORWARDER = Pod(53, "b", SERVERS[0])
+PODS = (*DIRECT, *STUBBED, FORWARDER)
+
+# Each of these networks is one node's.
+NODES = {
+    "node-a": ("a", "10.244.0.0/24", "fd00:244:a::/64"),
+    "other-a": ("a", "10.244.1.0/24", "fd00:244:a:1::/64"),
+    "node-b": ("b", "10.244.2.0/24", "fd00:244:b::/64"),
+    "node-c": ("c", "10.244.3.0/24", "fd00:244:c::/64"),
+}
+
+
+def members(
+    name: str, number: int, *, count: int = 2, zones: Sequence[str] = ZONES, families: str = "46"
+) -> list[Item]:
+    """Return the slices of a headless Service with *count* endpoints in each of *zones*.
+
+    Its *number*, which no other Service has, makes their addresses, from which ``zones_of`` reads the zones again.
+    """
+    rows = [(zone, row) for zone in zones for row in range(count)]
+    nets = {"4": ("IPv4", "10.250.{}.{}"), "6": ("IPv6", "fd00:250:{}::{}")}
+    return [
+        clusters.endpoint_slice(
+            name,
+            index,
+            [
+                clusters.endpoint(
+                    net.format(4 * number + ZONES.index(zone), row + 1),
+                    nodeName=f"node-{zone}",
+                    hostname=f"{name}-{zone}-{row}",
+                )
+                for zone, row in rows
+            ],
+            family=family,
+        )
+        for index, (family, net) in enumerate(nets[each] for each in families)
+    ]
+
+
+def zones_of(addresses: set[str]) -> set[str]:
+    """Return the zones of endpoints."""
+    return {ZONES[int(re.split("[.:]", address)[2]) % 4] for address in addresses}
+
+
+def zones_near(zone: str | None) -> set[str]:
+    """Return the zones of which a client there is given endpoints, where any will do in the end."""
+    return {zone} if zone else set(ZONES)
+
+
+ALIAS: Item = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "alias", "namespace": "shop"},
+    "spec": {"type": "ExternalName", "externalName": f"cache.{DOMAIN}"},
+}
+SOFT = f"{ZONE},*"
+CLUSTER: list[Item] = [
+    clusters.namespace("shop"),
+    *(clusters.node(name, {ZONE: zone}, cidrs=cidrs) for name, (zone, *cidrs) in NODES.items()),
+    *(clusters.pod(f"client-{pod.number}", pod.addresses, f"node-{pod.zone}") for pod in PODS if pod.zone),
+    *(clusters.service("cache", keys=SOFT), *members("cache", 1)),
+    *(clusters.service("vault", keys=ZONE), *members("vault", 2, zones=VAULTED)),
+    *(clusters.service("four", keys=SOFT), *members("four", 3, families="4")),
+    *(clusters.service("six", keys=SOFT), *members("six", 4, families="6")),
+    *(clusters.service("many", keys=SOFT), *members("many", 5, count=LARGE)),
+    *(clusters.service("plain"), *members("plain", 6)),
+    *(clusters.service("shop", keys=SOFT), *members("shop", 7)),  # a name like its namespace's
+    clusters.service("api", cluster_ips=("10.96.0.10", "fd00:96::10")),
+    clusters.service("closed"),
+    ALIAS,
+]
+
+# What a program says -> which name it means.
+NAMES = {
+    "cache": f"cache.{DOMAIN}",
+    "cache.shop": f"cache.{DOMAIN}",
+    "cache.shop.svc": f"cache.{DOMAIN}",
+    f"cache.{DOMAIN}": f"cache.{DOMAIN}",
+    f"cache.{DOMAIN}.": f"cache.{DOMAIN}",
+    "CACHE.Shop": f"cache.{DOMAIN}",
+    "shop.shop": f"shop.{DOMAIN}",
+    "cache-a-1.cache": f"cache-a-1.cache.{DOMAIN}",
+    "b.pin._zone.cache": f"b.pin._zone.cache.{DOMAIN}",
+    "vault": f"vault.{DOMAIN}",
+    f"vault.{DOMAIN}.": f"vault.{DOMAIN}",
+    "four": f"four.{DOMAIN}",
+    "six": f"six.{DOMAIN}",
+    "many": f"many.{DOMAIN}",
+    "plain": f"plain.{DOMAIN}",
+    "api.shop": f"api.{DOMAIN}",
+    "alias": f"alias.{DOMAIN}",
+    f"closed.{DOMAIN}.": f"closed.{DOMAIN}",
+    f"none.{DOMAIN}.": f"none.{DOMAIN}",
+}
+# The search list of ``resolv.conf`` is for names without a dot; for those with fewer than ``ndots`` not in busybox.
+UNSEARCHED = [name for name in NAMES if "." not in name or DOMAIN in name]
+
+
+class Resolver(NamedTuple):
+    """A command that resolves the names it is given: a line for each address, then ``= NAME STATUS``.
+
+    ``types`` are what it asks for, a later one only where there is nothing of those before if ``either``. ``options``
+    are glibc's. ``cuts``: it takes of a UDP reply what has room there, and does not ask again by TCP. ``dots``:
+    whether it takes ``ndots`` to heart.
+    """
+
+    command: tuple[str, ...]
+    types: tuple[str, ...] = ("A", "AAAA")
+    either: bool = False
+    options: str = ""
+    cuts: bool = False
+    dots: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        return list(NAMES) if self.dots else UNSEARCHED
+
+
+def each_name(command: str) -> tuple[str, ...]:
+    return ("sh", "-c", f'for name; do {command}; echo "= $name $?"; done', "sh")
+
+
+GETENT = each_name('getent ahosts "$name"')
+PYTHON = """
+import socket, sys
+for name in sys.argv[1:]:
+    status = 0
+    try:
+        for row in socket.getaddrinfo(name, None):
+            print(row[4][0])
+    except socket.gaierror as error:
+        status = error.errno
+    print("=", name, status)
+"""
+NSLOOKUP = "busybox nslookup \"$name\" | sed -n '/^Name/,$s/^Address: //p'"  # before it stands the server's address
+
+RESOLVERS = {
+    "glibc": Resolver(GETENT),
+    "glibc-ipv4": Resolver(each_name('getent ahostsv4 "$name"'), types=("A",)),
+    "glibc-ipv6": Resolver(each_name('getent ahostsv6 "$name"'), types=("AAAA", "A"), either=True),
+    "glibc-edns": Resolver(GETENT, options="edns0"),
+    "glibc-one-after-the-other": Resolver(GETENT, options="single-request"),
+    "glibc-two-sockets": Resolver(GETENT, options="single-request-reopen"),
+    "glibc-tcp": Resolver(GETENT, options="use-vc"),
+    "python": Resolver((sys.executable, "-c", PYTHON)),
+    "musl": Resolver(("./getaddrinfo",), cuts=True),
+    "busybox": Resolver(each_name(NSLOOKUP), cuts=True, dots=False),
+}
+NEEDED = {"musl": "musl-gcc", "busybox": "busybox"}
+
+
+class World(NamedTuple):
+    """The machines that ask topodns, and a folder with what they run."""
+
+    machines: Mapping[Pod, Machine]
+    folder: Path
+
+    def found(self, pod: Pod, resolver: Resolver, names: Sequence[str]) -> dict[str, tuple[set[str], int]]:
+        """Return what a resolver finds in *pod* for each name: addresses, and its status."""
+        found: dict[str, tuple[set[str], int]] = {}
+        addresses: set[str] = set()
+        for line in self.run(pod, *resolver.command, *names, env={"RES_OPTIONS": resolver.options}).splitlines():
+            first, *rest = line.split()
+            if first == "=":
+                found[rest[0]] = addresses, int(rest[1])
+                addresses = set()
+            else:
+                addresses.add(unmapped(first))
+        return found
+
+    def run(self, pod: Pod, *command: str, env: Mapping[str, str] | None = None) -> str:
+        """Return what a command prints that runs in *pod*."""
+        ran = subprocess.run(
+            [*self.machines[pod].there, *command],
+            env=environment(env),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+
+@cache
+def known() -> tuple[Snapshot, Authority]:
+    return snapshot_of(clusters.listed(CLUSTER)), authority_of(settings_of())
+
+
+@cache
+def explained(client: str, name: str, *types: str) -> frozenset[str]:
+    """Return the addresses that *client*, or all of a block, is given, as ``explain`` says."""
+    return frozenset(
+        answer["data"]
+        for each in types
+        for answer in explain(labels_of(name), type_number(each), parse_network(client), *known())["answers"]
+        if answer["type"] == each
+    )
+
+
+def expected(pod: Pod, resolver: Resolver, name: str) -> frozenset[str]:
+    """Return the addresses that *resolver* must find."""
+    sets = [explained(pod.asks_from, NAMES[name], each) for each in resolver.types]
+    return next(filter(None, sets), frozenset()) if resolver.either else frozenset().union(*sets)
+
+
+def unmapped(text: str) -> str:
+    address = ipaddress.ip_address(text)
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+# In place of what this machine has: what ``getent`` looks at, and whom systemd's stub becomes.
+ETC = {
+    "nsswitch.conf": "hosts: dns\npasswd: files\ngroup: files\n",
+    "passwd": "root:x:0:0::/root:/bin/sh\nsystemd-resolve:x:64353:64353::/:/usr/sbin/nologin\n",
+    "group": "root:x:0:\nsystemd-resolve:x:64353:\n",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Run topodns at the port of DNS, on one network with the machine of each pod.
+
+    This process is in a network of its own meanwhile, where nobody else has that port or these addresses.
+    """
+    if not has_ipv6():
+        lacking("there is no IPv6 here")
+    folder = tmp_path_factory.mktemp("resolvers")
+    flags = {
+        "listen": [f"{SERVERS[0]}:53", f"[{SERVERS[1]}]:53"],
+        "trusted-forwarder": list(FORWARDER.addresses),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(stack.enter_context(loopback_with()).inside())
+        network = stack.enter_context(one_network())
+        for address in SERVERS:
+            network.take(address)
+        machines = {}
+        for pod in PODS:
+            resolv_conf = (
+                f"nameserver {STUB if pod.stub else pod.server}\n"
+                f"search {DOMAIN} svc.cluster.local cluster.local\n"
+                "options ndots:5\n"
+            )
+            files = {**ETC, "resolv.conf": resolv_conf}
+            machines[pod] = stack.enter_context(network.machine(*pod.addresses, files=files))
+        stack.enter_context(serving(folder, clusters.listed(CLUSTER), flags=flags))
+        yield World(machines, folder)
+
+
+@pytest.fixture(scope="module")
+def stubs(world: World) -> Iterator[None]:
+    """Run systemd's stub resolver in the pods that ask one."""
+    folders = (root / each for root in (CACHE / "systemd-resolved", Path("/")) for each in ("usr/lib", "lib"))
+    program = shutil.which("systemd-resolved", path=os.pathsep.join(f"{each}/systemd" for each in folders))
+    if program is None:
+        lacking("systemd-resolved is neither installed here nor unpacked in .cache")
+    own = (  # there is no D-Bus in its /run, and nobody else's files
+        "mount -t tmpfs none /run && mkdir -p /run/systemd/resolved.conf.d"
+        " && install -d -o systemd-resolve -g systemd-resolve /run/systemd/resolve"
+        ' && cp "$1" /run/systemd/resolved.conf.d/ && exec "$2"'
+    )
+    with ExitStack() as stack:
+        for pod in STUBBED:
+            conf = world.folder / f"{pod}.conf"
+            conf.write_text(f"[Resolve]\nDNS={pod.server}\nDomains=~.\nDNSSEC=no\nLLMNR=no\nMulticastDNS=no\n")
+            command = (*world.machines[pod].there, "sh", "-c", own, "sh", str(conf), program)
+            daemon = Daemon.start(command, world.folder, name=f"systemd-resolved-{pod}")
+            stack.callback(daemon.end)
+            daemon.until(lambda pod=pod: world.found(pod, RESOLVERS["glibc"], ["cache"])["cache"][0])
+        yield
+
+
+def resolver_of(world: World, name: str) -> Resolver:
+    """Return a resolver that runs here."""
+    tool = needs_tool(NEEDED[name]) if name in NEEDED else ""
+    program = world.folder / "getaddrinfo"
+    if name == "musl" and not program.exists():
+        source = Path(__file__).with_name("getaddrinfo.c")
+        command = [tool, "-static", "-Wall", "-Werror", "-o", str(program), str(source)]
+        subprocess.run(command, check=True, timeout=PATIENCE)
+    return RESOLVERS[name]
+
+
+def check(world: World, pod: Pod, resolver: Resolver) -> None:
+    """See that *resolver* finds in *pod* for every name what ``explain`` says, in the pod's own zone."""
+    found = {name: addresses for name, (addresses, _) in world.found(pod, resolver, resolver.names).items()}
+    right = {name: expected(pod, resolver, name) for name in resolver.names}
+    if resolver.cuts:
+        assert found["many"] and found["many"] < right["many"]
+        del found["many"], right["many"]
+    assert found == right
+    assert zones_of(found["cache"]) == zones_near(pod.zone)
+
+
+@pytest.mark.parametrize("pod", DIRECT, ids=str)
+@pytest.mark.parametrize("name", RESOLVERS)
+def test_a_resolver_finds_what_is_explained(world: World, name: str, pod: Pod) -> None:
+    """Short names or whole ones, A and AAAA at once or one by one, UDP or TCP: who asks from a pod is that pod.
+
+    What no UDP reply holds comes by TCP, but for busybox and musl before 1.2.4, which take what they get.
+    """
+    check(world, pod, resolver_of(world, name))
+
+
+@pytest.mark.parametrize("pod", STUBBED, ids=str)
+@pytest.mark.parametrize("name", ["glibc", "glibc-tcp", "python", "musl"])
+def test_a_stub_resolver_finds_what_is_explained(world: World, stubs: None, name: str, pod: Pod) -> None:
+    """A stub that a machine has for itself does not hide it, and what the stub remembers is for nobody else."""
+    check(world, pod, resolver_of(world, name))
+
+
+@pytest.mark.parametrize("pod", [pod for pod in DIRECT if pod.zone not in VAULTED], ids=str)
+def test_what_is_too_far_away_is_told_from_what_is_not_there(world: World, pod: Pod) -> None:
+    """A hard constraint unmet leaves a name without addresses; a program hears of a wrong name otherwise."""
+    found = world.found(pod, RESOLVERS["python"], ["vault", f"vault.{DOMAIN}.", f"none.{DOMAIN}."])
+    assert [status for _, status in found.values()] == [socket.EAI_NODATA, socket.EAI_NODATA, socket.EAI_NONAME]
+
+
+# The client that a query names -> the zone that all of it is in.
+NAMED = {
+    **{address: pod.zone for pod in DIRECT for address in pod.addresses},
+    **{f"::ffff:{pod.addresses[0]}": pod.zone for pod in DIRECT},
+    "10.244.1.0/24": "a",
+    "10.244.2.0/24": "b",
+    "10.244.3.128/25": "c",
+    "10.244.0.0/23": "a",
+    "10.244.2.0/23": None,
+    "10.244.0.0/16": None,
+    "10.9.0.0/24": None,
+    "fd00:244:a::/56": "a",
+    "fd00:244:b::/56": "b",
+    "fd00:244:c::/64": "c",
+    "fd00:244::/32": None,
+    "fd00:9::/56": None,
+    "0.0.0.0/0": None,
+    "::/0": None,
+}
+
+
+def asked(world: World, pod: Pod, *words: str) -> tuple[set[str], str]:
+    """Return the addresses that ``dig`` or ``kdig`` prints in *pod*, and the client subnet with its scope."""
+    printed = world.run(pod, *words)
+    (subnet,) = re.findall(r"CLIENT-SUBNET: (\S+)", printed)
+    return set(re.findall(r"\sIN\s+(?:A|AAAA)\s+(\S+)$", printed, re.MULTILINE)), subnet
+
+
+@pytest.mark.parametrize("subnet", NAMED)
+@pytest.mark.parametrize("tool", ["dig", "kdig"])
+def test_a_forwarder_names_its_client(world: World, tool: str, subnet: str) -> None:
+    """A client is where all of its subnet is, wherever the forwarder is; the scope is as long as what was named."""
+    block = ipaddress.ip_network(subnet)
+    for server, name, qtype in ((SERVERS[0], "cache", "A"), (SERVERS[1], "vault", "AAAA")):
+        whole = f"{name}.{DOMAIN}"
+        words = (needs_tool(tool), f"@{server}", whole, qtype, f"+subnet={subnet}")
+        found, echoed = asked(world, FORWARDER, *words)
+        assert found == explained(subnet, whole, qtype)
+        if name == "cache":
+            assert zones_of(found) == zones_near(NAMED[subnet])
+        else:
+            assert zones_of(found) == {NAMED[subnet]} & {*VAULTED}
+        address, source, scope = echoed.split("/")
+        assert ipaddress.ip_address(address) == block.network_address
+        assert int(source) == int(scope) == block.prefixlen
+
+
+@pytest.mark.parametrize("pod", DIRECT, ids=str)
+@pytest.mark.parametrize("tool", ["dig", "kdig"])
+def test_a_stranger_stays_where_it_is(world: World, tool: str, pod: Pod) -> None:
+    """Whatever client a pod names, its own address counts; the scope says that the answer is not for everybody."""
+    for subnet in (other.asks_from for other in DIRECT if other.zone not in (pod.zone, None)):
+        words = (needs_tool(tool), f"@{pod.server}", f"cache.{DOMAIN}", "A", f"+subnet={subnet}")
+        length = ipaddress.ip_network(subnet).prefixlen
+        found, echoed = asked(world, pod, *words)
+        assert zones_of(found) == zones_near(pod.zone)
+        assert echoed == f"{subnet}/{length}/{length}"
