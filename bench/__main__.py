@@ -1,4 +1,7 @@
-"""``python -m bench``: topodns beside unbound and CoreDNS, loading a dump, what a change costs. Uses loopback only."""
+"""``python -m bench``: topodns beside unbound and CoreDNS, a flood, loading a dump, what a change costs.
+
+Uses loopback only.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import answering, comparing, loading, programming, publishing, report
+from bench import answering, comparing, flooding, loading, programming, publishing, report
 from bench.replay import BadReply
 from bench.rounds import Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 
 PARTS: dict[str, Callable[[Path, Pace], str]] = {
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
+    "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),
     "comparing": lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))),
     "loading": lambda folder, pace: report.loading(loading.measure(folder)),
     "publishing": lambda folder, pace: report.publishing(publishing.measure()),

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.cluster import dump, service_name, static_records
-from bench.loads import direct, forwarded
+from bench.loads import FORWARDER, direct, forwarded, forwarded_by_block, forwarded_for_few, proxied
 from bench.queries import Load
 from bench.rounds import Pace, Runs, in_turns
 from bench.servers import Server, on_load_core, start_topodns, start_unbound
@@ -28,13 +28,16 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
         return server
 
     snapshot = folder / "cluster.json"
-    snapshot.write_text(dump())
+    dump(snapshot)
+    cluster = ["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER]
     unbound = started(start_unbound(folder, static_records(), name=service_name(0)))
-    plan = [(unbound, asked), (unbound, relayed)]
-    for remembering in (True, False):
-        for load in (asked, relayed):
-            server = start_topodns(
-                ["--snapshot", str(snapshot)], folder, forwarded=load is relayed, remembering=remembering
-            )
-            plan.append((started(server), load))
-    return plan
+    topodns = started(start_topodns(cluster, folder))
+    without_memory = started(start_topodns(cluster, folder, remembering=False))
+    behind_proxy = started(start_topodns([*cluster, "--proxy-protocol"], folder))
+    loads = {
+        unbound: (asked, relayed),
+        topodns: (asked, relayed, forwarded_for_few(), forwarded_by_block()),
+        behind_proxy: (proxied(),),
+        without_memory: (asked, relayed),
+    }
+    return [(server, load) for server, each in loads.items() for load in each]

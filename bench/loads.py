@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import socket
+import struct
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
 from bench import dual_stack
-from bench.cluster import DIRECT, FORWARDED, SERVICES, ZONES, ClientPod, endpoint_address, service_name
+from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
+from locator.model import Network
 
 PLAIN = Transport("UDP", 512)
 EDNS = Transport("UDP, EDNS", 1232, edns=True)
@@ -18,9 +22,15 @@ IN_TURN = Transport("TCP, in turn", 65535, tcp=True)  # a connection sends when 
 FORWARDER = "127.0.0.1"
 SOURCES = tuple(client.address for client in DIRECT)
 SOCKETS = len(DIRECT)
-QUERIES = 65_536  # as many as there are ids; each comes round again after some tenths of a second
-WARM = 25_000  # replies: by then each name has been asked from each zone, but for one in a thousand
+QUERIES = CLIENTS  # over all sockets: each client can be named; they come round again after a second
+# Replies: by then, but for one in a hundred, each name has been asked from each zone, and a name from each node.
+WARM = 25_000
+FEW = 10  # clients, for the same with few
 WINDOW = 1536  # some milliseconds of work, and it fits the server's buffer
+
+# PROXY protocol, version 2: signature, PROXY, UDP over IPv4, length of the rest; addresses and ports of both ends.
+PROXY = struct.Struct("!12sBBH4s4sHH")
+PROXY_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 # The same where servers are compared.
 ALIKE_QUERIES = 1024  # of each socket
@@ -28,6 +38,8 @@ ALIKE_WARM = 1_000  # replies: ten for each name
 # Sockets, and queries outstanding on each. Over UDP, they fit the buffer of a server that asks Linux for none in
 # particular, as CoreDNS does (212,992 octets).
 WIDTHS = {PLAIN: (SOCKETS, 32), EDNS: (SOCKETS, 32), PIPELINED: (16, 64), IN_TURN: (64, 1)}
+
+Carrier = Callable[[int, int, ClientPod], Query]  # how a forwarder names a client: from id, Service and client
 
 
 class Asked(NamedTuple):
@@ -55,21 +67,52 @@ def direct() -> Load:
     pick = random.Random(1)
 
     def ask(number: int, client: ClientPod) -> Query:
-        return _nearby(number, pick.randrange(SERVICES), client, PLAIN)
+        return nearby(number, pick.randrange(SERVICES), client.zone, PLAIN)
 
     queries = [[ask(number, client) for number in range(QUERIES // SOCKETS)] for client in DIRECT]
     return Load("(a) direct", PLAIN, SOURCES, queries, WINDOW, WARM)
 
 
 def forwarded() -> Load:
-    """Return load (b): a forwarder that names, in each query, one of the pods by its full address."""
+    """Return load (b): a forwarder that names, in each query, one of all pods by its full address."""
+    return _forwarded("(b) forwarded", FORWARDED, by_address)
+
+
+def forwarded_for_few() -> Load:
+    """Return load (b) with few pods, in the same cluster: what it costs to look a client up does not depend on them."""
+    return _forwarded(f"(b) forwarded, {FEW} clients", FORWARDED[:FEW], by_address)
+
+
+def forwarded_by_block() -> Load:
+    """Return load (c): a forwarder that names blocks of 24 bits, as unbound and dnsdist do unless told otherwise."""
+    return _forwarded("(c) forwarded, /24", FORWARDED[:NODES], _by_block)
+
+
+def proxied() -> Load:
+    """Return load (e): a forwarder that puts the PROXY protocol's header in front of each datagram."""
+    return _forwarded("(e) PROXY protocol", FORWARDED, _by_header)
+
+
+def relayed(clients: Sequence[ClientPod], carry: Carrier, *, sockets: int) -> list[list[Query]]:
+    """Return what a forwarder asks over some sockets: for each client as often as for any other, in random order."""
     pick = random.Random(2)
+    every = [client for _ in range(QUERIES // len(clients)) for client in clients]
+    pick.shuffle(every)
+    return [
+        [carry(number, pick.randrange(SERVICES), client) for number, client in enumerate(every[first::sockets])]
+        for first in range(sockets)
+    ]
 
-    def ask(number: int) -> Query:
-        return _nearby(number, pick.randrange(SERVICES), pick.choice(FORWARDED), EDNS, named=True)
 
-    queries = [[ask(number) for number in range(QUERIES // SOCKETS)] for _ in range(SOCKETS)]
-    return Load("(b) forwarded", EDNS, (FORWARDER,) * SOCKETS, queries, WINDOW, WARM)
+def by_address(number: int, service: int, client: ClientPod) -> Query:
+    """Return a query that names its client by the full address."""
+    return nearby(number, service, client.zone, EDNS, named=Network(socket.inet_aton(client.address), 32))
+
+
+def nearby(number: int, service: int, zone: int | None, transport: Transport, *, named: Network | None = None) -> Query:
+    """Return a query for a Service from a zone, None for no zone that could be known."""
+    wire = query(number, question(service_name(service), "A"), transport, client=named)
+    return Query(wire, *_addresses(service, zone))
 
 
 def alike(asked: Asked) -> Load:
@@ -89,16 +132,27 @@ def alike(asked: Asked) -> Load:
     return Load(str(asked), transport, sources, queries, sockets * width, ALIKE_WARM, cut=whole > transport.limit)
 
 
-def _nearby(number: int, service: int, client: ClientPod, transport: Transport, *, named: bool = False) -> Query:
-    wire = query(number, question(service_name(service), "A"), transport, client=client.address if named else None)
-    return Query(wire, *_addresses(service, client.zone))
+def _forwarded(title: str, clients: Sequence[ClientPod], carry: Carrier) -> Load:
+    queries = relayed(clients, carry, sockets=SOCKETS)
+    return Load(title, EDNS, (FORWARDER,) * SOCKETS, queries, WINDOW, WARM)
+
+
+def _by_block(number: int, service: int, client: ClientPod) -> Query:
+    block = Network(socket.inet_aton(client.address)[:3] + b"\0", 24)
+    return nearby(number, service, client.zone, EDNS, named=block)
+
+
+def _by_header(number: int, service: int, client: ClientPod) -> Query:
+    ends = socket.inet_aton(client.address), socket.inet_aton(FORWARDER), 1024 + number, 53
+    header = PROXY.pack(PROXY_SIGNATURE, 0x21, 0x12, 12, *ends)
+    return nearby(number, service, client.zone, EDNS)._replace(before=header)
 
 
 @cache
-def _addresses(service: int, zone: int) -> tuple[frozenset[str], frozenset[str]]:
-    """Return a Service's addresses: what is nearest to a zone, and every one."""
+def _addresses(service: int, zone: int | None) -> tuple[frozenset[str], frozenset[str]]:
+    """Return a Service's addresses: what is nearest to a zone, and every one, which is the nearest to no zone."""
     every = frozenset(endpoint_address(service, each) for each in range(ZONES))
-    return frozenset({endpoint_address(service, zone)}), every
+    return every if zone is None else frozenset({endpoint_address(service, zone)}), every
 
 
 @cache

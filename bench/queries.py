@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -12,6 +11,8 @@ import dns.flags
 import dns.message
 import dns.rcode
 import dns.rdatatype
+
+from locator.model import Network
 
 HEADER = struct.Struct("!HHHHHH")
 RD = 0x0100
@@ -32,12 +33,14 @@ class Query(NamedTuple):
     """A query as it is sent, and the data of the records that answer it.
 
     ``nearest`` are those nearest to the client, ``every`` all there are; ``glue`` may come beside either.
+    ``before`` goes before the message in its datagram.
     """
 
     wire: bytes
     nearest: frozenset[str]
     every: frozenset[str]
     glue: frozenset[str] = frozenset()
+    before: bytes = b""
 
 
 class Load(NamedTuple):
@@ -63,17 +66,25 @@ def question(name: str, qtype: str) -> bytes:
     return labels + struct.pack("!HH", dns.rdatatype.from_text(qtype), IN)
 
 
-def query(number: int, question: bytes, transport: Transport, *, client: str | None = None) -> bytes:
-    """Return the query whose id is *number*; *client* is the address that it names as its client subnet."""
-    option = b"" if client is None else struct.pack("!HHHBB", CLIENT_SUBNET, 8, 1, 32, 0) + socket.inet_aton(client)
+def query(number: int, question: bytes, transport: Transport, *, client: Network | None = None) -> bytes:
+    """Return the query whose id is *number*; *client* is what it names as its client subnet."""
+    option = b"" if client is None else _client_subnet(client)
     opt = struct.pack("!BHHIH", 0, OPT, transport.limit, 0, len(option)) + option if transport.edns else b""
     return HEADER.pack(number, RD, 1, 0, 0, int(transport.edns)) + question + opt
+
+
+def _client_subnet(client: Network) -> bytes:
+    """Return the whole option (RFC 7871, section 6)."""
+    family, octets = 1 if len(client.address) == 4 else 2, (client.length + 7) // 8
+    head = struct.pack("!HHHBB", CLIENT_SUBNET, 4 + octets, family, client.length, 0)
+    return head + client.address[:octets]
 
 
 def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bool) -> str | None:
     """Return what is wrong with a reply, or None.
 
-    *nearest* is whether only what is nearest to the client must be in it, *glue* whether the glue must be.
+    *nearest* is whether only what is nearest to the client must be in it, for its whole subnet and no other (RFC 7871,
+    section 7.2.1); *glue* whether the glue must be.
     """
     try:
         message = dns.message.from_wire(reply)
@@ -83,9 +94,9 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
         return "the reply to another query"
     if message.rcode() != dns.rcode.NOERROR:
         return f"{dns.rcode.to_text(message.rcode())} instead of NOERROR"
-    asked = dns.message.from_wire(query.wire).question
-    if message.question != asked:
-        return f"{message.question} instead of {asked}"
+    asked = dns.message.from_wire(query.wire)
+    if message.question != asked.question:
+        return f"{message.question} instead of {asked.question}"
     if len(reply) > load.transport.limit:
         return f"{len(reply)} octets, {load.transport.limit} at most"
     if bool(message.flags & dns.flags.TC) != load.cut:
@@ -94,10 +105,18 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
     found = _data(message.answer)
     if not (found < expected if load.cut else found == expected):
         return f"{sorted(found)} instead of {sorted(expected)}"
+    echoed = [(address, length, length) for address, length, _ in _subnets(asked)] if nearest else _subnets(message)
+    if _subnets(message) != echoed:
+        return f"client subnets {_subnets(message)} instead of {echoed}"
     beside, expected = _data(message.additional), query.glue if glue and not load.cut else frozenset()
     if beside != expected:
         return f"{sorted(beside)} instead of {sorted(expected)} in the additional section"
     return None
+
+
+def _subnets(message: dns.message.Message) -> list[tuple[str, int, int]]:
+    """Return the client subnets in a message: address, and the lengths of source and scope."""
+    return [(each.address, each.srclen, each.scopelen) for each in message.options if each.otype == CLIENT_SUBNET]
 
 
 def _data(section: Sequence[dns.rrset.RRset]) -> frozenset[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bench.datagrams import Datagrams
+from bench.probing import Prober
 from bench.queries import Load, Query, complaint
 from bench.servers import Server
 from bench.streams import Stream
@@ -22,13 +24,17 @@ class BadReply(Exception):
 
 
 class Run(NamedTuple):
-    """What one run found: seconds of it, replies, queries lost, replies looked at, the server's CPU seconds."""
+    """What one run found: seconds of it, replies, queries lost, replies looked at, the server's CPU seconds.
+
+    ``latencies`` are the seconds that the replies to a prober took.
+    """
 
     seconds: float
     replies: int
     lost: int
     checked: int
     cpu: float
+    latencies: Sequence[float] = ()
 
     @property
     def rate(self) -> float:
@@ -46,34 +52,42 @@ class Run(NamedTuple):
         return self.cpu / self.seconds
 
 
-def run(server: Server, load: Load, *, warmup: float, seconds: float) -> Run:
-    """Put *load* on *server*; measure once *warmup* is over and the server is warm. Raises BadReply."""
-    replayer = _Replayer(server, load)
+def run(server: Server, load: Load, *, warmup: float, seconds: float, prober: Prober | None = None) -> Run:
+    """Put *load* on *server*; measure once *warmup* is over and the server is warm. Raises BadReply.
+
+    The *prober* asks beside the load; its replies are looked at, but not counted.
+    """
+    replayer = _Replayer(server, load, prober)
     try:
         replayer.go(warmup)
         end = time.perf_counter() + MAX_WARMUP
         while replayer.replies < load.warm and time.perf_counter() < end:
             replayer.go(SAMPLE_EVERY)
-        replies, lost, cpu, began = replayer.replies, replayer.lost, server.cpu_seconds(), time.perf_counter()
+        if prober is not None:
+            prober.forget()
+        replies, cpu, began = replayer.replies, server.cpu_seconds(), time.perf_counter()
         replayer.go(seconds)
         cpu, took = server.cpu_seconds() - cpu, time.perf_counter() - began
-        replies, lost = replayer.replies - replies, replayer.lost - lost
+        replies = replayer.replies - replies
         replayer.drain()
     except ConnectionError as error:
         raise BadReply(f"{server.name}, {load.title}: {error.strerror}") from None
     finally:
         replayer.close()
-    if not replies:
+    if not replies or (prober is not None and not prober.latencies):
         raise BadReply(f"{server.name}, {load.title}: no reply in {took:.0f} s")
-    return Run(took, replies, lost, replayer.check(), cpu)
+    checked = replayer.check()
+    if prober is None:
+        return Run(took, replies, replayer.lost, checked, cpu)
+    return Run(took, replies, replayer.lost + prober.outstanding, checked, cpu, tuple(prober.latencies))
 
 
 class _Replayer:
-    def __init__(self, server: Server, load: Load) -> None:
-        self._server, self._load = server, load
+    def __init__(self, server: Server, load: Load, prober: Prober | None) -> None:
+        self._server, self._load, self._prober = server, load, prober
         connect = Stream if load.transport.tcp else Datagrams
         self._sockets = [
-            connect([query.wire for query in queries], source=source, port=server.port)
+            connect([query.before + query.wire for query in queries], source=source, port=server.port)
             for source, queries in zip(load.sources, load.queries, strict=True)
         ]
         self._outstanding = [0] * len(self._sockets)
@@ -89,12 +103,15 @@ class _Replayer:
             came = 0
             for index, sock in enumerate(self._sockets):
                 number = sock.receive()
-                if number and now >= sample_at:
+                if number and now >= sample_at and index == len(self._sample) % len(self._sockets):
                     self._sample.append((index, sock.first_reply()))
                     sample_at = now + SAMPLE_EVERY
                 came += number
                 outstanding = max(0, self._outstanding[index] - number)  # a reply given up may still come
                 self._outstanding[index] = outstanding + sock.send(share - outstanding)
+            if self._prober is not None:
+                self._prober.receive()
+                self._prober.send()
             self.replies += came
             now = time.perf_counter()
             if came:
@@ -108,35 +125,43 @@ class _Replayer:
     def drain(self) -> None:
         """Wait for what is outstanding, so that the next run begins with an idle server."""
         heard = time.perf_counter()
-        while any(self._outstanding) and time.perf_counter() - heard < STALLED:
+        while self._waiting and time.perf_counter() - heard < STALLED:
             for index, sock in enumerate(self._sockets):
                 sock.send(0)  # what a stream has begun
                 if number := sock.receive():
                     self._outstanding[index] = max(0, self._outstanding[index] - number)
                     heard = time.perf_counter()
+            if self._prober is not None:
+                self._prober.receive()
             time.sleep(REST)
         self._give_up()
 
     def check(self) -> int:
         """Look at the sample; return how many replies were in it. Raises BadReply."""
-        for index, reply in self._sample:
-            query = self._query(index, reply)
-            found = self._complaint(query, reply) if query else "a reply to no query"
+        looked_at = [(self._load, self._query(index, reply), reply) for index, reply in self._sample]
+        if self._prober is not None:
+            looked_at += [(self._prober.load, query, reply) for query, reply in self._prober.replies]
+        for load, query, reply in looked_at:
+            found = self._complaint(load, query, reply) if query else "a reply to no query"
             if found:
-                raise BadReply(f"{self._server.name}, {self._load.title}: {found}")
-        return len(self._sample)
+                raise BadReply(f"{self._server.name}, {load.title}: {found}")
+        return len(looked_at)
 
     def close(self) -> None:
         """Close every socket."""
         for sock in self._sockets:
             sock.close()
 
+    @property
+    def _waiting(self) -> bool:
+        return any(self._outstanding) or (self._prober is not None and self._prober.outstanding > 0)
+
     def _query(self, index: int, reply: bytes) -> Query | None:
         queries, number = self._load.queries[index], int.from_bytes(reply[:2])
         return queries[number] if number < len(queries) else None
 
-    def _complaint(self, query: Query, reply: bytes) -> str | None:
-        return complaint(self._load, query, reply, nearest=self._server.nearest, glue=self._server.glue)
+    def _complaint(self, load: Load, query: Query, reply: bytes) -> str | None:
+        return complaint(load, query, reply, nearest=self._server.nearest, glue=self._server.glue)
 
     def _give_up(self) -> None:
         self.lost += sum(self._outstanding)

@@ -10,8 +10,10 @@ from pathlib import Path
 from statistics import median
 
 from bench import dumps
+from bench.cluster import CLIENTS
+from bench.flooding import FLOOD, SOCKETS, Flooded
 from bench.loading import Loaded
-from bench.loads import ALIKE, Asked
+from bench.loads import ALIKE, FEW, Asked
 from bench.programming import Programmed
 from bench.publishing import SIZE, Published
 from bench.replay import Run
@@ -19,6 +21,9 @@ from bench.rounds import Runs
 
 YARDSTICK = ("unbound", "(a) direct")
 RATIOS = {("topodns", "(a) direct"): 1.6, ("topodns", "(b) forwarded"): 2.2}  # to unbound's CPU for each query
+MANY, FEWER = ("topodns", "(b) forwarded"), ("topodns", f"(b) forwarded, {FEW} clients")
+LOOK_UP = 1.4  # CPU for each query, of many clients to few: the processor's caches miss more often, no more than that
+GROWTH = 2.0  # MB at most, from the middle of the flood to its end
 COMPARED = ("CoreDNS", "CoreDNS with cache", "unbound", "topodns")
 # To CoreDNS's queries in a second, by the endpoints of a Service, and whether it is asked over TCP.
 FASTER = {(3, False): 2.5, (3, True): 1.3, (60, False): 6.0}
@@ -40,8 +45,7 @@ def answering(runs: Runs) -> str:
     rows = []
     for (server, load), found in runs.items():
         cost = median(run.cost for run in found)
-        # Round by round: a slow moment of the machine slows both.
-        ratio = median(run.cost / beside.cost for run, beside in zip(found, runs[YARDSTICK], strict=True))
+        ratio = _ratio(found, runs[YARDSTICK])
         busy = median(run.busy for run in found)
         full = min(busy, median(run.busy for run in runs[YARDSTICK])) >= FULL_LOAD
         rows.append(
@@ -59,7 +63,43 @@ def answering(runs: Runs) -> str:
         )
     head = ("server", "load", "queries/s", "CPU µs/query", "spread", "ratio", "target", "core busy", "lost")
     every = [run for found in runs.values() for run in found]
-    return f"{_table(head, rows)}\n{_summary(every, rounds=len(runs[YARDSTICK]))}\n"
+    dearer = _ratio(runs[MANY], runs[FEWER])
+    return (
+        f"{_table(head, rows)}\nA query for one of {CLIENTS:,} clients takes {dearer:.2f} of the CPU of a query for "
+        f"one of {FEW} ({_target(dearer, LOOK_UP, '≤ {:.2f}')}). {_summary(every, rounds=len(runs[YARDSTICK]))}\n"
+    )
+
+
+def flooding(found: Flooded) -> str:
+    """Return the table of the flood: medians over the rounds, latencies over all of them."""
+    rows = [_probed("(b) forwarded", found.calm), _probed("(d) a fifth random", found.flooded)]
+    head = ("load", "queries/s", "CPU µs/query", "prober p50", "p99", "most", "core busy", "lost")
+    calm, mixed = (median(run.cost for run in runs) for runs in (found.calm, found.flooded))
+    begin, middle, end = found.resident[0], found.resident[len(found.resident) // 2], found.resident[-1]
+    return (
+        f"{_table(head, rows)}\nA random subnet takes {calm + SOCKETS * (mixed - calm):.1f} µs. The server holds "
+        f"{begin:,.1f} MB before the flood, {middle:,.1f} MB at half of it and {end:,.1f} MB after "
+        f"{len(found.flooded) * FLOOD:,} random subnets ({_target(end - middle, GROWTH, '≤ {:.0f} MB more')}). "
+        f"{_summary([*found.calm, *found.flooded], rounds=len(found.calm))}\n"
+    )
+
+
+def _probed(title: str, runs: Sequence[Run]) -> Sequence[str]:
+    waits = sorted(wait for run in runs for wait in run.latencies)
+    return (
+        title,
+        f"{median(run.rate for run in runs):,.0f}",
+        f"{median(run.cost for run in runs):.2f}",
+        *(f"{waits[int(share * len(waits))] * 1e3:.1f} ms" for share in (0.5, 0.99)),
+        f"{waits[-1] * 1e3:.1f} ms",
+        f"{median(run.busy for run in runs):.0%}",
+        f"{sum(run.lost for run in runs):,}",
+    )
+
+
+def _ratio(runs: Sequence[Run], beside: Sequence[Run]) -> float:
+    """Return how much more CPU a query takes: round by round, since a slow moment of the machine slows both."""
+    return median(run.cost / other.cost for run, other in zip(runs, beside, strict=True))
 
 
 def comparing(runs: Runs) -> str:
