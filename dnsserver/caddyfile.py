@@ -7,12 +7,13 @@ imported are not read, and variables of the environment stay as they stand: both
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 IMPORT = "import"
 MAX_IMPORTS = 10_000  # of snippets, as in CoreDNS: they may import each other
 MAX_WORDS = 100_000  # far more than any Corefile has; snippets in snippets grow fast
+_SHOWN = 100  # characters of what was found
 
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _WORDS = re.compile(
@@ -58,6 +59,10 @@ class Directive(NamedTuple):
     arguments: tuple[str, ...]
     body: tuple[Line, ...]
     line: int
+
+    def lines(self, name: str) -> list[Line]:
+        """Return the lines of its block that begin with a word."""
+        return [line for line in self.body if line.words[0] == name]
 
 
 class Block(NamedTuple):
@@ -133,6 +138,8 @@ class _Parser:
                 return []
             if word.text == "}":
                 raise Unparsable(word.line, "'}' found, expected a zone: no '{' is open")
+            if word.text.endswith("{"):  # CoreDNS takes it for a zone, and refuses all names
+                raise Unparsable(word.line, f"{cut(word.text)!r} found, expected a space before '{{'")
             more = word.text.endswith(",")
             if key := word.text.removesuffix(","):
                 keys.append(key)
@@ -142,19 +149,15 @@ class _Parser:
         return keys
 
     def _define(self, name: str, line: int) -> None:
-        if name in self._snippets:
-            raise Unparsable(line, f"a second snippet ({name}), expected another name")
-        if not self._next_is("{"):
-            raise Unparsable(line, f"no block behind the snippet ({name}), expected '{{'")
         start, depth = self._at + 1, 0
-        while self._at < len(self._words):
+        braces = self._next_is("{") and name not in self._snippets
+        while braces and self._at < len(self._words) and (depth or self._at < start):
             word = self._words[self._at]
             self._at += 1
             depth += (word.text == "{") - (word.text == "}")
-            if not depth:
-                self._snippets[name] = self._words[start : self._at - 1]
-                return
-        raise Unparsable(line, f"the snippet ({name}) has no end, expected '}}'")
+        if depth or not braces:
+            raise Unparsable(line, f"({cut(name)}) found, expected one snippet of that name, in braces")
+        self._snippets[name] = self._words[start : self._at - 1]
 
     def _directives(self, line: int) -> Iterator[Directive]:
         """Read the directives of a block; without a brace all that follows is one."""
@@ -203,7 +206,7 @@ class _Parser:
             else:
                 body.append([word])
         if depth:
-            raise Unparsable(opened, f"the block of {name.text} has no end, expected '}}'")
+            raise Unparsable(opened, f"the block of {cut(name.text)} has no end, expected '}}'")
         lines = tuple(Line(tuple(each.text for each in line), line[0].line) for line in body)
         return Directive(name.text, tuple(word.text for word in words[1:]), lines, name.line)
 
@@ -222,7 +225,7 @@ class _Parser:
             return Directive(IMPORT, tuple(arguments), (), word.line)
         self._imports += 1
         if self._imports > MAX_IMPORTS or len(self._words) + len(snippet) > MAX_WORDS:
-            raise Unparsable(word.line, f"import {arguments[0]}: too much is imported, expected no circle")
+            raise Unparsable(word.line, f"import {cut(arguments[0])}: too much is imported, expected no circle")
         self._words[self._at : end] = snippet
         return None
 
@@ -233,6 +236,6 @@ class _Parser:
         return at == 0 or self._words[at - 1].last < self._words[at].line
 
 
-def lines_named(directive: Directive, name: str) -> Sequence[Line]:
-    """Return the lines of a directive's block that begin with a word."""
-    return [line for line in directive.body if line.words[0] == name]
+def cut(text: str) -> str:
+    """Return a text as it is shown: a long one only as far as a person reads it."""
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -18,7 +18,7 @@ import yaml
 
 from dnsserver import __version__, app, records, stubfindings
 from dnsserver.caddyfile import Unparsable
-from dnsserver.corefile import CLUSTER_DOMAIN, COREDNS, FORWARDERS, MAX_UPSTREAMS, printed, stub_zone
+from dnsserver.corefile import CLUSTER_DOMAIN, COREDNS, FORWARDERS, MAX_UPSTREAMS, printed, stub_address, stub_zone
 from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
 from dnsserver.net.binding import CannotListen
@@ -30,7 +30,6 @@ from dnsserver.settings import (
     Wrong,
     nearest,
     option,
-    parse_upstream,
     read_settings,
 )
 from locator.addresses import parse_client
@@ -149,7 +148,11 @@ def _add_corefile_flags(parser: argparse.ArgumentParser) -> None:
         f"(default with --check: {COREDNS})",
     )
     parser.add_argument(
-        "--to", metavar="ADDR[:PORT],...", action="append", help="where topodns is, by commas (default port: 53)"
+        "--to",
+        metavar="ADDR[:PORT],...",
+        action="append",
+        help="where topodns is, by commas (default port: 53); with --check: what forwards there is judged, and nothing "
+        "else (default with --check: whatever forwards the zones)",
     )
     parser.add_argument(
         "--zone",
@@ -263,9 +266,9 @@ def _report(found: Sequence[Finding], output: str) -> int:
 
 
 def _corefile(parsed: argparse.Namespace) -> int:
-    to = [_argument("--to", parse_upstream, text, "ADDRESS or ADDRESS:PORT, by commas")
+    to = [_argument("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, by commas")
           for texts in parsed.to or () for text in texts.split(",")]  # fmt: skip
-    zones = [_argument("--zone", stub_zone, text, "a domain name") for text in parsed.zone or ()]
+    zones = [_argument("--zone", stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in parsed.zone or ()]
     if parsed.check is not None:
         return _check_corefile(parsed, to, zones)
     if parsed.forwarder is None:
@@ -280,7 +283,7 @@ def _corefile(parsed: argparse.Namespace) -> int:
     try:
         text = printed(parsed.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=parsed.fail_open)
     except ValueError as error:
-        raise Wrong(f"--fail-open: {error}, expected --for {COREDNS}, which it may forward to") from None
+        raise Wrong(f"--fail-open: {error}") from None
     print(text, end="")
     return DONE
 
@@ -290,8 +293,12 @@ def _check_corefile(parsed: argparse.Namespace, to: Sequence[ListenAddress], zon
     _one_of(forwarder, stubfindings.CHECKED)
     if parsed.fail_open:
         raise Wrong("--fail-open: given beside --check, expected one or the other")
+    if not parsed.check:
+        raise Wrong("--check: '' found, expected a file, or - for standard input")
     try:
         if parsed.check == "-":
+            if sys.stdin is None:
+                raise Wrong("-: standard input is closed, expected a Corefile")
             octets = sys.stdin.buffer.read()
         else:
             with open(parsed.check, "rb") as file:

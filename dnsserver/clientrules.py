@@ -5,118 +5,61 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dnsserver.caddyfile import cut
 from dnsserver.corefile import ECS_RULE
-from dnsserver.stubzones import Found, Server, cut, error, warning
+from dnsserver.stubzones import Server, Stub, error, warning
+from locator.model import Finding
 
 _EXPECTED = f"the line {ECS_RULE!r}"
-_WHOLE = (32, 128)  # the prefix lengths of one address
+_WHOLE = ("32", "128")  # the prefix lengths of one address
 
 
 class _Rule(NamedTuple):
-    """A rule: whether others follow it, and its words from its type on."""
+    """A rule that has its line: whether others follow it, and its words from its type on."""
 
     line: int
     goes_on: bool
     words: tuple[str, ...]
 
     @property
-    def kind(self) -> tuple[str, ...]:
-        """What it is about, as far as it is about EDNS: its type, the option and what is done with that."""
-        return tuple(word.lower() for word in self.words[:3])
+    def action(self) -> str:
+        """How it names a client, empty if it does not: set, append or replace."""
+        kind, option, action = (*(word.lower() for word in self.words[:3]), "", "", "")[:3]
+        names = option == "subnet" or (option == "local" and self.words[4:5] == ("{client_ip}",))
+        return action if kind == "edns0" and names and action in ("set", "append", "replace") else ""
 
     @property
-    def certain(self) -> bool:
-        """Whether it applies to every query, so that without ``continue`` it is the last."""
-        return self.kind[:1] == ("edns0",) and self.kind[2:] in (("set",), ("append",), ("unset",))
-
-    def __str__(self) -> str:
-        return cut(" ".join(self.words))
+    def code(self) -> str:
+        """The code of an option that names a client, empty if the client subnet does."""
+        return cut(self.words[3]) if self.words[1].lower() == "local" else ""
 
 
-class _Refused(Exception):
-    """A rule that CoreDNS does not start with."""
-
-
-class _Naming(NamedTuple):
-    """What the rules come to: the prefix lengths by which a client is named, None for not at all; by which rule.
-
-    ``own`` is whether a client's own word for it passes.
-    """
-
-    lengths: tuple[int, int] | None = None
-    rule: _Rule | None = None
-    own: bool = True
-
-
-def client_findings(server: Server) -> Iterator[Found]:
+def client_findings(stub: Stub) -> Iterator[Finding]:
     """Yield what is wrong with how a block names clients."""
-    naming, before, by_option = _Naming(), [], False
-    for rule in _rules(server):
-        if rule.kind[:2] == ("edns0", "subnet"):
-            try:
-                naming = _applied(rule, naming)
-            except _Refused as refused:
-                yield error(rule.line, server, f"{refused}: CoreDNS does not start", _EXPECTED)
-                return
-        elif rule.kind[:2] == ("edns0", "local") and rule.words[4:5] == ("{client_ip}",):
-            by_option = True
-            if rule.kind[2:] != ("set",):
-                yield error(rule.line, server, "a client that sends this option names itself", "set in place of it")
-        if not rule.goes_on:
-            before.append(rule)
-            if rule.certain:
-                break
-    if naming.rule is not None:
-        yield from _named(server, naming, naming.rule, [rule for rule in before if rule.line < naming.rule.line])
-    elif not by_option:
-        last = next((rule for rule in before if rule.certain and rule.kind[1] != "subnet"), None)
-        if last is not None and any(rule.kind[:2] == ("edns0", "subnet") for rule in _rules(server)):
-            message = f"clients are not named: no rule follows '{last}'"
-            yield error(last.line, server, message, "'rewrite continue ...'")
-        else:
-            yield error(server.block.line, server, "clients are not named", _EXPECTED)
-
-
-def _named(server: Server, naming: _Naming, rule: _Rule, before: list[_Rule]) -> Iterator[Found]:
-    if naming.lengths is None:
-        yield error(rule.line, server, "only a client that names itself is named", _EXPECTED)
-    elif naming.own:
-        yield error(rule.line, server, "a client that sends a subnet names itself", _EXPECTED)
-    elif 0 in naming.lengths:
-        yield error(rule.line, server, "a prefix of length 0 names nobody", _EXPECTED)
-    elif naming.lengths != _WHOLE:
-        message = "clients are named by /{} and /{} alone".format(*naming.lengths)
-        yield warning(rule.line, server, message, "their whole address, 32 128")
-    if rule.words[-1] != "revert":
-        yield warning(rule.line, server, "a client finds its name in the reply", "'revert' at the end")
-    for each in before:
-        message = f"no rule follows '{each}': who asks for a name that it matches is not named"
-        yield warning(each.line, server, message, "'rewrite continue ...'")
-
-
-def _applied(rule: _Rule, naming: _Naming) -> _Naming:
-    """Return what a rule for client subnets makes of what those before it came to. Raises _Refused."""
-    action, words = rule.kind[2] if len(rule.kind) > 2 else "", rule.words[3:]
-    if action == "unset" and not words:
-        return _Naming(own=False)
-    lengths = _lengths(words[:-1] if words[-1:] == ("revert",) else words)
-    if action == "set":
-        return _Naming(lengths, rule, own=False)
-    if action == "append":
-        return naming if naming.lengths is not None else _Naming(lengths, rule, own=naming.own)
-    if action == "replace":
-        return _Naming(naming.lengths and lengths, rule, own=False)
-    raise _Refused(f"'{rule}' is no rule")
-
-
-def _lengths(words: tuple[str, ...]) -> tuple[int, int]:
-    try:
-        v4, v6 = (int(word, 0) for word in words)
-    except ValueError:
-        raise _Refused(f"'{cut(' '.join(words))}' are no two prefix lengths") from None
-    if not (0 <= v4 <= 32 and 0 <= v6 <= 128):
-        raise _Refused(f"no address has a prefix of length '{cut(' '.join(words))}'")
-    return v4, v6
+    server, rules = stub.server, list(_rules(stub.server))
+    # Of several the best one: what comes of them together is not looked into.
+    naming = sorted((each for each in rules if each.action), key=lambda each: (each.action != "set", each.code != ""))
+    if not naming:
+        yield error(server.block.line, server, "topodns is not told who asks", _EXPECTED)
+        return
+    rule = naming[0]
+    if rule.action != "set":
+        message = f"{rule.action} leaves it to a client whether it is named, and as whom"
+        yield error(rule.line, server, message, "set in place of it")
+    elif rule.code:
+        message = f"a client's own subnet is believed, unless topodns has --client-option {rule.code}"
+        yield warning(rule.line, server, message, f"that flag there, or {_EXPECTED}")
+    elif rule.words[3:5] != _WHOLE:
+        message = f"'{cut(' '.join(rule.words))}' does not name a client by its whole address"
+        yield warning(rule.line, server, message, _EXPECTED)
+    if not rule.code and rule.words[-1] != "revert":
+        yield warning(
+            rule.line, server, "the subnet stays in the reply to a client that sent none", "'revert' at the end"
+        )
+    for each in rules[: rules.index(rule)]:
+        if not each.goes_on:
+            message = f"the rules below are passed over for what '{cut(' '.join(each.words))}' matches"
+            yield warning(each.line, server, message, "'rewrite continue ...'")
 
 
 def _rules(server: Server) -> Iterator[_Rule]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from dnsserver.caddyfile import Block, Directive
-from dnsserver.corefile import CLUSTER_DOMAIN
+from dnsserver.caddyfile import Block, Directive, cut
+from dnsserver.corefile import ARPA, CLUSTER_DOMAIN
 from dnsserver.settings import DNS_PORT, ListenAddress, parse_upstream
-from locator.model import ERROR, WARNING
+from locator.model import ERROR, WARNING, Finding
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
 _PILLAR_DOMAIN = "__pillar__dns__domain__"  # what the manifest of NodeLocal DNSCache has in place of the domain
-_REVERSE = ("in-addr.arpa", "ip6.arpa")
-_SHOWN = 100  # characters of what was found
 
 
 class Key(NamedTuple):
@@ -37,20 +36,15 @@ class Server(NamedTuple):
         """Return the directives of a name, in order."""
         return [each for each in self.block.directives if each.name == name]
 
-    def zones_of(self, directive: Directive) -> list[str]:
-        """Return the zones that a directive names, or else those of the block."""
-        named = [zone for word in directive.arguments for zone in zones_named(word)]
+    def zones_of(self, directive: Directive, *, past: int = 0) -> list[str]:
+        """Return the zones that a directive names *past* some other words, or else those of the block."""
+        named = [zone for word in directive.arguments[past:] for zone in zones_named(word)]
         return named or [key.zone for key in self.keys]
 
-
-class Found(NamedTuple):
-    """Something wrong: where it stands, what was found and what was expected."""
-
-    line: int
-    severity: str
-    where: str
-    message: str
-    expected: str
+    def forwarded(self, forward: Directive) -> list[str]:
+        """Return the zones that a ``forward`` is for, of those that the block serves."""
+        whole = zones_named(forward.arguments[0])[0]
+        return [zone for key in self.keys if (zone := _common(whole, key.zone)) is not None]
 
 
 class Stub(NamedTuple):
@@ -102,20 +96,20 @@ def zones_named(text: str) -> list[str]:
 
 
 def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
-    """Yield what forwards to topodns: to one of *to*, or without them zones within *zones*.
+    """Yield what forwards to topodns: to one of *to*, or without them a part of *zones* or what they are a part of.
 
     Without these, too, zones within the cluster's own domain, as far as the Corefile tells it.
     """
-    wanted = [zones_named(zone)[0] for zone in zones] or _cluster_zones(servers)
+    wanted = zones or _cluster_zones(servers)
     for server in servers:
         for forward in server.directives("forward"):
             if not forward.arguments:
                 continue
-            whole = zones_named(forward.arguments[0])[0]
-            stub = [zone for key in server.keys if (zone := _common(whole, key.zone)) is not None]
+            stub = server.forwarded(forward)
             upstreams = tuple(map(_upstream, forward.arguments[1:]))
             if not to:
-                stub = [zone for zone in stub if any(within(zone, each) for each in wanted)]
+                asked = [zone for zone in stub if zone and any(within(each, zone) for each in zones)]
+                stub = [zone for zone in stub if zone in asked or any(within(zone, each) for each in wanted)]
             if stub and (not to or set(to) & set(upstreams)):
                 yield Stub(server, forward, tuple(stub), upstreams)
 
@@ -123,7 +117,7 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
 def _cluster_zones(servers: Iterable[Server]) -> list[str]:
     """Return the zones of the plugins ``kubernetes``; who forwards a reverse zone may have reasons of his own."""
     named = (zone for server in servers for each in server.directives("kubernetes") for zone in server.zones_of(each))
-    return [zone for zone in named if zone and not any(within(zone, each) for each in _REVERSE)] or [CLUSTER_DOMAIN]
+    return [zone for zone in named if zone and not any(within(zone, each) for each in ARPA)] or [CLUSTER_DOMAIN]
 
 
 def _upstream(text: str) -> ListenAddress | None:
@@ -150,25 +144,15 @@ def overlap(zones: Iterable[str], others: Sequence[str]) -> str | None:
     return next((both for zone in zones for each in others if (both := _common(zone, each)) is not None), None)
 
 
-def error(line: int, server: Server | None, message: str, expected: str) -> Found:
-    """Return what makes answers wrong, or keeps CoreDNS from starting."""
-    return Found(line, ERROR, _keys_text(server), message, expected)
-
-
-def warning(line: int, server: Server | None, message: str, expected: str) -> Found:
-    """Return what is hardly meant."""
-    return Found(line, WARNING, _keys_text(server), message, expected)
-
-
-def cut(text: str) -> str:
-    """Return a text as it is shown: a long one only as far as a person reads it."""
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
 def zone_text(zone: str) -> str:
     """Return a zone as it is shown."""
     return cut(zone) or "."
 
 
-def _keys_text(server: Server | None) -> str:
-    return cut(" ".join(server.block.keys)) if server is not None else ""
+def _finding(severity: str, line: int, server: Server | None, message: str, expected: str) -> Finding:
+    keys = cut(" ".join(server.block.keys)) if server is not None else ""
+    return Finding(severity, "line", "", str(line), keys, message, expected)
+
+
+error = partial(_finding, ERROR)  # what makes answers wrong, or keeps CoreDNS from starting
+warning = partial(_finding, WARNING)  # what is hardly meant

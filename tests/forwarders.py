@@ -106,15 +106,22 @@ def running(
     ``options``, and after all others in dnsmasq's and dnsdist's; *other* are texts in place of some that we print.
     Several in one folder are of different kinds.
     """
-    program, arguments, configured = _PROGRAMS[kind]
     wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {})
+    with started(kind, folder, _PROGRAMS[kind].configured(wanted), lambda: _forwards(wanted)) as daemon:
+        yield Forwarder(kind, address, wanted.port, daemon)
+
+
+@contextmanager
+def started(kind: str, folder: Path, configuration: str, ready: Callable[[], object]) -> Iterator[Daemon]:
+    """Run a forwarder of *kind* with a whole configuration, from when it is *ready* until the block ends."""
+    program = _PROGRAMS[kind]
     name = re.sub("[^a-z]+", "-", kind.lower())
     file = folder / f"{name}.conf"
-    file.write_text(configured(wanted))
-    daemon = Daemon.start([program(), *arguments, str(file)], folder, name=name)
+    file.write_text(configuration)
+    daemon = Daemon.start([program.path(), *program.arguments, str(file)], folder, name=name)
     try:
-        daemon.until(lambda: _forwards(wanted))
-        yield Forwarder(kind, address, wanted.port, daemon)
+        daemon.until(ready)
+        yield daemon
     finally:
         daemon.end()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +19,7 @@ from dnsserver.caddyfile import Unparsable, parse
 from dnsserver.cli import main
 from dnsserver.settings import ListenAddress, parse_upstream
 from tests.support import PATIENCE, needs_tool, run
-from tests.tools import Daemon, coredns, free_port, until
+from tests.tools import ROOT, Daemon, coredns, free_port, until
 
 DONE, FAILED, WRONG = 0, 1, 2
 ECS = "rewrite edns0 subnet set 32 128 revert"
@@ -157,6 +160,12 @@ def test_printed(
     assert corefile.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
 
 
+def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    """Around commas they are passed over."""
+    assert main(["corefile", "--for", "coredns", "--to", " 10.96.0.53, 10.96.0.54 "]) == DONE
+    assert "    forward . 10.96.0.53 10.96.0.54\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("zone", "domain"),
     [
@@ -209,19 +218,32 @@ BAD_COMMAND_LINES = {
     "unknown-program": (("--for", "bind", "--to", "10.96.0.53"), "--for: 'bind', expected coredns, nodelocal, dnsmasq"),
     "to-is-a-name": (("--for", "coredns", "--to", "topodns"), "--to: 'topodns' is no IP address, expected ADDRESS"),
     "to-ends-with-a-comma": (("--for", "coredns", "--to", "10.96.0.53,"), "--to: '' is no IP address, expected"),
-    "port": (("--for", "coredns", "--to", "10.96.0.53:0"), "--to: '0'"),
+    "port": (("--for", "coredns", "--to", "10.96.0.53:0"), "--to: '0' is no port from 1 to 65535, expected ADDRESS"),
+    "port-too-high": (("--check", "x", "--to", "[::1]:99999"), "--to: '99999' is no port from 1 to 65535, expected"),
+    "to-anywhere": (("--for", "coredns", "--to", "0.0.0.0"), "--to: '0.0.0.0' is no address of one machine, expected"),
+    "to-anywhere-6": (("--check", "x", "--to", "[::]:53"), "--to: '[::]:53' is no address of one machine, expected"),
+    "to-many": (("--check", "x", "--to", "224.0.0.1"), "--to: '224.0.0.1' is no address of one machine, expected"),
+    "to-many-6": (("--for", "coredns", "--to", "ff02::1"), "--to: 'ff02::1' is no address of one machine, expected"),
+    "to-all": (("--for", "coredns", "--to", "255.255.255.255"), "--to: '255.255.255.255' is no address of one machine"),
     "too-many": ((*TO, "--to", "10.96.0.54", "--to", MANY), "--to: 16 addresses, expected at most 15"),
     "too-many-with-its-own": ((*TO, "--to", MANY, "--fail-open"), "--to: 15 addresses, expected at most 14"),
-    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is no domain name, expected a domain name"),
-    "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is no name of hosts, expected a domain name"),
+    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is no domain name, expected a name such as cluster.local"),
+    "zone-empty": ((*TO, "--zone", ""), "--zone: '' names no zone, expected a name such as cluster.local"),
+    "zone-root": (("--check", "x", "--zone", "."), "--zone: '.' names no zone, expected a name such as cluster.local"),
+    "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is no name of hosts, expected a name such"),
     "fail-open-of-nodelocal": (
         ("--for", "nodelocal", "--to", "10.96.0.53", "--fail-open"),
-        "--fail-open: nodelocal cannot answer for Services by itself, expected --for coredns, which it may forward to",
+        "--fail-open: nodelocal cannot answer for Services by itself, expected coredns, which it may forward to",
+    ),
+    "fail-open-onto-topodns": (
+        ("--for", "coredns", "--to", "10.96.0.53,127.0.0.1:5301", "--fail-open"),
+        "--fail-open: 127.0.0.1:5301 is where coredns answers by itself, expected topodns elsewhere",
     ),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given beside --check"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
     "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
+    "no-file-named": (("--check", ""), "--check: '' found, expected a file, or - for standard input"),
     "folder": (("--check", "/"), "/: Is a directory, expected a Corefile"),
     "flag-of-others": ((*TO, "--ttl", "5"), "--ttl: a flag of serve"),
 }  # fmt: skip
@@ -236,192 +258,6 @@ def test_bad_command_line(capsys: pytest.CaptureFixture[str], arguments: Sequenc
 
 
 # --- What is found --------------------------------------------------------------------------------------------------
-
-FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
-# Flags, a Corefile, and the lines of what is found in it.
-FOUND = {
-    "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
-        "error    F: line 1: shop.svc.cluster.local:53: clients are not named, "
-        "expected the line 'rewrite edns0 subnet set 32 128 revert'",
-    ]),
-    "ecs-taken-out": ("", "cluster.local {\nrewrite edns0 subnet unset\nforward . 10.96.0.53\n}", [
-        f"error    F: line 1: cluster.local: clients are not named, expected the line '{ECS}'",
-    ]),
-    "append": ("", "cluster.local {\nrewrite edns0 subnet append 32 128 revert\nforward . 10.96.0.53\n}", [
-        f"error    F: line 2: cluster.local: a client that sends a subnet names itself, expected the line '{ECS}'",
-    ]),
-    "replace": ("", "cluster.local {\nrewrite edns0 subnet replace 32 128 revert\nforward . 10.96.0.53\n}", [
-        f"error    F: line 2: cluster.local: only a client that names itself is named, expected the line '{ECS}'",
-    ]),
-    "no-revert": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\nforward . 10.96.0.53\n}", [
-        "warning  F: line 2: cluster.local: a client finds its name in the reply, expected 'revert' at the end",
-    ]),
-    "short-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 24 0x38 revert\nforward . 10.96.0.53\n}", [
-        "warning  F: line 2: cluster.local: clients are named by /24 and /56 alone, "
-        "expected their whole address, 32 128",
-    ]),
-    "no-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 32 0 revert\nforward . 10.96.0.53\n}", [
-        f"error    F: line 2: cluster.local: a prefix of length 0 names nobody, expected the line '{ECS}'",
-    ]),
-    "prefix-too-long": ("", "cluster.local {\nrewrite edns0 subnet set 33 128 revert\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: no address has a prefix of length '33 128': CoreDNS does not start, "
-        f"expected the line '{ECS}'",
-    ]),
-    "prefix-is-a-word": ("", "cluster.local {\nrewrite edns0 subnet set all revert\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: 'all' are no two prefix lengths: CoreDNS does not start, "
-        f"expected the line '{ECS}'",
-    ]),
-    "unknown-action": ("", "cluster.local {\nrewrite edns0 subnet put 32 128\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: 'edns0 subnet put 32 128' is no rule: CoreDNS does not start, "
-        f"expected the line '{ECS}'",
-    ]),
-    "a-rule-before": ("", f"cluster.local {{\nrewrite name a b\n{GOOD}\n}}", [
-        "warning  F: line 2: cluster.local: no rule follows 'name a b': who asks for a name that it matches "
-        "is not named, expected 'rewrite continue ...'",
-    ]),
-    "a-rule-for-all-before": ("", f"cluster.local {{\nrewrite edns0 nsid set\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: clients are not named: no rule follows 'edns0 nsid set', "
-        "expected 'rewrite continue ...'",
-    ]),
-    "option-appended": ("", "cluster.local {\nrewrite edns0 local append 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: a client that sends this option names itself, expected set in place of it",
-    ]),
-    "cache": ("", f"cluster.local {{\ncache 30\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: what one client is answered everybody is, expected no cache here",
-    ]),
-    "half-a-cache": ("", f"cluster.local {{\ncache {{\ndisable success\n}}\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: what one client is answered everybody is, expected no cache here",
-    ]),
-    "kubernetes-first": ("", f"shop.svc.cluster.local:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
-        "error    F: line 2: shop.svc.cluster.local:53: kubernetes answers for shop.svc.cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none",
-    ]),
-    "kubernetes-first-at-the-root": ("--to=10.96.0.53", f".:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
-        "error    F: line 2: .:53: kubernetes answers for cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none",
-    ]),
-    "twice": ("", f"cluster.local:53 {{\n{GOOD}\n}}\nCluster.local. {{\n{GOOD}\n}}", [
-        "error    F: line 5: Cluster.local.: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
-        "expected one block for it",
-    ]),
-    "twice-one-bound": ("", f"cluster.local {{\nbind 10.0.0.1\n{GOOD}\n}}\ncluster.local {{\n{GOOD}\n}}", [
-        "error    F: line 6: cluster.local: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
-        "expected one block for it",
-    ]),
-    "except": ("", f"cluster.local {{\n{GOOD} {{\nexcept shop.svc.cluster.local\n}}\n}}", [
-        "error    F: line 4: cluster.local: names under shop.svc.cluster.local are not forwarded and get SERVFAIL, "
-        "expected nothing of the stub zone",
-    ]),
-    "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
-        "warning  F: line 4: cluster.local: prefer_udp: a client that asks by TCP for a long answer is asked for "
-        "by UDP first, expected none",
-    ]),
-    "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
-        "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
-        "expected no zone beneath the one that is forwarded at line 1",
-    ]),
-    "autopath": ("", f"shop.svc.cluster.local {{\n{GOOD}\n}}\n"
-                     ". {\nautopath @kubernetes\nkubernetes cluster.local\n}", [
-        "warning  F: line 6: .: autopath answers short names under shop.svc.cluster.local from this block: "
-        "topodns is not asked, expected no autopath beside a stub zone",
-    ]),
-    "no-stub": ("", ".:53 {\nkubernetes cluster.local\nforward . /etc/resolv.conf\n}", [
-        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected a block as --for prints it",
-    ]),
-    "empty": ("", "", [
-        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected a block as --for prints it",
-    ]),
-    "nothing-goes-there": ("--to=10.96.0.54,10.96.0.55", f"cluster.local {{\n{GOOD}\n}}", [
-        "warning  F: line 1: nothing forwards a zone of the cluster to 10.96.0.54:53 or 10.96.0.55:53: "
-        "topodns is not asked, expected a block as --for prints it",
-    ]),
-    "one-zone-is-not-there": ("--zone=a.example --zone=b.example", f"a.example {{\n{GOOD}\n}}", [
-        "warning  F: line 1: nothing forwards b.example: topodns is not asked, expected a block as --for prints it",
-    ]),
-    "files": ("", f"import more/*.server\ncluster.local {{\nimport x.override\n{GOOD}\n}}", [
-        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one",
-        "warning  F: line 3: import x.override: this file is not looked into, expected all in one",
-    ]),
-    "block-without-a-zone": ("", f"cluster.local {{\n{GOOD}\n}}\n{{\nwhoami\n}}", [
-        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{'",
-    ]),
-    "errors-come-first": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\ncache\nforward . 10.96.0.53\n}", [
-        "error    F: line 3: cluster.local: cache: what one client is answered everybody is, expected no cache here",
-        "warning  F: line 2: cluster.local: a client finds its name in the reply, expected 'revert' at the end",
-    ]),
-    "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
-                            + FALLBACK.format("bind 127.0.0.1"), [
-        "warning  F: line 3: cluster.local: 127.0.0.1:5301 answers in place of topodns although topodns is there, "
-        "expected 'policy sequential'",
-    ]),
-    "no-failover": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover REFUSED\n}}\n}}\n"
-                        + FALLBACK.format("bind 127.0.0.1"), [
-        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED'",
-    ]),
-    "fallback-first": ("", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5301 10.96.0.53 {{\npolicy sequential\n"
-                           "failover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind ::1 127.0.0.1"), [
-        "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
-        "dead, expected topodns first",
-    ]),
-    "fallback-for-all": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
-                         .replace("    bind 127.0.0.1\n", ""), [
-        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1'",
-    ]),
-    "fallback-elsewhere": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
-                           .replace("cluster.local:5301", "cluster.local:5302"), [
-        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it",
-    ]),
-    "fallback-for-another-zone": (
-        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
-        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
-        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected a block as --for prints it",
-    ]),
-    "fallback-for-another-zone-with-to": (
-        "--to=10.96.0.53", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
-        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
-        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it",
-    ]),
-    "nodelocal-by-udp": ("--for=nodelocal", "cluster.local {\ncache 5\nforward . 10.96.0.53\n}", [
-        "warning  F: line 3: cluster.local: forward by UDP: an entry in connection tracking for each query, "
-        "and some get lost, expected force_tcp",
-    ]),
-    "nodelocal-keeps": ("--for=nodelocal", "cluster.local {\ncache {\nsuccess 9984 30 20\ndenial 9984 5\n}\n"
-                        "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
-        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5",
-    ]),
-    "nodelocal-with-kubernetes": (
-        "--for=nodelocal", corefile.printed("nodelocal", addresses("10.96.0.53"), ["shop.svc.cluster.local"])
-        + FALLBACK.format("bind 127.0.0.1"), [
-        "error    F: line 12: cluster.local:5301: NodeLocal DNSCache has no plugin kubernetes and does not start, "
-        "expected none",
-    ]),
-}  # fmt: skip
-
-
-def checked(capsys: pytest.CaptureFixture[str], path: Path, text: str, flags: str = "") -> tuple[int, list[str], str]:
-    """Check a Corefile; return the status, the lines but the last with F for the file, and the errors."""
-    path.write_text(text)
-    status = main(["corefile", "--check", str(path), *flags.split()])
-    out, err = capsys.readouterr()
-    return status, out.replace(str(path), "F").splitlines(), err.replace(str(path), "F")
-
-
-@pytest.mark.parametrize(("flags", "text", "expected"), FOUND.values(), ids=FOUND)
-def test_found(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str, expected: Sequence[str]
-) -> None:
-    """Each line says where, what was found and what was expected; an error makes the status 1."""
-    errors = sum(line.startswith("error") for line in expected)
-    warnings = len(expected) - errors
-    last = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
-    status = FAILED if errors else DONE
-    assert checked(capsys, tmp_path / "Corefile", text, flags) == (status, [*expected, last], "")
-
 
 STOCK = """\
 .:53 {
@@ -475,6 +311,238 @@ __PILLAR__DNS__DOMAIN__:53 {
     forward . __PILLAR__UPSTREAM__SERVERS__
 }
 """
+ASKS_ITSELF = (f"cluster.local:53 {{\n{GOOD} 127.0.0.1:53 {{\npolicy sequential\n"
+               "failover SERVFAIL REFUSED\n}\n}\n")  # fmt: skip
+FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
+# Flags, a Corefile, and the lines of what is found in it.
+FOUND = {
+    "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
+        "error    F: line 1: shop.svc.cluster.local:53: topodns is not told who asks, "
+        "expected the line 'rewrite edns0 subnet set 32 128 revert'",
+    ]),
+    "ecs-taken-out": ("", "cluster.local {\nrewrite edns0 subnet unset\nforward . 10.96.0.53\n}", [
+        f"error    F: line 1: cluster.local: topodns is not told who asks, expected the line '{ECS}'",
+    ]),
+    "append": ("", "cluster.local {\nrewrite edns0 subnet append 32 128 revert\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
+        "expected set in place of it",
+    ]),
+    "replace": ("", "cluster.local {\nrewrite EDNS0 Subnet Replace 32 128 revert\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: replace leaves it to a client whether it is named, and as whom, "
+        "expected set in place of it",
+    ]),
+    "no-revert": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
+        "expected 'revert' at the end",
+    ]),
+    "short-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 24 0x38 revert\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: 'edns0 subnet set 24 0x38 revert' does not name a client by its whole "
+        f"address, expected the line '{ECS}'",
+    ]),
+    "prefix-is-a-word": ("", "cluster.local {\nrewrite edns0 subnet set all revert\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: 'edns0 subnet set all revert' does not name a client by its whole "
+        f"address, expected the line '{ECS}'",
+    ]),
+    "a-rule-before": ("", f"cluster.local {{\nrewrite name a b\n{GOOD}\n}}", [
+        "warning  F: line 2: cluster.local: the rules below are passed over for what 'name a b' matches, "
+        "expected 'rewrite continue ...'",
+    ]),
+    "a-rule-for-all-before": ("", f"cluster.local {{\nrewrite edns0 nsid set\n{GOOD}\n}}", [
+        "warning  F: line 2: cluster.local: the rules below are passed over for what 'edns0 nsid set' matches, "
+        "expected 'rewrite continue ...'",
+    ]),
+    "option": ("", "cluster.local {\nrewrite edns0 local set 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
+        "warning  F: line 2: cluster.local: a client's own subnet is believed, unless topodns has "
+        f"--client-option 0xfe00, expected that flag there, or the line '{ECS}'",
+    ]),
+    "option-appended": ("", "cluster.local {\nrewrite edns0 local append 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
+        "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
+        "expected set in place of it",
+    ]),
+    "cache": ("", f"cluster.local {{\ncache 30\n{GOOD}\n}}", [
+        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+    ]),
+    "half-a-cache": ("", f"cluster.local {{\ncache {{\ndisable success\n}}\n{GOOD}\n}}", [
+        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+    ]),
+    "template-first": ("", f"cluster.local {{\ntemplate ANY ANY {{\nrcode NXDOMAIN\n}}\n{GOOD}\n}}", [
+        "warning  F: line 2: cluster.local: template answers for cluster.local before forward: topodns is not asked, "
+        "expected template in a block of its own, or none",
+    ]),
+    "acl-first": ("--to=10.96.0.53", f".:53 {{\nacl shop.svc.cluster.local {{\nblock\n}}\n{GOOD}\n}}", [
+        "warning  F: line 2: .:53: acl answers for shop.svc.cluster.local before forward: topodns is not asked, "
+        "expected acl in a block of its own, or none",
+    ]),
+    "another-forward-first": (
+        "--to=10.96.0.53", f".:53 {{\n{ECS}\nforward . 192.0.2.53\nforward shop.svc.cluster.local 10.96.0.53\n}}", [
+        "error    F: line 4: .:53: shop.svc.cluster.local is forwarded at line 3 already: topodns is not asked, "
+        "expected this line before that one",
+    ]),
+    "another-forward-first-of-all": ("--to=10.96.0.53", f"cluster.local {{\n{ECS}\nforward . 192.0.2.53\n"
+                                                        "forward . 10.96.0.53\n}", [
+        "error    F: line 4: cluster.local: cluster.local is forwarded at line 3 already: topodns is not asked, "
+        "expected this line before that one",
+    ]),
+    "forward-to-nobody": ("", "cluster.local {\nwhoami\n}\nexample {\nforward\n}\nsvc.cluster.local {\n"
+                              f"{ECS}\nforward .\n}}", [
+        "error    F: line 5: example: forward to 0 addresses: CoreDNS does not start, expected 1 to 15",
+        "error    F: line 9: svc.cluster.local: forward to 0 addresses: CoreDNS does not start, expected 1 to 15",
+    ]),
+    "forward-to-too-many": (
+        "--to=10.96.0.53", f"cluster.local {{\n{GOOD} {' '.join(f'127.0.0.{each}' for each in range(1, 16))}\n}}", [
+        "error    F: line 3: cluster.local: forward to 16 addresses: CoreDNS does not start, expected 1 to 15",
+    ]),
+    "kubernetes-first": ("", f"shop.svc.cluster.local:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
+        "error    F: line 2: shop.svc.cluster.local:53: kubernetes answers for shop.svc.cluster.local before forward: "
+        "topodns is not asked, expected kubernetes in a block of its own, or none",
+    ]),
+    "kubernetes-first-at-the-root": ("--to=10.96.0.53", f".:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
+        "error    F: line 2: .:53: kubernetes answers for cluster.local before forward: "
+        "topodns is not asked, expected kubernetes in a block of its own, or none",
+    ]),
+    "twice": ("", f"cluster.local:53 {{\n{GOOD}\n}}\nCluster.local. {{\n{GOOD}\n}}", [
+        "error    F: line 5: Cluster.local.: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
+        "expected one block for it",
+    ]),
+    "twice-one-bound": ("", f"cluster.local {{\nbind 10.0.0.1\n{GOOD}\n}}\ncluster.local {{\n{GOOD}\n}}", [
+        "error    F: line 6: cluster.local: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
+        "expected one block for it",
+    ]),
+    "except": ("", f"cluster.local {{\n{GOOD} {{\nexcept shop.svc.cluster.local\n}}\n}}", [
+        "error    F: line 4: cluster.local: names under shop.svc.cluster.local are not forwarded and get SERVFAIL, "
+        "expected nothing of the stub zone",
+    ]),
+    "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
+        "warning  F: line 4: cluster.local: prefer_udp: a client that asks by TCP for a long answer is asked for "
+        "by UDP first, expected no such line",
+    ]),
+    "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
+        "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
+        "expected no zone beneath the one that is forwarded at line 1",
+    ]),
+    "no-stub": ("", ".:53 {\nkubernetes cluster.local\nforward . /etc/resolv.conf\n}", [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "no-stub-of-nodelocal": ("--for=nodelocal", "", [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected the block that 'topodns corefile --for nodelocal' prints",
+    ]),
+    "nothing-goes-there": ("--to=10.96.0.54,10.96.0.55", f"cluster.local {{\n{GOOD}\n}}", [
+        "error    F: line 1: nothing forwards to 10.96.0.54:53 or 10.96.0.55:53: topodns is not asked, "
+        "expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "one-zone-is-not-there": ("--zone=a.example --zone=b.example", f"a.example {{\n{GOOD}\n}}", [
+        "error    F: line 1: nothing forwards b.example: topodns is not asked, "
+        "expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "a-zone-does-not-go-there": ("--to=10.96.0.54 --zone=cluster.local", f"cluster.local {{\n{GOOD}\n}}", [
+        "error    F: line 1: nothing forwards cluster.local to 10.96.0.54:53: topodns is not asked, "
+        "expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "parts-of-a-zone": ("--zone=cluster.local", f"shop.svc.cluster.local a.cluster.local {{\n{GOOD}\n}}", [
+        "error    F: line 1: of cluster.local only shop.svc.cluster.local a.cluster.local is forwarded: "
+        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "reverse-zones-beside-those-of-a-block": ("--zone=10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}", [
+        "error    F: line 1: of 10.in-addr.arpa only 0.10.in-addr.arpa 1.10.in-addr.arpa is forwarded: "
+        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "files": ("", f"import more/*.server\ncluster.local {{\nimport x.override\n{GOOD}\n}}", [
+        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one",
+        "warning  F: line 3: import x.override: this file is not looked into, expected all in one",
+    ]),
+    "block-without-a-zone": ("", f"cluster.local {{\n{GOOD}\n}}\n{{\nwhoami\n}}", [
+        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{'",
+    ]),
+    "errors-come-first": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\ncache\nforward . 10.96.0.53\n}", [
+        "error    F: line 3: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+        "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
+        "expected 'revert' at the end",
+    ]),
+    "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
+                            + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 3: cluster.local: 127.0.0.1:5301 answers in place of topodns although topodns is there, "
+        "expected 'policy sequential'",
+    ]),
+    "no-failover": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover REFUSED\n}}\n}}\n"
+                        + FALLBACK.format("bind 127.0.0.1"), [
+        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED'",
+    ]),
+    "fallback-first": ("", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5301 10.96.0.53 {{\npolicy sequential\n"
+                           "failover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind ::1 127.0.0.1"), [
+        "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
+        "dead, expected topodns first",
+    ]),
+    "fallback-for-all": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+                         .replace("    bind 127.0.0.1\n", ""), [
+        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1'",
+    ]),
+    "fallback-elsewhere": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+                           .replace("cluster.local:5301", "cluster.local:5302"), [
+        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
+        "expected one as --fail-open prints it",
+    ]),
+    "fallback-for-another-zone": (
+        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
+        "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
+        "expected the block that 'topodns corefile --for coredns' prints",
+    ]),
+    "fallback-for-another-zone-with-to": (
+        "--to=10.96.0.53", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
+        "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
+        "expected one as --fail-open prints it",
+    ]),
+    "nodelocal-by-udp": ("--for=nodelocal", "cluster.local {\ncache 5\nforward . 10.96.0.53\n}", [
+        "warning  F: line 3: cluster.local: forward by UDP: an entry in connection tracking for each query, "
+        "and some get lost, expected force_tcp",
+    ]),
+    "nodelocal-keeps": ("--for=nodelocal", "cluster.local {\ncache {\nsuccess 9984 30 20\ndenial 9984 5\n}\n"
+                        "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
+        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5",
+    ]),
+    "nodelocal-keeps-for-long": ("--for=nodelocal", "cluster.local {\ncache 5 {\nserve_stale 1h\n}\n"
+                                 "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
+        "warning  F: line 3: cluster.local: serve_stale: answers are given after their TTL, expected no such line",
+    ]),
+    "fallback-onto-itself": ("", ASKS_ITSELF + STOCK, [
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port",
+    ]),
+    "fallback-onto-itself-with-to": ("--to=10.96.0.53", ASKS_ITSELF + STOCK, [
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port",
+    ]),
+    "fallback-that-a-longer-zone-takes": (
+        "--to=10.96.0.53", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover SERVFAIL REFUSED\n"
+        "}\n}\n" + FALLBACK.replace("cluster.local:5301", ".:5301").format("bind 127.0.0.1")
+        + "local:5301 {\nbind 127.0.0.1\nkubernetes k8s.example\n}", [
+        "warning  F: line 3: cluster.local: no block here answers for cluster.local at 127.0.0.1:5301, "
+        "expected one as --fail-open prints it",
+    ]),
+}  # fmt: skip
+
+
+def checked(capsys: pytest.CaptureFixture[str], path: Path, text: str, flags: str = "") -> tuple[int, list[str], str]:
+    """Check a Corefile; return the status, the lines but the last with F for the file, and the errors."""
+    path.write_text(text)
+    status = main(["corefile", "--check", str(path), *flags.split()])
+    out, err = capsys.readouterr()
+    return status, out.replace(str(path), "F").splitlines(), err.replace(str(path), "F")
+
+
+@pytest.mark.parametrize(("flags", "text", "expected"), FOUND.values(), ids=FOUND)
+def test_found(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str, expected: Sequence[str]
+) -> None:
+    """Each line says where, what was found and what was expected; an error makes the status 1."""
+    errors = sum(line.startswith("error") for line in expected)
+    warnings = len(expected) - errors
+    last = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+    status = FAILED if errors else DONE
+    assert checked(capsys, tmp_path / "Corefile", text, flags) == (status, [*expected, last], "")
+
+
 # Flags, and a Corefile in which nothing is wrong.
 CLEAN = {
     "beside-the-usual-one": (
@@ -496,9 +564,8 @@ CLEAN = {
     "rule-in-braces": ("", f"cluster.local {{\nrewrite stop {{\n{ECS.removeprefix('rewrite ')}\n}}\n"
                            "forward . 10.96.0.53\n}"),
     "rules-go-on": ("", f"cluster.local {{\nrewrite continue name a b\n{GOOD}\nrewrite name c d\n}}"),
-    "named-again": ("", "cluster.local {\nrewrite continue edns0 subnet set 8 8 revert\n"
-                        f"rewrite continue edns0 subnet append 1 1\n{GOOD}\n}}"),
-    "own-option": ("", "cluster.local {\nrewrite edns0 local set 0xfe00 {client_ip} revert\nforward . 10.96.0.53\n}"),
+    "named-by-an-option-too": ("", "cluster.local {\nrewrite continue edns0 local set 0xfe00 {client_ip}\n"
+                                   f"{GOOD}\n}}"),
     "cache-of-others": ("", f".:53 {{\ncache 30 example\n{ECS}\nforward cluster.local 10.96.0.53\n}}"),
     "cache-that-is-off": (
         "", f"cluster.local {{\ncache {{\ndisable success\ndisable denial cluster.local\n}}\n{GOOD}\n}}"),
@@ -513,7 +580,15 @@ CLEAN = {
         "policy sequential\nfailover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind lo")),
     "exception-for-another-forward": (
         "", f"cluster.local {{\n{GOOD} {{\nexcept a.cluster.local\n}}\nforward a.cluster.local 10.96.0.53\n}}"),
-    "reverse-block-of-addresses": ("--zone=10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}"),
+    "zone-in-a-stub": ("--zone=web.shop.svc.cluster.local", f"shop.svc.cluster.local {{\n{GOOD}\n}}"),
+    "forwards-apart": (
+        "--to=10.96.0.53", f".:53 {{\n{ECS}\nforward cluster.local 10.96.0.53\nforward . 192.0.2.53\n}}"),
+    "hosts-that-hand-on": ("", f"cluster.local {{\nhosts {{\n192.0.2.1 a.example\nfallthrough\n}}\n{GOOD}\n}}"),
+    "template-for-others": ("", f"cluster.local {{\ntemplate IN A example {{\nrcode NXDOMAIN\n}}\n{GOOD}\n}}"),
+    "fallback-is-for-others-too": (
+        "", f"cluster.local:1053 {{\n{GOOD} 127.0.0.1:53 {{\npolicy sequential\nfailover SERVFAIL REFUSED\n}}\n}}\n"
+        + STOCK),
+    "reverse-block-of-addresses": ("--zone=1.10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}"),
 }  # fmt: skip
 
 
@@ -544,7 +619,7 @@ def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
             "namespace": "",
             "name": "2",
             "field": "cluster.local",
-            "message": "cache: what one client is answered everybody is",
+            "message": "cache: everybody gets what the first client got",
             "expected": "no cache here",
             "file": str(path),
         }
@@ -556,6 +631,20 @@ def test_standard_input() -> None:
     ran = run("corefile", "--check", "-", stdin=f"cluster.local {{\ncache\n{GOOD}\n}}")
     assert (ran.returncode, ran.stderr) == (FAILED, "")
     assert ran.stdout.startswith("error    -: line 2: cluster.local: cache: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("corefile --check -", "-: standard input is closed, expected a Corefile"),
+        ("check --snapshot -", "standard input: Bad file descriptor, expected a snapshot"),
+    ],
+)
+def test_no_standard_input(command: str, message: str) -> None:
+    """A file descriptor that is closed is a wrong input, and no crash."""
+    shell = f"exec {sys.executable} -m dnsserver {command} <&-"
+    ran = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=ROOT)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (WRONG, "", f"topodns: {message}\n")
 
 
 # --- Any text -------------------------------------------------------------------------------------------------------
@@ -571,9 +660,13 @@ UNPARSABLE = {
     "comma-at-the-end": ("a {\nwhoami\n}\nb,\n", "line 4: the end found behind a comma, expected another zone"),
     "import-of-nothing": ("a {\nimport\n}\n", "line 2: 0 words behind import, expected a snippet or a file"),
     "import-of-two": ("(s) {\nwhoami\n}\na {\nimport s t\n}\n", "line 5: 2 words behind import"),
-    "snippet-twice": ("(s) {\n}\n(s) {\n}\na {\nwhoami\n}\n", "line 3: a second snippet (s), expected another name"),
-    "snippet-without-a-block": ("(s)\nwhoami\n", "line 1: no block behind the snippet (s), expected '{'"),
-    "snippet-without-an-end": ("(s) {\nwhoami\n", "line 1: the snippet (s) has no end, expected '}'"),
+    "snippet-twice": (
+        "(s) {\n}\n(s) {\n}\na {\nwhoami\n}\n",
+        "line 3: (s) found, expected one snippet of that name, in braces",
+    ),
+    "snippet-without-a-block": ("(s)\nwhoami\n", "line 1: (s) found, expected one snippet of that name"),
+    "snippet-without-an-end": ("(s) {\nwhoami\n", "line 1: (s) found, expected one snippet of that name"),
+    "no-space": ("cluster.local:53{\nwhoami\n}\n", "line 1: 'cluster.local:53{' found, expected a space before '{'"),
     "circle": ("(s) {\nimport s\n}\na {\nimport s\n}\n", "import s: too much is imported, expected no circle"),
     "circle-of-two": ("(s) {\nimport t\n}\n(t) {\nimport s\n}\na {\nimport s\n}\n", "too much is imported"),
 }
@@ -587,13 +680,52 @@ def test_unparsable(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: st
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", [text for text, _ in UNPARSABLE.values()], ids=UNPARSABLE)
-def test_coredns_does_not_start_with_it_either(tmp_path: Path, text: str) -> None:
-    """What is called unparsable is so."""
-    assert not starts(tmp_path, text)
+@pytest.mark.parametrize("name", [name for name in UNPARSABLE if name != "no-space"])
+def test_coredns_does_not_start_with_it_either(tmp_path: Path, name: str) -> None:
+    """What is called unparsable is so; or CoreDNS answers nobody."""
+    assert not starts(tmp_path, UNPARSABLE[name][0])
 
 
-REFUSED = ("prefix-too-long", "prefix-is-a-word", "unknown-action", "twice", "twice-one-bound")
+MAP = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"Corefile": STOCK}}
+# A Corefile with more around it, and the line at which that begins.
+DATA = {
+    "yaml": (yaml.safe_dump(MAP), 1),
+    "yaml-of-kubectl": (f"apiVersion: v1\ndata:\n  Corefile: |\n{textwrap.indent(STOCK, '    ')}kind: ConfigMap\n", 1),
+    "documents": (f"# as it was\n---\n{yaml.safe_dump(MAP)}", 2),
+    "items": (yaml.safe_dump([MAP]), 1),
+    "list": (yaml.safe_dump({"kind": "List", "items": [MAP]}), 1),
+    "data": (yaml.safe_dump(MAP["data"]), 1),
+    "flow": ('data: {Corefile: ".:53 {\\n    errors\\n}\\n"}\n', 1),
+    "json": (json.dumps(MAP), 1),
+    "json-of-kubectl": (json.dumps(MAP, indent=4), 2),
+    "json-list": (json.dumps([MAP], indent=1), 2),
+    "json-data": (json.dumps(MAP["data"]), 1),
+    "of-describe": ("Name:         coredns\nNamespace:    kube-system\n", 1),
+}
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"), [("", "coredns"), ("--for=nodelocal", "node-local-dns")], ids=["coredns", "nodelocal"]
+)
+@pytest.mark.parametrize(("text", "line"), DATA.values(), ids=DATA)
+def test_more_than_a_corefile(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, line: int, flags: str, name: str
+) -> None:
+    """Who gives a whole ConfigMap is told how to get the Corefile in it."""
+    status, out, err = checked(capsys, tmp_path / "Corefile", text, flags)
+    assert (status, out) == (WRONG, []) and err == (
+        f"topodns: F: line {line}: YAML or JSON found, expected the Corefile alone: "
+        f"kubectl -n kube-system get configmap {name} -o jsonpath='{{.data.Corefile}}'\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["yaml-of-kubectl", "documents", "flow", "json", "json-of-kubectl", "of-describe"])
+def test_coredns_does_not_start_with_more_either(tmp_path: Path, name: str) -> None:
+    """What is called YAML or JSON is no Corefile."""
+    assert not starts(tmp_path, DATA[name][0])
+
+
+REFUSED = ("twice", "twice-one-bound", "forward-to-nobody", "forward-to-too-many")
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -606,7 +738,7 @@ def test_coredns_does_not_start(tmp_path: Path, name: str) -> None:
 
 STARTS = ("an-end-too-many", "an-end-too-few", "an-end-without-a-beginning", "one-block-without-braces",
           "snippets", "several-keys", "quotes-and-comments", "rule-in-braces",
-          "rules-go-on", "named-again", "cache-that-is-off", "told-apart-by-a-view",
+          "rules-go-on", "named-by-an-option-too", "cache-that-is-off", "told-apart-by-a-view",
           "reverse-block-of-addresses")  # fmt: skip
 
 
@@ -641,7 +773,7 @@ ODD = {
     "a-long-comment": (f"cluster.local {{\n{GOOD} # {'x ' * 5_000_000}\n}}".encode(), DONE),
     "long-quotes": (b'"' + b'\\"' * 5_000_000, DONE),
     "many-words": (b"x " * 5_000_000, WRONG),
-    "many-braces": (b"{" * 10_000_000, DONE),
+    "many-braces": (b"{" * 10_000_000, WRONG),
     "deep": (b"a {\n" + b"b {\n" * 40_000, WRONG),
     "many-blocks": (b"".join(b"z%d {\nforward . 10.96.0.53\n}\n" % n for n in range(10_000)), DONE),
     "imports-of-imports": (

@@ -122,8 +122,11 @@ class Snapshots:
 def _read_standard_input() -> bytes:
     """Read past Python's own buffer, whose lock would hold up an end that comes before the input's."""
     parts = []
-    while part := os.read(0, 1 << 20):
-        parts.append(part)
+    try:
+        while part := os.read(0, 1 << 20):
+            parts.append(part)
+    except OSError as error:  # closed, for one
+        raise BadSnapshot(f"standard input: {error.strerror}, expected a snapshot") from None
     return b"".join(parts)
 
 

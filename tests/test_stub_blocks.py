@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import dns.edns
@@ -21,14 +22,15 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from dnsserver.corefile import ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
+from dnsserver import stubfindings
+from dnsserver.corefile import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
 from dnsserver.settings import parse_upstream
-from tests import tools
 from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
+from tests.forwarders import started
 from tests.kube import ControlPlane, Item, config_of
 from tests.kustomize import MANIFESTS
 from tests.support import PATIENCE, Process, Server, cluster_text
-from tests.tools import Daemon, free_port, until
+from tests.tools import free_port, until
 
 WHERE = "corefiles"
 CACHE = f"cache.{WHERE}.svc.cluster.local"
@@ -99,15 +101,10 @@ def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
         ("    kubernetes cluster.local\n", plain),
     ):
         corefile = corefile.replace(found, placed)
-    path = folder / "Corefile"
-    path.write_text(corefile)
-    daemon = Daemon.start([str(tools.coredns()), "-conf", str(path)], folder, name="coredns")
-    try:
-        # A name that nobody asks for later, so that no cache knows it.
-        daemon.until(lambda: asked(port, "127.0.0.1", "nobody.example", timeout=1))
+    # A name that nobody asks for later, so that no cache knows it.
+    ready = partial(asked, port, "127.0.0.1", "nobody.example", timeout=1)
+    with started(COREDNS, folder, corefile, ready):
         yield port
-    finally:
-        daemon.end()
 
 
 def test_behind_coredns_each_client_gets_the_endpoint_of_its_zone(serve: Callable[..., Server], tmp_path: Path) -> None:
@@ -240,17 +237,14 @@ CONSEQUENCES = {
     "a-zone-beneath": (STUB(ECS_RULE, "") + "svc.cluster.local:53 {\ntemplate ANY ANY {\nrcode NXDOMAIN\n}\n}", [
         (A, CACHE, "", {"NXDOMAIN"}),
     ]),
-    "autopath": (STUB(ECS_RULE, "").replace("cluster.local", f"{WHERE}.svc.cluster.local", 1) + """
-        cluster.local:53 {
-            autopath cluster.local SEARCH
-            template IN A corefiles.svc.cluster.local {
-                answer "{{ .Name }} 5 IN A 192.0.2.1"
-            }
-            template ANY ANY {
-                rcode NXDOMAIN
-            }
-        }""", [
-        (A, CACHE, "", {IN_A}), (A, f"cache.{WHERE}.client.svc.cluster.local", "", {"192.0.2.1"}),
+    "an-option-alone": (STUB("rewrite edns0 local set 0xfe00 {client_ip} revert", ""), [
+        (A, CACHE, "", {IN_A, IN_B}), (B, CACHE, A, {IN_A, "ECS"}),
+    ]),
+    "a-forward-before": (STUB(f"{ECS_RULE}\nforward . NOBODY", ""), [(A, CACHE, "", {"SERVFAIL"})]),
+    "template": (STUB(f"template ANY ANY {{\nrcode NXDOMAIN\n}}\n{ECS_RULE}", ""), [(A, CACHE, "", {"NXDOMAIN"})]),
+    "acl": (STUB(f"acl {{\nblock\n}}\n{ECS_RULE}", ""), [(A, CACHE, "", {"REFUSED"})]),
+    "hosts": (STUB(f"hosts {{\n192.0.2.1 {CACHE}\n}}\n{ECS_RULE}", ""), [
+        (A, CACHE, "", {"192.0.2.1"}), (A, f"other.{CACHE}", "", {"SERVFAIL"}),
     ]),
 }  # fmt: skip
 
@@ -261,9 +255,8 @@ def test_what_comes_of_a_wrong_block(
 ) -> None:
     """What ``corefile --check`` says of such blocks it says because of what clients are told then."""
     server = serve(CLUSTER, TRUSTED)
-    search = tmp_path / "resolv.conf"
-    search.write_text("search client.svc.cluster.local svc.cluster.local cluster.local\n")
-    corefile = corefile.replace("SEARCH", str(search)).replace("TOPODNS", f"127.0.0.1:{server.port}")
+    corefile = corefile.replace("TOPODNS", f"127.0.0.1:{server.port}").replace("NOBODY", f"127.0.0.1:{free_port()}")
+    assert stubfindings.check(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")])
     with running(tmp_path, corefile) as port:
         for client, name, own, expected in rows:
             assert asked(port, client, name, own=own) == expected, (client, name, own)
