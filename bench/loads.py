@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench import dual_stack
 from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
+from dnsserver.proxy import SIGNATURE
 from locator.model import Network
 
 PLAIN = Transport("UDP", 512)
@@ -30,7 +31,6 @@ WINDOW = 1536  # some milliseconds of work, and it fits the server's buffer
 
 # PROXY protocol, version 2: signature, PROXY, UDP over IPv4, length of the rest; addresses and ports of both ends.
 PROXY = struct.Struct("!12sBBH4s4sHH")
-PROXY_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 # The same where servers are compared.
 ALIKE_QUERIES = 1024  # of each socket
@@ -144,7 +144,7 @@ def _by_block(number: int, service: int, client: ClientPod) -> Query:
 
 def _by_header(number: int, service: int, client: ClientPod) -> Query:
     ends = socket.inet_aton(client.address), socket.inet_aton(FORWARDER), 1024 + number, 53
-    header = PROXY.pack(PROXY_SIGNATURE, 0x21, 0x12, 12, *ends)
+    header = PROXY.pack(SIGNATURE, 0x21, 0x12, 12, *ends)
     return nearby(number, service, client.zone, EDNS)._replace(before=header)
 
 

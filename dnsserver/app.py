@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from dnsserver.corefile import ECS_RULE
 from dnsserver.decision import VERIFIED, Authority
 from dnsserver.metrics import ControllerMetrics, ControllerState, Counts, Metrics, Undescribed
 from dnsserver.net import tcp, udp
@@ -268,10 +269,10 @@ class _Server:
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
             for forwarder in self._counts.nameless.untold(trio.current_time()):
                 log.warning(
-                    "forwarder %s names no client, so its clients are unknown: put "
-                    "'rewrite edns0 subnet set 32 128 revert' into its Corefile's stub block; "
-                    "'topodns corefile' prints what others than CoreDNS need",
+                    "forwarder %s names no client, so its clients are unknown: put '%s' into its Corefile's stub "
+                    "block; 'topodns corefile' prints what others than CoreDNS need",
                     forwarder,
+                    ECS_RULE,
                 )
 
 

@@ -6,9 +6,8 @@ header, the EDNS client option, EDNS client subnet. One that then names nobody a
 
 from __future__ import annotations
 
-from dnsserver.metrics import Counts
 from dnsserver.wire import Edns
-from locator.addresses import NOWHERE, AddressBook, Place, address_text, plain_address
+from locator.addresses import NOWHERE, AddressBook, Place, plain_address
 from locator.model import UNKNOWN
 
 NAMELESS = Place(UNKNOWN, NOWHERE)  # of whom nothing is said
@@ -19,11 +18,10 @@ class Clients:
     """Where clients are by one address book after another.
 
     ``places`` has the book's places in one dictionary: what is looked up for each query. ``blocks``
-    are the places of client subnets by family, lengths and address, as they stand in the option.
+    are the places of client subnets shorter than a host, by the option's content.
     """
 
-    def __init__(self, counts: Counts) -> None:
-        self._nameless = counts.nameless
+    def __init__(self) -> None:
         self._book = AddressBook()
         self.places: dict[bytes, Place] = {}
         self.blocks: dict[bytes, Place] = {}
@@ -43,10 +41,11 @@ class Clients:
         """Return the place of one address, which may be an IPv4-mapped one."""
         return self.places.get(address) or self._book.locate(plain_address(address))
 
-    def place_of(self, source: bytes, client: bytes | None, edns: Edns | None) -> Place:
-        """Return where the client is.
+    def place_of(self, source: bytes, edns: Edns | None, *, client: bytes | None, remember: bool) -> Place:
+        """Return where the client is; ``NAMELESS`` where a forwarder that is believed does not say who it is.
 
-        *client* is what a PROXY header says: empty where it names nobody, None without one.
+        *client* is what a PROXY header says: empty where it names nobody, None without one. *remember*
+        is whether what a block agrees on may come from memory, and stays there.
         """
         place = self.source(source)
         if not place.forwarder:
@@ -55,16 +54,20 @@ class Clients:
             client = edns.option
         if client:
             return self.locate(client)
-        network = edns.subnet.network if client is None and edns is not None and edns.subnet is not None else None
-        if network is not None:
-            return self._book.locate_network(network)
-        self._nameless.note(address_text(source))  # unknown, never the forwarder's own place
-        return NAMELESS
+        subnet = edns.subnet if client is None and edns is not None else None
+        network = subnet.network if subnet is not None else None
+        if subnet is None or network is None:
+            return NAMELESS
+        if subnet.host:
+            return self.locate(subnet.address)
+        known = self.blocks.get(subnet.content) if remember else None
+        if known is None:
+            known = self._book.locate_network(network)
+            if remember:
+                self._keep(subnet.content, known)
+        return known
 
-    def remember_block(self, option: bytes, source: bytes, place: Place) -> None:
-        """Keep the place of a client subnet that names a client, if *source* is believed."""
-        if place is NAMELESS or not self.source(source).forwarder:
-            return
+    def _keep(self, content: bytes, place: Place) -> None:
         if len(self.blocks) >= MAX_BLOCKS:
             self.blocks.clear()
-        self.blocks[option] = place
+        self.blocks[content] = place

@@ -156,10 +156,6 @@ class Counts:
         """Note that the snapshot's files were read again, or could not be."""
         self.reloads["success" if good else "failure"] += 1
 
-    def malformed_header(self, channel: Channel) -> None:
-        """Note that a trusted forwarder sent a PROXY header that cannot be read."""
-        self.malformed_headers[channel.proto] += 1
-
 
 def counted_type(qtype: int) -> str:
     """Return the label under which a query type is counted."""

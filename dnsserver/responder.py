@@ -18,7 +18,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from dnsserver import names, records, wire
-from dnsserver.clients import Clients
+from dnsserver.clients import NAMELESS, Clients
 from dnsserver.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.metrics import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
@@ -27,6 +27,7 @@ from dnsserver.proxy import SIGNATURE, read_header_untrusted
 from dnsserver.records import HEAD_BITS, Host, Packer, Record, Rendered, head_index
 from dnsserver.resolution import resolve
 from dnsserver.wire import Edns, Query, Unreadable, question_labels, read_untrusted
+from locator.addresses import address_text
 from locator.model import Location
 from locator.snapshot import CompiledService, Snapshot
 
@@ -41,7 +42,7 @@ MAX_QUESTIONS = 16  # remembered questions for each Service and address: types t
 REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
 
 SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
-LENGTHS_AT = 15  # and to what comes before that address: its family, and how long it is
+CONTENT_AT = 15  # and to the content of that option
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code says it all, and a text would push records out
 
@@ -139,7 +140,7 @@ class Responder:
         self._proxy_protocol = proxy_protocol
         self._nsid = nsid
         self._snapshot: Snapshot | None = None
-        self._clients = Clients(counts)
+        self._clients = Clients()
         self._places, self._blocks = self._clients.places, self._clients.blocks
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
@@ -175,7 +176,7 @@ class Responder:
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
     def answer(
-        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
     ) -> bytes | Waiting | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
 
@@ -190,30 +191,30 @@ class Responder:
         # A label that holds a zero octet makes this end too early: such a question is never remembered.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
-            return self._read(query, source, channel, client)
+            return self._read(query, source, channel, client=client)
         address = b""
         if head < 4:
             if len(query) != end:
-                return self._read(query, source, channel, client)
+                return self._read(query, source, channel, client=client)
             shape = _NO_EDNS
         else:
             known = self._shapes.get(query[end : end + SUBNET_AT])
             if known is None:
-                return self._read(query, source, channel, client)
+                return self._read(query, source, channel, client=client)
             shape = known
             if shape.octets:
                 address = query[end + SUBNET_AT :]
             if len(address) != shape.octets:
-                return self._read(query, source, channel, client)
+                return self._read(query, source, channel, client=client)
         place = self._places.get(source) or self._clients.source(source)
         if place.forwarder:
             named = address if client is None else client
             if not named:
-                return self._read(query, source, channel, client)
+                return self._read(query, source, channel, client=client)
             if shape.host or client is not None:
                 place = self._places.get(named) or self._clients.locate(named)
             else:
-                block = self._blocks.get(query[end + LENGTHS_AT :])
+                block = self._blocks.get(query[end + CONTENT_AT :])
                 if block is None:
                     return self._read(query, source, channel)
                 place = block
@@ -223,7 +224,7 @@ class Responder:
         if found.__class__ is tuple:
             found = found[1].get(place.location.memory.get(found[0]))
         if found is None:
-            return self._read(query, source, channel, client)
+            return self._read(query, source, channel, client=client)
         self._located[place.located_by] += 1
         opt = shape.opts[found.dependent]
         limit = shape.limit if channel.limited else MAX_TCP_REPLY
@@ -264,10 +265,10 @@ class Responder:
         )
 
     def compute(
-        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
     ) -> bytes | Waiting | None:
         """Return what ``answer`` returns, but for the rotation, without looking at any memory."""
-        return self._read(query, source, channel, client, remember=False)
+        return self._read(query, source, channel, client=client, remember=False)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
@@ -278,11 +279,11 @@ class Responder:
         except Unreadable:
             header = None
         if header is None:
-            self._counts.malformed_header(channel)
+            self._counts.malformed_headers[channel.proto] += 1
             self._counts.silent += 1
             return None
         reply = self.answer if remember else self.compute
-        return reply(query[header.size :], source, channel, header.client)
+        return reply(query[header.size :], source, channel, client=header.client)
 
     def _recall(self, question: bytes) -> Memory | None:
         """Return what is remembered of a question (case folded), from before this snapshot, too.
@@ -300,7 +301,7 @@ class Responder:
         return memory
 
     def _read(
-        self, query: bytes, source: bytes, channel: Channel, client: bytes | None = None, *, remember: bool = True
+        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None, remember: bool = True
     ) -> bytes | Waiting | None:
         """Answer a query that was not recognised: judge it, the coarsest fault first."""
         if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
@@ -325,7 +326,9 @@ class Responder:
             return self._refuse(
                 query, wire.SERVFAIL, channel, end=read.end, edns=read.edns, qtype=read.qtype, errors=(NOT_READY,)
             )
-        place = self._clients.place_of(source, client, read.edns)
+        place = self._clients.place_of(source, read.edns, client=client, remember=remember)
+        if place is NAMELESS and meaning.shape != names.APEX:  # what a zone itself has is the same for everybody
+            self._counts.nameless.note(address_text(source))
         self._counts.located[place.located_by] += 1
         question = query[wire.HEADER : read.end].lower()
         memory = (self._index.get(question) or self._recall(question)) if remember else None
@@ -337,9 +340,6 @@ class Responder:
                 self._remember(question, read, decision, place.location) if remember else self._render(read, decision)
             )
         shape = self._shape(query, read)
-        tail = query[read.end :]
-        if remember and client is None and not shape.host and self._shapes.get(tail[:SUBNET_AT]) is shape:
-            self._clients.remember_block(tail[LENGTHS_AT:], source, place)
         head = head_index(int.from_bytes(query[2:4]), opt=read.edns is not None)
         address = read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b""
         return self._reply(found, query, read.end, head, shape, address, channel)

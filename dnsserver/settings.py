@@ -105,8 +105,10 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 def _option_code(text: str) -> int:
     """A number, in hexadecimal, too, as Corefiles have it."""
-    hexadecimal = re.fullmatch("0[xX]([0-9a-fA-F]{1,4})", text)
-    return _whole(65001, 65534)(str(int(hexadecimal[1], 16)) if hexadecimal else text)
+    number = int(text, 16) if re.fullmatch("0[xX][0-9a-fA-F]{1,4}", text) else _whole(0, 65535)(text)
+    if not 65001 <= number <= 65534:
+        raise ValueError(repr(text))
+    return number
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -446,7 +448,7 @@ def read_settings(
     for number, network in enumerate(networks):
         if network in networks[:number]:
             raise Wrong(f"{texts['subnet'][0]}: {network_text(network)} stands there twice, expected each network once")
-    for network in settings.trusted_forwarder:
+    for network in dict.fromkeys(settings.trusted_forwarder):
         if network.length == 0:
             warnings.append(
                 f"{texts['trusted_forwarder'][0]}: {network_text(network)} trusts everybody: whoever asks may name any "

@@ -5,6 +5,8 @@ Everything that touches such bytes ends in ``_untrusted`` and raises ``Unreadabl
 
 from __future__ import annotations
 
+import struct
+
 from msgspec import Struct
 
 from locator.addresses import plain_network
@@ -42,6 +44,11 @@ class ClientSubnet(Struct, frozen=True):
     def host(self) -> bool:
         """Whether the option names one address."""
         return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
+
+    @property
+    def content(self) -> bytes:
+        """The option's content, as a query has it."""
+        return struct.pack("!HBB", self.family, self.source, 0) + self.address
 
     @property
     def network(self) -> Network | None:

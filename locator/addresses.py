@@ -7,15 +7,14 @@ addresses are a dictionary look-up or two whatever their number, blocks one for 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
 
-from cachetools import LRUCache
 from msgspec import Struct
 
-from locator.byaddress import ByAddress, PrefixTable
+from locator.byaddress import GROUP, ByAddress, Group, PrefixTable, Row
 from locator.model import UNKNOWN, Location, Network, canonical_labels, network_end
 
 POD = "pod"
@@ -26,7 +25,8 @@ POD_CIDR = "podcidr"
 SUBNET = "subnet"
 NOWHERE = "unknown"
 
-MAX_PREFIXES = 8192  # remembered client subnets: a /24 for each node of a large cluster fits
+WORTH_REMEMBERING = 8  # places: what fewer agree on is found out as soon as it is remembered
+MAX_LEFT = 4096  # parts that are gone and still remembered
 
 
 def parse_address(text: str) -> bytes:
@@ -149,9 +149,8 @@ class AddressBook:
         # What speaks for the blocks around it: held addresses for which no pod CIDR speaks, and pod CIDRs.
         self._witnesses: ByAddress[Place] = ByAddress()
         self._cidr_witnesses: ByAddress[tuple[tuple[int, Place], ...]] = ByAddress()
-        self._networks: LRUCache[Network, Place] = LRUCache(MAX_PREFIXES)
-        # What a row of witnesses agrees on, with the row; most live on from one book to the next.
-        self._agreed_rows: dict[bytes, tuple[Mapping[bytes, Place], Agreed]] = {}
+        # What rows and groups of witnesses agree on, with each of them; most live on from one book to the next.
+        self._agreed_parts: dict[bytes, tuple[object, Agreed]] = {}
         self._edition = object()
         self._change: tuple[object, Mapping[bytes, Place | None]] | None = None  # which edition became this, and how
 
@@ -178,7 +177,6 @@ class AddressBook:
             elif len(self._witnesses) and self._witnesses.get(address) is not None:
                 witnesses[address] = None
         after._witnesses = self._witnesses.changed(witnesses)
-        after._networks = LRUCache(MAX_PREFIXES)
         after._edition = object()
         after._change = (self._edition, places) if len(places) < len(self.places) // 4 else None
         return after
@@ -199,14 +197,10 @@ class AddressBook:
         return self.cidrs.find(address) or self._subnet_table.find(address) or STRANGER
 
     def locate_network(self, network: Network) -> Place:
-        """Return the place that all of a block agrees on: a node, shared labels, or ``STRANGER``."""
-        network = plain_network(network)
+        """Return the place that all of a block (a plain one) agrees on: a node, shared labels, or ``STRANGER``."""
         if network.length == 8 * len(network.address):
             return self.locate(network.address)
-        place = self._networks.get(network)
-        if place is None:
-            self._networks[network] = place = self._agreed(network)
-        return place
+        return self._agreed(network) if network.length else STRANGER  # all there is is nowhere
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address lies in a network of trusted forwarders."""
@@ -272,26 +266,49 @@ class AddressBook:
         return Place(location, first.located_by, network_text(network)) if location.known else STRANGER
 
     def _agreed_within(self, network: Network) -> Iterator[Agreed]:
-        """Yield what the witnesses in a block agree on, those of a row together."""
-        if 8 * len(network.address) - network.length < 8:
-            if some := dict(self._witnesses.within(network)):
+        """Yield what the witnesses in a block agree on, those of a row or of a group together."""
+        octets, witnesses = len(network.address), self._witnesses
+        if network.length > 8 * (octets - 1):
+            if some := dict(witnesses.within(network)):
                 yield agreed(some)
-            return
-        rows = self._agreed_rows
-        if len(rows) > 2 * (len(self._witnesses) + MAX_PREFIXES):
-            rows.clear()  # rows that are long gone have filled it
-        for head, row in self._witnesses.rows_within(network):
-            known = rows.get(head)
-            if known is None or known[0] is not row:
-                known = rows[head] = row, agreed(row)
-            yield known[1]
+        elif network.length > 8 * GROUP[octets]:
+            for head, row in witnesses.rows_within(network):
+                yield self._of_row(head, row)
+        else:
+            for common, group in witnesses.groups_within(network):
+                yield self._of_group(common, group)
+
+    def _of_group(self, common: bytes, group: Group[Place]) -> Agreed:
+        return self._remembered(
+            common, group, lambda: all_agreed([self._of_row(head, row) for head, row in group.items()])
+        )
+
+    def _of_row(self, head: bytes, row: Row[Place]) -> Agreed:
+        return agreed(row) if len(row) < WORTH_REMEMBERING else self._remembered(head, row, lambda: agreed(row))
+
+    def _remembered(self, key: bytes, part: object, agree: Callable[[], Agreed]) -> Agreed:
+        known = self._agreed_parts.get(key)
+        if known is None or known[0] is not part:
+            if len(self._agreed_parts) > len(self._witnesses) + MAX_LEFT:
+                self._agreed_parts.clear()  # what is long gone has filled it
+            known = self._agreed_parts[key] = part, agree()
+        return known[1]
 
 
 def agreed(places: Mapping[bytes, Place]) -> Agreed:
     """Return what some places, at least one, agree on."""
+    if len(places) == 1:
+        ((address, place),) = places.items()
+        return Agreed(address, place, place.location)
     ordered = sorted(places.items())
     address, place = ordered[0]
     return Agreed(address, place, shared_location(each.location for _, each in ordered))
+
+
+def all_agreed(parts: Sequence[Agreed]) -> Agreed:
+    """Return what several, at least one, agree on."""
+    first = min(parts, key=attrgetter("address"))
+    return Agreed(first.address, first.place, shared_location(map(attrgetter("location"), parts)))
 
 
 def shared_location(locations: Iterable[Location]) -> Location:

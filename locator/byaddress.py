@@ -16,13 +16,59 @@ from locator.model import Network, network_end
 
 T = TypeVar("T")
 
+GROUP = {4: 2, 16: 8}  # octets of an address -> of what a group has in common: an IPv4 /16, an IPv6 /64
+
+Row = Mapping[bytes, T]
+
+
+class InOrder(Generic[T]):
+    """Values by keys of one size, in order; immutable."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, values: dict[bytes, T] | None = None, keys: list[bytes] | None = None) -> None:
+        self._values = values or {}
+        self._keys = keys or []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def get(self, key: bytes) -> T | None:
+        """Return the value of *key*."""
+        return self._values.get(key)
+
+    def items(self) -> Iterable[tuple[bytes, T]]:
+        """Return all keys with their values, in no order."""
+        return self._values.items()
+
+    def between(self, first: bytes, last: bytes) -> Iterator[tuple[bytes, T]]:
+        """Yield the keys from *first* to *last* with their values, in order."""
+        keys = self._keys
+        for key in keys[bisect_left(keys, first) : bisect_right(keys, last)]:
+            yield key, self._values[key]
+
+    def changed(self, changes: Mapping[bytes, T | None]) -> InOrder[T]:
+        """Return this with other values of some keys, None for no value any more."""
+        values, gone, fresh = dict(self._values), set(), []
+        for key, value in changes.items():
+            if value is not None:
+                if key not in values:
+                    fresh.append(key)
+                values[key] = value
+            elif values.pop(key, None) is not None:
+                gone.add(key)
+        keys = [key for key in self._keys if key not in gone] if gone else self._keys
+        return InOrder(values, sorted(keys + fresh) if fresh else keys)
+
+
+Group = InOrder[Row[T]]  # by all octets but the last
+
 
 class ByAddress(Generic[T]):
-    """Values by packed address; those that differ only in the last octet stand together."""
+    """Values by packed address; those that differ only in the last octet stand together, in rows of groups."""
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, dict[bytes, T]] = {}  # by all octets but the last
-        self._heads: dict[int, list[bytes]] = {3: [], 15: []}  # the keys of these, by their size, in order
+        self._groups: dict[int, InOrder[Group[T]]] = {4: InOrder(), 16: InOrder()}  # by the size of an address
         self._size = 0
 
     def __len__(self) -> int:
@@ -30,37 +76,44 @@ class ByAddress(Generic[T]):
 
     def get(self, address: bytes) -> T | None:
         """Return what stands at *address*."""
-        row = self._rows.get(address[:-1])
+        size = len(address)
+        group = self._groups[size].get(address[: GROUP[size]])
+        row = None if group is None else group.get(address[:-1])
         return None if row is None else row.get(address)
 
     def items(self) -> Iterator[tuple[bytes, T]]:
         """Yield every address with its value."""
-        for row in self._rows.values():
-            yield from row.items()
+        for groups in self._groups.values():
+            for _, group in groups.items():
+                for _, row in group.items():
+                    yield from row.items()
 
     def within(self, network: Network) -> Iterator[tuple[bytes, T]]:
         """Yield the addresses in *network* with their values, in no order."""
-        size = len(network.address)
-        shift = 8 * size - network.length
-        if shift <= 8:  # part of a row, or all of it
-            wanted = int.from_bytes(network.address) >> shift
-            for address, value in self._rows.get(network.address[:-1], {}).items():
-                if int.from_bytes(address) >> shift == wanted:
-                    yield address, value
-            return
+        whole = 8 * len(network.address) - network.length >= 8
+        last = network_end(network)
         for _, row in self.rows_within(network):
-            yield from row.items()
+            if whole:
+                yield from row.items()
+            else:
+                yield from ((a, value) for a, value in row.items() if network.address <= a <= last)
 
-    def rows_within(self, network: Network) -> Iterator[tuple[bytes, Mapping[bytes, T]]]:
-        """Yield in order what stands together, by all octets but the last, in a block of at least 256 addresses.
+    def rows_within(self, network: Network) -> Iterator[tuple[bytes, Row[T]]]:
+        """Yield, in order, the rows with addresses in *network*, by all octets but the last.
+
+        What is the same object in this and in what it was changed from has not changed.
+        """
+        last = network_end(network)
+        for _, group in self.groups_within(network):
+            yield from group.between(network.address[:-1], last[:-1])
+
+    def groups_within(self, network: Network) -> Iterator[tuple[bytes, Group[T]]]:
+        """Yield, in order, the groups with rows in *network*, by what their addresses have in common.
 
         What is the same object in this and in what it was changed from has not changed.
         """
         size = len(network.address)
-        last = network_end(network)
-        heads = self._heads[size - 1]
-        for head in heads[bisect_left(heads, network.address[:-1]) : bisect_right(heads, last[:-1])]:
-            yield head, self._rows[head]
+        return self._groups[size].between(network.address[: GROUP[size]], network_end(network)[: GROUP[size]])
 
     def any_within(self, network: Network) -> bool:
         """Whether some address in *network* has a value."""
@@ -70,31 +123,36 @@ class ByAddress(Generic[T]):
         """Return this with other values at some addresses, None for no value any more; itself if *changes* is empty."""
         if not changes:
             return self
-        after: ByAddress[T] = ByAddress()
-        rows, size, touched = dict(self._rows), self._size, dict[bytes, dict[bytes, T]]()
+        rows: dict[bytes, dict[bytes, T]] = {}
+        size = self._size
         for address, value in changes.items():
             head = address[:-1]
-            row = touched.get(head)
+            row = rows.get(head)
             if row is None:
-                known = rows.get(head)
-                row = touched[head] = rows[head] = {} if known is None else dict(known)
+                group = self._groups[len(address)].get(address[: GROUP[len(address)]])
+                row = rows[head] = dict((group and group.get(head)) or {})
                 size -= len(row)
             if value is None:
                 row.pop(address, None)
             else:
                 row[address] = value
-        fresh, gone = [], set()
-        for head, row in touched.items():
+        touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
+        for head, row in rows.items():
             size += len(row)
-            if not row:
-                del rows[head]
-            if bool(row) != (head in self._rows):
-                fresh.append(head) if row else gone.add(head)
-        after._rows, after._size, after._heads = rows, size, dict(self._heads)
-        for length in {len(head) for head in (*fresh, *gone)}:
-            kept = [head for head in self._heads[length] if head not in gone]
-            after._heads[length] = sorted(kept + [head for head in fresh if len(head) == length])
+            octets = len(head) + 1
+            touched[octets].setdefault(head[: GROUP[octets]], {})[head] = row or None
+        after: ByAddress[T] = ByAddress()
+        after._size = size
+        after._groups = {octets: _regrouped(groups, touched[octets]) for octets, groups in self._groups.items()}
         return after
+
+
+def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes, Row[T] | None]]) -> InOrder[Group[T]]:
+    """Return groups with other rows, None for a row that is none any more; an empty group is none, either."""
+    if not touched:
+        return groups
+    changes = {key: (groups.get(key) or InOrder[Row[T]]()).changed(rows) for key, rows in touched.items()}
+    return groups.changed({key: group if len(group) else None for key, group in changes.items()})
 
 
 class PrefixTable(Generic[T]):

@@ -493,7 +493,7 @@ def replied(responder: Responder, each: Asked, *, compute: bool = False) -> Any:
     if each.proto == "udp":
         return reply(each.header + each.wire, source, channel)
     left = judged(responder, each)
-    return None if left is None else reply(left[0], source, channel, left[1])
+    return None if left is None else reply(left[0], source, channel, client=left[1])
 
 
 ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")

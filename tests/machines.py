@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 from tests.support import PATIENCE, lacking, needs_tool
 
@@ -32,7 +31,7 @@ class Network:
 
     def __init__(self, ip: str) -> None:
         self._ip = ip
-        self._name = f"td{os.getpid()}"
+        self._name = f"td{secrets.token_hex(4)}"  # what a killed session left behind has another one
         self.address = f"{PREFIX}.1"
 
     def take(self, address: str) -> None:
@@ -74,7 +73,7 @@ class Network:
         try:
             self._run("link", "add", self._name, "address", STEADY, "type", "bridge")
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"networks cannot be made in this sandbox: {error.stderr.strip()}")
+            lacking(f"networks cannot be made in this sandbox: {error.stderr.strip()}")
         try:
             self.take(self.address)
             self._run("link", "set", self._name, "up")
@@ -129,7 +128,7 @@ def loopback_with(*addresses: str) -> Iterator[Loopback]:
         lacking("networks need root")
     with _back_home(), ExitStack() as opened:
         if _LIBC.unshare(NEW_NETWORK) != 0:
-            pytest.skip(f"networks cannot be made in this sandbox: {os.strerror(ctypes.get_errno())}")
+            lacking(f"networks cannot be made in this sandbox: {os.strerror(ctypes.get_errno())}")
         number = os.open(_MINE, os.O_RDONLY)
         opened.callback(os.close, number)
         for words in (("link", "set", "lo", "up"), *(("address", "add", each, "dev", "lo") for each in addresses)):

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.addresses import (
-    MAX_PREFIXES,
+    MAX_LEFT,
     STRANGER,
+    WORTH_REMEMBERING,
     AddressBook,
     Place,
     address_text,
@@ -111,6 +112,15 @@ def test_a_whole_family_as_subnet() -> None:
     flags = {"subnet": ["0.0.0.0/0=topology.kubernetes.io/zone=x"]}
     assert located([node("a1")], "203.0.113.9", flags) == ("subnet", "x")
     assert located([node("a1")], "2001:db8::1", flags) == ("unknown", None)
+
+
+def test_a_whole_family_is_nowhere() -> None:
+    """RFC 7871, 7.1.2: /0 says nothing of the client, even where all that is known is on one node."""
+    cluster = [node("a1", podCIDR="10.0.0.0/8")]
+    book = snapshot_of(cluster).addresses
+    assert book.locate_network(parse_network("10.0.0.0/9")).holder
+    for text in ("0.0.0.0/0", "::/0", "::ffff:0:0/96"):
+        assert book.locate_network(parse_network(text)) is STRANGER
 
 
 @pytest.mark.parametrize(
@@ -279,9 +289,10 @@ def narrowing(blocks: Mapping[Network, T], block: Network) -> list[T]:
     return [blocks[each] for each in (*around(blocks, block)[:1], *within)]
 
 
-# Few addresses, so that they meet: 16 bits count, those of the last two octets of IPv4 and others of IPv6.
+# Few addresses, so that they meet: 16 bits count, of which one tells apart what has little in common.
 def address_of(family: int, number: int) -> bytes:
-    return bytes((10, 0)) + number.to_bytes(2) if family == 4 else bytes((0xFD,)) + bytes(13) + number.to_bytes(2)
+    far, near = bytes((number >> 8 & 1,)), (number >> 9 << 8 | number & 255).to_bytes(2)
+    return bytes((10,)) + far + near if family == 4 else bytes((0xFD,)) + bytes(6) + far + bytes(6) + near
 
 
 def block_of(family: int, number: int, length: int) -> Network:
@@ -297,7 +308,9 @@ numbers = st.builds(
 )
 addresses = st.builds(address_of, families, numbers)
 blocks = st.builds(
-    lambda family, number, bits: block_of(family, number, 8 * family - bits),
+    lambda family, number, bits: block_of(
+        family, number, 8 * family - (bits if family == 4 or bits < 16 else 4 * bits)
+    ),
     families,
     numbers,
     st.sampled_from((1, 2, 6, 7, 8, 8, 9, 10, 15, 16, 20, 31)),
@@ -344,7 +357,6 @@ Expected = dict[Network, tuple[dict[str, str], str | None]]
 
 def assert_agreed(book: AddressBook, expected: Expected) -> None:
     for block, (labels, node) in expected.items():
-        book._networks.clear()  # what is remembered of rows is what is looked at here
         for _ in range(2):
             place = book.locate_network(block)
             assert (network_text(block), place.location.labels, place.location.node) == (
@@ -356,12 +368,16 @@ def assert_agreed(book: AddressBook, expected: Expected) -> None:
                 assert place is STRANGER
 
 
-def test_rows_that_are_gone_are_forgotten() -> None:
+def test_what_is_gone_is_forgotten() -> None:
     """What is remembered of rows has a bound, though one book after another brings other ones."""
     book, place, kept = AddressBook(), place_at(LOCATIONS[0]), list[bytes]()
     for turn in range(12):
-        fresh = [bytes((10, 16 * turn + number // 256, number % 256, 1)) for number in range(4096)]
+        fresh = [
+            bytes((10, 128 * (turn % 2) + number // 256, number % 256, turn * 16 + host))
+            for number in range(4096)
+            for host in range(WORTH_REMEMBERING)
+        ]
         book = book.changed({**dict.fromkeys(kept), **dict.fromkeys(fresh, place)}, {})
         kept = fresh
         assert book.locate_network(parse_network("10.0.0.0/8")) is place
-        assert len(book._agreed_rows) <= 2 * (4096 + MAX_PREFIXES) + 4096
+        assert len(book._agreed_parts) <= len(fresh) + MAX_LEFT + 1

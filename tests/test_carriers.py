@@ -17,7 +17,7 @@ from dnsserver.metrics import MAX_FORWARDERS, OTHER, TELL_SECONDS, Metrics, Name
 from dnsserver.names import labels_of, meaning_of
 from dnsserver.resolution import resolve
 from dnsserver.responder import Responder
-from locator.addresses import MAX_PREFIXES, parse_network
+from locator.addresses import parse_network
 from tests import clusters
 from tests.clusters import (
     CLIENT_OPTION,
@@ -462,11 +462,10 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
 def test_a_flood_of_blocks_is_forgotten() -> None:
     """However many a forwarder names, what is remembered of them has a bound, and those named before are right."""
     responder = responder_of(BLOCKS, {"trusted-forwarder": [f"{FORWARDER}/32"]})
-    for number in range(max(MAX_BLOCKS, MAX_PREFIXES) + 10):
+    for number in range(MAX_BLOCKS + 10):
         block = f"10.{64 + number // 256}.{number % 256}.0/24"
         assert numbers_in_octets(replied(responder, Asked(block_query(block), FORWARDER, "udp"))) == 0
     assert len(responder._clients.blocks) <= MAX_BLOCKS
-    assert len(responder._clients._book._networks) <= MAX_PREFIXES
     assert_agreed(responder, "10.1.0.0/24", {1})
 
 
@@ -502,6 +501,16 @@ def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, st
             nameless.note(forwarder)
         assert "".join(nameless.untold(now)) == told, now
         assert nameless.untold(now) == []
+
+
+@pytest.mark.parametrize("rtype", ["SOA", "NS", "A"])
+def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
+    """What a zone's own name has is the same for everybody: dnsdist asks for it each second, for nobody."""
+    responder = remembering(FLAGS)
+    for name, number in (("cluster.local", 0), (WEB, 1)):
+        for compute in (False, True):
+            assert replied(responder, Asked(query(name, rtype), FORWARDER, "udp"), compute=compute) is not None
+        assert responder._counts.nameless.numbers == ({FORWARDER: 2} if number else {})
 
 
 def test_forwarders_without_end_are_counted_together() -> None:

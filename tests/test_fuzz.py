@@ -20,8 +20,8 @@ FAULTY = """
 import sys
 from tests import fuzz
 right = fuzz.Responder.answer
-def wrong(responder, query, source, channel, client=None):
-    reply = right(responder, query, source, channel, client)
+def wrong(responder, query, source, channel, **named):
+    reply = right(responder, query, source, channel, **named)
     faulty = isinstance(reply, bytes) and b"Z" in query[12:]
     return reply[:3] + bytes((reply[3] | 0x20,)) + reply[4:] if faulty else reply
 fuzz.Responder.answer = wrong

@@ -978,9 +978,9 @@ def answered_in(server: Here) -> list[int]:
     order: list[int] = []
     answer = server.responder.answer
 
-    def noted(wire: bytes, *more: Any) -> Any:
+    def noted(wire: bytes, *more: Any, **named: Any) -> Any:
         order.append(int.from_bytes(wire[:2]))
-        return answer(wire, *more)
+        return answer(wire, *more, **named)
 
     server.responder.answer = noted  # type: ignore[method-assign]
     return order
@@ -1168,7 +1168,7 @@ def test_a_fault_of_our_own_ends_one_connection(when: str, caplog: pytest.LogCap
             await client.send(query(OUT))
             assert await client.silent()
 
-            def broken(*_: object) -> bytes:
+            def broken(*_: object, **__: object) -> bytes:
                 raise RuntimeError("a fault")
 
             kept = getattr(server.responder, when)

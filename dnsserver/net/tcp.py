@@ -152,7 +152,7 @@ class Server:
         if isinstance(error, OSError):
             log.debug("connection: %s", error)
         elif isinstance(error, Unreadable):
-            self._counts.malformed_header(connection.channel)
+            self._counts.malformed_headers[connection.channel.proto] += 1
         else:
             self._counts.failures["connection"] += 1
             log.error("a connection was closed", exc_info=error)
@@ -182,7 +182,7 @@ class Server:
             end = begin + int.from_bytes(received[position:begin])
             if end > len(received):
                 break
-            reply = self._responder.answer(received[begin:end], source, channel, client)
+            reply = self._responder.answer(received[begin:end], source, channel, client=client)
             if reply is not None and not isinstance(reply, bytes):
                 reply = self._finish_or_wait(connection, reply)
             if reply is not None:
