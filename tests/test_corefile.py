@@ -259,29 +259,28 @@ def test_bad_command_line(capsys: pytest.CaptureFixture[str], arguments: Sequenc
 
 # --- What is found --------------------------------------------------------------------------------------------------
 
+# A cluster's own DNS, and a cache on each node, with all that such Corefiles have in them.
 STOCK = """\
 .:53 {
-    errors
-    health {
-        lameduck 5s
-    }
-    ready
     kubernetes cluster.local in-addr.arpa ip6.arpa {
-        pods insecure
         fallthrough in-addr.arpa ip6.arpa
-        ttl 30
     }
-    prometheus :9153
     forward . /etc/resolv.conf {
-        max_concurrent 1000
+        max_concurrent 500
     }
-    cache 30 {
-        disable success cluster.local
+    cache 60 {
         disable denial cluster.local
+        disable success cluster.local
     }
-    loop
-    reload
+    health {
+        lameduck 3s
+    }
+    errors
     loadbalance
+    loop
+    prometheus :9153
+    ready
+    reload
 }
 10.in-addr.arpa:53 {
     forward . 192.0.2.53
@@ -290,25 +289,21 @@ STOCK = """\
 """
 STOCK_NODELOCAL = """\
 __PILLAR__DNS__DOMAIN__:53 {
-    errors
-    cache {
-            success 9984 30
-            denial 9984 5
-    }
-    reload
-    loop
     bind __PILLAR__LOCAL__DNS__ __PILLAR__DNS__SERVER__
-    forward . __PILLAR__CLUSTER__DNS__ {
-            force_tcp
+    cache {
+        denial 1000 5
+        success 1000 30
     }
-    prometheus :9253
+    forward . __PILLAR__CLUSTER__DNS__ {
+        force_tcp
+    }
     health __PILLAR__LOCAL__DNS__:8080
+    reload
 }
 .:53 {
-    errors
-    cache 30
     bind __PILLAR__LOCAL__DNS__ __PILLAR__DNS__SERVER__
     forward . __PILLAR__UPSTREAM__SERVERS__
+    cache 30
 }
 """
 ASKS_ITSELF = (f"cluster.local:53 {{\n{GOOD} 127.0.0.1:53 {{\npolicy sequential\n"
