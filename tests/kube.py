@@ -79,7 +79,7 @@ class Api:
         data = None if body is None else json.dumps(body).encode()
         try:
             response, text = self._once(method, path, data, headers)
-        except (http.client.RemoteDisconnected, ConnectionError):  # it was idle for too long
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):  # it was idle for too long
             response, text = self._once(method, path, data, headers)
         if response.status >= 400:
             raise ApiError(response.status, f"{method} {path}: {text}")
