@@ -16,9 +16,17 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 import yaml
 
-from dnsserver import __version__, app, records, stubfindings
-from dnsserver.caddyfile import Unparsable
-from dnsserver.corefile import CLUSTER_DOMAIN, COREDNS, FORWARDERS, MAX_UPSTREAMS, printed, stub_address, stub_zone
+from dnsserver import __version__, app, records
+from dnsserver.corefile import (
+    CHECKED,
+    CLUSTER_DOMAIN,
+    COREDNS,
+    FORWARDERS,
+    MAX_UPSTREAMS,
+    printed,
+    stub_address,
+    stub_zone,
+)
 from dnsserver.explain import as_text, counted, explain, severity_text
 from dnsserver.names import labels_of
 from dnsserver.net.binding import CannotListen
@@ -144,7 +152,7 @@ def _add_corefile_flags(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="forwarder",
         metavar="PROGRAM",
-        help=f"whose configuration it is: {', '.join(FORWARDERS)}; with --check {' or '.join(stubfindings.CHECKED)} "
+        help=f"whose configuration it is: {', '.join(FORWARDERS)}; with --check {' or '.join(CHECKED)} "
         f"(default with --check: {COREDNS})",
     )
     parser.add_argument(
@@ -289,8 +297,11 @@ def _corefile(parsed: argparse.Namespace) -> int:
 
 
 def _check_corefile(parsed: argparse.Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+    from dnsserver import stubfindings  # what it brings no other command need wait for
+    from dnsserver.caddyfile import Unparsable
+
     forwarder = parsed.forwarder or COREDNS
-    _one_of(forwarder, stubfindings.CHECKED)
+    _one_of(forwarder, CHECKED)
     if parsed.fail_open:
         raise Wrong("--fail-open: given beside --check, expected one or the other")
     if not parsed.check:

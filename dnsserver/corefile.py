@@ -16,6 +16,7 @@ from dnsserver.settings import DNS_PORT, ListenAddress, parse_upstream
 from locator.addresses import address_text
 
 COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = FORWARDERS = ("coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist")
+CHECKED = (COREDNS, NODELOCAL)  # whose configuration is a Corefile
 
 ECS_RULE = "rewrite edns0 subnet set 32 128 revert"
 FALLBACK_PORT = 5301  # of CoreDNS's own plain answers; nothing that is registered or usual in clusters

@@ -31,8 +31,6 @@ from dnsserver.stubzones import (
 )
 from locator.model import Finding
 
-CHECKED = (COREDNS, NODELOCAL)
-
 _CONFIGMAPS = {COREDNS: "coredns", NODELOCAL: "node-local-dns"}
 # What YAML and JSON begin with, and no Corefile: a key, a list, a document.
 _DATA = re.compile(r'(?:\s|#[^\n]*\n)*(?:---|%YAML|- |\[\s*[{"]|\{\s*"|"?[\w.-]+"?[ \t]*:(?:\s|"))')
@@ -48,9 +46,9 @@ def check(
 ) -> list[Finding]:
     """Return what would go wrong with a Corefile, by line. Raises ``caddyfile.Unparsable``, and nothing else.
 
-    *forwarder* is one of ``CHECKED``. A stub zone is one that is forwarded to one of *to*, or without them one that
-    is a part of *zones* or the other way round; without these, too, one within the cluster's own domain, as far as
-    the Corefile tells it.
+    *forwarder* is one of ``corefile.CHECKED``. A stub zone is one that is forwarded to one of *to*, or without them
+    one that is a part of *zones* or the other way round; without these, too, one within the cluster's own domain, as
+    far as the Corefile tells it.
     """
     if (data := _DATA.match(text.removeprefix("\ufeff"))) is not None:
         alone = f"kubectl -n kube-system get configmap {_CONFIGMAPS[forwarder]} -o jsonpath='{{.data.Corefile}}'"

@@ -596,7 +596,7 @@ def test_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, t
 def test_what_is_printed_is_clean() -> None:
     """Every block for CoreDNS and NodeLocal DNSCache."""
     for forwarder, to, zones, fail_open, text in PRINTED.values():
-        if forwarder in stubfindings.CHECKED:
+        if forwarder in corefile.CHECKED:
             for known in ((), addresses(to)):
                 assert stubfindings.check(text, forwarder=forwarder, to=known, zones=zones) == [], text
             assert fail_open == ("5301" in text)
@@ -800,7 +800,7 @@ words = st.lists(st.sampled_from([*WORDS, *["\n"] * 10]), max_size=60)  # a line
 texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 
-@given(texts, st.sampled_from(stubfindings.CHECKED), st.booleans())
+@given(texts, st.sampled_from(corefile.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
     """Nothing else is raised, whatever stands in the file; and each finding is in it."""
     try:
@@ -818,7 +818,7 @@ places = st.builds(ListenAddress, st.binary(min_size=4, max_size=4), st.integers
 @given(st.lists(places, min_size=1, max_size=3, unique=True), st.lists(names, min_size=1, max_size=4), st.booleans())
 def test_whatever_is_printed_is_clean(to: Sequence[ListenAddress], zones: Sequence[str], fail_open: bool) -> None:
     """For any addresses and zones."""
-    for forwarder in stubfindings.CHECKED:
+    for forwarder in corefile.CHECKED:
         text = corefile.printed(forwarder, to, zones, fail_open=fail_open and forwarder == corefile.COREDNS)
         assert stubfindings.check(text, forwarder=forwarder, to=to, zones=zones) == []
         assert {key for block in parse(text) for key in block.keys} >= {f"{zone}:53" for zone in zones}
