@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -12,8 +11,8 @@ from typing import NamedTuple
 from bench import dual_stack
 from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
-from dnsserver.proxy import SIGNATURE
 from locator.model import Network
+from tests import clusters
 
 PLAIN = Transport("UDP", 512)
 EDNS = Transport("UDP, EDNS", 1232, edns=True)
@@ -28,9 +27,6 @@ QUERIES = CLIENTS  # over all sockets: each client can be named; they come round
 WARM = 25_000
 FEW = 10  # clients, for the same with few
 WINDOW = 1536  # some milliseconds of work, and it fits the server's buffer
-
-# PROXY protocol, version 2: signature, PROXY, UDP over IPv4, length of the rest; addresses and ports of both ends.
-PROXY = struct.Struct("!12sBBH4s4sHH")
 
 # The same where servers are compared.
 ALIKE_QUERIES = 1024  # of each socket
@@ -143,9 +139,7 @@ def _by_block(number: int, service: int, client: ClientPod) -> Query:
 
 
 def _by_header(number: int, service: int, client: ClientPod) -> Query:
-    ends = socket.inet_aton(client.address), socket.inet_aton(FORWARDER), 1024 + number, 53
-    header = PROXY.pack(SIGNATURE, 0x21, 0x12, 12, *ends)
-    return nearby(number, service, client.zone, EDNS)._replace(before=header)
+    return nearby(number, service, client.zone, EDNS)._replace(before=clusters.proxied(client.address))
 
 
 @cache

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -277,6 +278,16 @@ def needs_tool(name: str) -> str:
     """Return the path of a program, or skip the test with the reason; in CI a missing one is a failure."""
     path = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
     return path or lacking(f"{name} is not installed here")
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has IPv6, on loopback at least."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
+            sock.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def lacking(reason: str) -> NoReturn:

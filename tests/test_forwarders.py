@@ -42,8 +42,7 @@ from tests.forwarders import (
     running,
 )
 from tests.machines import Loopback, loopback_with
-from tests.support import PATIENCE, Server, lacking, serving, settings_of, snapshot_of
-from tests.test_sockets import has_ipv6
+from tests.support import PATIENCE, Server, has_ipv6, lacking, serving, settings_of, snapshot_of
 
 HERE = ("127.0.0.1", "fd00::1")  # where programs run: a node's address, too
 WHO = ("a", "b", "c", "nowhere")  # clients, by their zone

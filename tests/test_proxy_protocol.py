@@ -45,8 +45,8 @@ from tests.clusters import (
     replied,
     tlv,
 )
-from tests.support import PATIENCE, Server, responder_of, serving, settings_of, snapshot_of
-from tests.test_sockets import has_ipv6, skip
+from tests.support import PATIENCE, Server, has_ipv6, responder_of, serving, settings_of, snapshot_of
+from tests.test_sockets import skip
 from tests.test_tcp import Here, Peer, framed, here
 from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
 

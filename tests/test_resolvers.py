@@ -30,8 +30,7 @@ from locator.snapshot import Snapshot
 from tests import clusters
 from tests.clusters import ZONE, Item
 from tests.machines import Machine, loopback_with, one_network
-from tests.support import PATIENCE, environment, lacking, needs_tool, serving, settings_of, snapshot_of
-from tests.test_sockets import has_ipv6
+from tests.support import PATIENCE, environment, has_ipv6, lacking, needs_tool, serving, settings_of, snapshot_of
 from tests.tools import CACHE, Daemon
 
 ZONES = ("a", "b", "c")

@@ -19,19 +19,10 @@ import pytest
 
 from tests import clusters, support
 from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
-from tests.support import PATIENCE, Server, needs_tool, serving
+from tests.support import PATIENCE, Server, has_ipv6, needs_tool, serving
 from tests.tools import free_port
 
 Serve = Callable[..., Server]
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
 
 
 def skip(reason: str) -> None:

@@ -35,8 +35,7 @@ from dnsserver.responder import Responder
 from dnsserver.settings import ListenAddress
 from tests import clusters, support
 from tests.clusters import WEB, query
-from tests.support import PATIENCE, Server, lacking, needs_tool, responder_of, serving, settings_of
-from tests.test_sockets import has_ipv6
+from tests.support import PATIENCE, Server, has_ipv6, lacking, needs_tool, responder_of, serving, settings_of
 from tests.tools import free_port
 from tests.wire_rows import external
 
