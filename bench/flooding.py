@@ -21,7 +21,7 @@ from bench.queries import Load, Query
 from bench.replay import Run, run
 from bench.rounds import Pace
 from bench.servers import on_load_core, start_topodns
-from locator.model import Network
+from locator.ip import Network
 
 SOCKETS = 5  # each sends as much as any other, since the server answers in the order in which queries came
 FLOOD = 32_768  # random queries of a round: several times what a server would remember, and each has an id

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from bench import dumps
-from locator.cluster import static
-from locator.store import Store
+from locator.cluster import dump_files
+from locator.state.store import Store
 
 FORMS = ("yaml", "json")
 PODS = ("pod", "slim-pod")  # as kubectl prints them, and with hardly more than what is read
@@ -53,11 +53,11 @@ def measure(folder: Path) -> Iterator[Loaded]:
 def load(path: Path) -> Loaded:
     """Load a dump as ``topodns serve`` does, but in one process."""
     began, cpu = time.perf_counter(), time.process_time()
-    dump = static.read(static.Snapshots([str(path)]).inputs())
+    dump = dump_files.read(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()
     gc.disable()  # as the server does
     store = Store()
-    static.apply(dump.objects, store)
+    dump_files.apply(dump.objects, store)
     snapshot = store.publish(int(time.time()))
     published, cpu = time.perf_counter(), time.process_time() - cpu
     return Loaded(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench import dual_stack
 from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
-from locator.model import Network
+from locator.ip import Network
 from tests import clusters
 
 PLAIN = Transport("UDP", 512)

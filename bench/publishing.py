@@ -14,21 +14,23 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from locator.api.deltas import Delta, Drop, Put
+from locator.ip import (
+    Network,
+)
 from locator.model import (
     HOSTNAME,
     ZONE,
     Endpoint,
     EndpointSlice,
     Namespace,
-    Network,
     Node,
     Object,
     Pod,
     Port,
     Service,
 )
-from locator.news import Change, Drop, Put
-from locator.store import Store
+from locator.state.store import Store
 
 NODES = 5_000
 PODS = 150_000
@@ -71,7 +73,7 @@ def measure() -> Iterator[Published]:
         yield _measured(name, store, [make(objects, rng) for _ in range(TIMES)])
 
 
-def _measured(name: str, store: Store, changes: Sequence[Sequence[Change]]) -> Published:
+def _measured(name: str, store: Store, changes: Sequence[Sequence[Delta]]) -> Published:
     applies, publishes = [], []
     for number, every in enumerate(changes):
         began = time.perf_counter()
@@ -114,7 +116,7 @@ def _node(number: int) -> Node:
     return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((10, high, low, 0)), 24),))
 
 
-def _changed_slice(objects: Objects, rng: random.Random) -> list[Change]:
+def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[EndpointSlice])
     rows = [replace(row) for row in each.endpoints]  # a slice comes whole
     position = rng.randrange(len(rows))
@@ -122,42 +124,42 @@ def _changed_slice(objects: Objects, rng: random.Random) -> list[Change]:
     return [Put(replace(each, endpoints=tuple(rows)))]
 
 
-def _moved_pod(objects: Objects, rng: random.Random) -> list[Change]:
+def _moved_pod(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[Pod])
     return [Put(replace(each, node=_name(rng.randrange(NODES)), created=f"2025-{rng.randrange(10**6)}"))]
 
 
-def _new_pod(objects: Objects, rng: random.Random) -> list[Change]:
+def _new_pod(objects: Objects, rng: random.Random) -> list[Delta]:
     node = rng.randrange(NODES)
     address = bytes((10, node >> 8, node & 255, rng.randrange(100, 250)))
     return [Put(Pod("ns-0", f"new-{rng.randrange(10**9)}", (address,), _name(node), created="2026"))]
 
 
-def _relabelled_node(objects: Objects, rng: random.Random) -> list[Change]:
+def _relabelled_node(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[Node])
     return [Put(replace(each, labels={**each.labels, ZONE: f"z{rng.randrange(10**6)}"}))]
 
 
-def _replaced_node(objects: Objects, rng: random.Random) -> list[Change]:
+def _replaced_node(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[Node])
     return [Drop(Node, each.key), Put(each)]
 
 
-def _annotated_service(objects: Objects, rng: random.Random) -> list[Change]:
+def _annotated_service(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[Service])
     return [Put(replace(each, annotations={"topodns.io/topology-keys": f"key-{rng.randrange(10**6)}"}))]
 
 
-def _heartbeat(objects: Objects, rng: random.Random) -> list[Change]:
+def _heartbeat(objects: Objects, rng: random.Random) -> list[Delta]:
     each = rng.choice(objects[Namespace])
     return [Put(replace(each))]
 
 
-def _hundred_pods(objects: Objects, rng: random.Random) -> list[Change]:
+def _hundred_pods(objects: Objects, rng: random.Random) -> list[Delta]:
     return [change for _ in range(100) for change in _moved_pod(objects, rng)]
 
 
-CHANGES: dict[str, Callable[[Objects, random.Random], list[Change]]] = {
+CHANGES: dict[str, Callable[[Objects, random.Random], list[Delta]]] = {
     "EndpointSlice: one endpoint": _changed_slice,
     "Pod: new": _new_pod,
     "Pod: on another node": _moved_pod,

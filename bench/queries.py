@@ -12,7 +12,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
-from locator.model import Network
+from locator.ip import Network
 
 HEADER = struct.Struct("!HHHHHH")
 RD = 0x0100

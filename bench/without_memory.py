@@ -5,8 +5,8 @@ It shows what the memory is worth; the product has no switch for it.
 
 from __future__ import annotations
 
-from dnsserver.cli import main
-from dnsserver.responder import Responder
+from dnsserver.cli.main import main
+from dnsserver.responder.responder import Responder
 
 Responder.answer = Responder.compute  # type: ignore[method-assign]
 

@@ -1,6 +1,6 @@
 """``python -m dnsserver`` is ``topodns``."""
 
-from dnsserver.cli import main
+from dnsserver.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from dnsserver.corefile import ECS_RULE
-from dnsserver.decision import VERIFIED, Authority
-from dnsserver.metrics import ControllerMetrics, ControllerState, Counts, Metrics, Undescribed
+from dnsserver.answers.decision import VERIFIED, Authority
+from dnsserver.forwarders.stub_blocks import ECS_RULE
+from dnsserver.metrics.counters import (
+    Counts,
+)
+from dnsserver.metrics.exposition import (
+    ControllerMetrics,
+    ControllerState,
+    Metrics,
+    Undescribed,
+)
 from dnsserver.net import tcp, udp
-from dnsserver.net.binding import (
+from dnsserver.net.sockets import (
     WILDCARDS,
     CannotListen,
     announce,
@@ -27,17 +35,17 @@ from dnsserver.net.binding import (
     default_listen,
     in_pod,
 )
-from dnsserver.responder import Responder
-from dnsserver.settings import NODES, POD_LOCATORS, PODS, ListenAddress, Settings
-from locator.cluster import static
-from locator.cluster.live import Cluster
-from locator.cluster.source import Health, Source
-from locator.constraints import is_invalid_constraint
-from locator.lease import Election
-from locator.model import ERROR, Finding
-from locator.selectors import Scope
-from locator.snapshot import Snapshot
-from locator.store import Store
+from dnsserver.responder.responder import Responder
+from dnsserver.settings.fields import NODES, POD_LOCATORS, PODS, ListenAddress, Settings
+from locator.cluster import dump_files
+from locator.cluster.api_client import ApiClient
+from locator.cluster.publisher import Source
+from locator.control.lease import Election
+from locator.model import ERROR, Finding, Health
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store
+from locator.topology.constraints import is_invalid_constraint
+from locator.topology.scope import Scope
 
 if TYPE_CHECKING:
     from dnsserver.net.upstream import Upstream
@@ -106,9 +114,9 @@ def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     return settings.listen or (default_listen(PORT),)
 
 
-def cluster_of(settings: Settings) -> Cluster:
+def cluster_of(settings: Settings) -> ApiClient:
     """Return the live cluster that the settings name. Raises BadCluster."""
-    return Cluster(kubeconfig=settings.kubeconfig, context=settings.context)
+    return ApiClient(kubeconfig=settings.kubeconfig, context=settings.context)
 
 
 def serve(settings: Settings) -> None:
@@ -135,14 +143,14 @@ def control(settings: Settings) -> None:
 
 async def _control(settings: Settings) -> None:
     from locator.cluster.controller import Controller
-    from locator.controlled import CONTROLLED
+    from locator.podlocators.objects import CONTROLLER_RESOURCES
 
     cluster = cluster_of(settings)
     namespace, name = settings.lease or (cluster.namespace, LEASE)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # a container that starts again is somebody else
     election = Election(identity, namespace=namespace, name=name)
     controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
-    watches = {CONTROLLED[made].name: each for made, each in controller.reflectors.items()}
+    watches = {CONTROLLER_RESOURCES[kind].name: each for kind, each in controller.reflectors.items()}
 
     def look() -> ControllerState:
         return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
@@ -192,20 +200,20 @@ class _Server:
         self._findings: Sequence[Finding] = ()
         self._news, self._invalid = trio.open_memory_channel[Finding](MAX_EVENTS)
 
-    def _followed(self) -> tuple[Source, Cluster | None]:
+    def _followed(self) -> tuple[Source, ApiClient | None]:
         """Return what follows the cluster, and the API server, if there is one."""
         settings, store = self._settings, self._store
         if settings.snapshot:
-            snapshots = static.Snapshots(settings.snapshot)
-            return static.Rereader(snapshots, store, published=self._publish, reread=self._counts.reread), None
-        from locator.cluster.follower import Follower
-        from locator.cluster.kept import Kept
+            snapshots = dump_files.DumpFiles(settings.snapshot)
+            return dump_files.DumpSource(snapshots, store, published=self._publish, reread=self._counts.reread), None
+        from locator.cluster.informer import Informer
+        from locator.cluster.state_file import StateFile
 
         cluster, folder, kept = cluster_of(settings), settings.state_dir, None
         if folder is not None:
-            kept = Kept(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
-        follower = Follower(cluster, store, published=self._publish, programmed=self._counts.programmed, kept=kept)
-        self._metrics.watches = {made.__name__: each for made, each in follower.reflectors.items()}
+            kept = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
+        follower = Informer(cluster, store, published=self._publish, programmed=self._counts.programmed, kept=kept)
+        self._metrics.watches = {kind.__name__: each for kind, each in follower.reflectors.items()}
         return follower, cluster
 
     async def run(self) -> None:
@@ -257,10 +265,10 @@ class _Server:
                 for finding in filter(is_invalid_constraint, fresh):
                     self._news.send_nowait(finding)
 
-    async def _tell_services(self, cluster: Cluster) -> None:
-        from locator.cluster import events
+    async def _tell_services(self, cluster: ApiClient) -> None:
+        from locator.cluster import event_poster
 
-        await events.post(cluster, self._invalid, socket.gethostname())
+        await event_poster.post(cluster, self._invalid, socket.gethostname())
 
     async def _look_after(self) -> None:
         """Do what time alone brings about: answers become stale, forwarders turn out to name no clients."""
@@ -289,7 +297,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.net import admin  # a third of a second that 'explain' and 'check' need not wait for
+    from dnsserver.http import application
 
     try:
         sock = bound_stream("--http", listen)
@@ -299,5 +307,5 @@ async def start_http(
         log.warning("%s; metrics and health are not served", error)
         return
     name = sock.getsockname()
-    await nursery.start(admin.serve, sock, admin.application(metrics.registry(), ready=health))
+    await nursery.start(application.serve, sock, application.application(metrics.registry(), ready=health))
     announce("http", name)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from locator.addresses import address_text, parse_address, plain_network
-from locator.model import MAX_NAME, Endpoint, Network, is_dns_label
+from locator.ip import Network, address_text, parse_address, plain_network
+from locator.model import MAX_NAME, Endpoint, is_dns_label
 
 APEX = "apex"
 BETWEEN = "between"  # an empty non-terminal that always exists

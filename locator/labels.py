@@ -12,6 +12,14 @@ EXISTS, ABSENT, IN, NOT_IN, ABOVE, BELOW = "exists", "absent", "in", "notin", ">
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
+_REQUIREMENT = re.compile(
+    r"\s*(?:(?P<absent>!)\s*(?P<lacked>[^\s!=<>(),]+)"
+    r"|(?P<key>[^\s!=<>(),]+)"
+    r"(?:\s+(?P<sets>in|notin)\s*\((?P<values>[^()]*)\)|\s*(?P<sign>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*))?)"
+    r"\s*(?:,|$)"
+)
+_SIGNS = {"=": IN, "==": IN, "!=": NOT_IN, ">": ABOVE, "<": BELOW}
+
 
 class Requirement(Struct, frozen=True):
     """One thing that labels must fulfil."""
@@ -81,3 +89,27 @@ def valid_label_value(text: str) -> bool:
 def is_number(text: str) -> bool:
     """Return whether *text* is a whole number that may be compared: one of 64 bits or little more."""
     return text.removeprefix("-").isdigit() and text.isascii() and len(text) < 20
+
+
+def parse_selector(text: str) -> Selector:
+    """Return the selector that *text* writes, as the API's ``labelSelector`` parameter has it. Raises ValueError."""
+    requirements: list[Requirement] = []
+    position = 0
+    while not requirements or position < len(text):
+        match = _REQUIREMENT.match(text, position)
+        if match is None or (match.end() == len(text) and text.rstrip().endswith(",")):
+            raise ValueError(f"{text!r} is no label selector")
+        requirements.append(_requirement(match))
+        position = match.end()
+    return Selector(tuple(requirements))
+
+
+def _requirement(match: re.Match[str]) -> Requirement:
+    key, operator, values = match["key"], EXISTS, list[str]()
+    if match["absent"]:
+        key, operator = match["lacked"], ABSENT
+    elif match["sets"]:
+        operator, values = match["sets"], [value.strip() for value in match["values"].split(",")]
+    elif match["sign"]:
+        operator, values = _SIGNS[match["sign"]], [match["value"]]
+    return requirement(key, operator, values)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from locator.ip import Network
 from locator.labels import Selector
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -37,19 +38,6 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 def is_dns_label(text: str) -> bool:
     """Whether *text* can be a host's label: at most 63 small letters, digits and hyphens (RFC 1123, section 2.1)."""
     return _DNS_LABEL.fullmatch(text) is not None
-
-
-class Network(NamedTuple):
-    """An address block: packed address with the host bits zero, and prefix length in bits."""
-
-    address: bytes
-    length: int
-
-
-def network_end(network: Network) -> bytes:
-    """Return the last address of a block."""
-    size = len(network.address)
-    return (int.from_bytes(network.address) | ((1 << (8 * size - network.length)) - 1)).to_bytes(size)
 
 
 class Location(Struct, frozen=True, eq=False):
@@ -268,3 +256,10 @@ class Finding(Struct, frozen=True, gc=False):
         where = f"{self.namespace}/{self.name}" if self.namespace else self.name
         what = f"{self.message}, expected {self.expected}" if self.expected else self.message
         return ": ".join(part for part in (self.file, f"{self.kind} {where}".strip(), self.field, what) if part)
+
+
+class Health(NamedTuple):
+    """Whether something is well enough to answer, and what there is to say of it."""
+
+    ok: bool
+    text: str = "ok"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from dnsserver.proxy import read_header_untrusted
-from dnsserver.responder import Responder
-from dnsserver.wire import Unreadable
-from locator.addresses import parse_address
+from dnsserver.message.proxy_protocol import read_header_untrusted
+from dnsserver.message.wire import Unreadable
+from dnsserver.responder.responder import Responder
+from locator.ip import parse_address
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

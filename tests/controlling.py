@@ -18,11 +18,12 @@ import msgspec
 import trio
 from msgspec import Struct
 
-from locator import lease
+from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import Controller
-from locator.cluster.leading import now
-from locator.cluster.live import Cluster, Refused, Unreachable
-from locator.lease import Election
+from locator.cluster.leader_elector import now
+from locator.cluster.responses import Refused, Unreachable
+from locator.control import lease
+from locator.control.lease import Election
 from tests.tools import Daemon, until
 
 # Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
@@ -71,7 +72,7 @@ class _Answer(Struct):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
-class NotingCluster(Cluster):
+class NotingCluster(ApiClient):
     """Notes what is asked, before it is asked for, and what came of it."""
 
     def __init__(self, kubeconfig: str, file: IO[bytes]) -> None:

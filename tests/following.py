@@ -9,12 +9,12 @@ from typing import Any
 
 import trio
 
-from locator.cluster import live
-from locator.cluster.live import Cluster
+from locator.api.decoding import RESOURCES, Resource
+from locator.api.deltas import DeltaBatch, Put, Replace
+from locator.cluster import api_client
+from locator.cluster.api_client import ApiClient
 from locator.cluster.reflector import Reflector
-from locator.decoding import KINDS_READ, Kind
 from locator.model import Finding
-from locator.news import News, Put, Replace
 from tests.living import RECOVERY
 from tests.tools import until
 
@@ -22,15 +22,15 @@ from tests.tools import until
 class Following:
     """What is known of one kind by its reflector's news."""
 
-    def __init__(self, cluster: Cluster, made: type[Any], kind: Kind, silence: float) -> None:
+    def __init__(self, cluster: ApiClient, kind: type[Any], resource: Resource, silence: float) -> None:
         self.view: dict[str, Any] = {}
         self.findings: dict[str, list[Finding]] = {}
         self.replaced = 0
         """How often everything was replaced."""
         self.triggered: list[str] = []
-        self._cluster, self._made = cluster, made
-        self._send, self._receive = trio.open_memory_channel[News](4)
-        self.reflector = Reflector(cluster, made, kind, self._send, silence=silence)
+        self._cluster, self._made = cluster, kind
+        self._send, self._receive = trio.open_memory_channel[DeltaBatch](4)
+        self.reflector = Reflector(cluster, kind, resource, self._send, silence=silence)
         self._scope = trio.CancelScope()
 
     async def run(self) -> None:
@@ -40,7 +40,7 @@ class Following:
                 async for news in self._receive:
                     self.take_in(news)
 
-    def take_in(self, news: News) -> None:
+    def take_in(self, news: DeltaBatch) -> None:
         for change in news.changes:
             if isinstance(change, Replace):
                 self.view = {each.key: each for each in change.objects}
@@ -58,11 +58,11 @@ class Following:
     def end(self) -> None:
         self._scope.cancel()
 
-    def until_same(self, cluster: Cluster | None = None) -> None:
+    def until_same(self, cluster: ApiClient | None = None) -> None:
         """Wait until what is known is what a fresh list says, by *cluster* or the one that is followed."""
 
         def same() -> bool:
-            objects, _ = live.read(cluster or self._cluster, [self._made])
+            objects, _ = api_client.read(cluster or self._cluster, [self._made])
             return not self.reflector.problem and self.view == {each.key: each for each in objects}
 
         def what() -> str:
@@ -73,10 +73,10 @@ class Following:
 
 @contextmanager
 def following(
-    cluster: Cluster, made: type[Any], *, kind: Kind | None = None, silence: float = 150.0
+    cluster: ApiClient, kind: type[Any], *, resource: Resource | None = None, silence: float = 150.0
 ) -> Iterator[Following]:
     """Run a reflector until the block ends; it is cancelled then."""
-    followed = Following(cluster, made, kind or KINDS_READ[made], silence)
+    followed = Following(cluster, kind, resource or RESOURCES[kind], silence)
     token: list[trio.lowlevel.TrioToken] = []
     started = threading.Event()
 

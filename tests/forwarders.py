@@ -17,9 +17,9 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from dnsserver.corefile import printed
-from dnsserver.settings import ListenAddress
-from locator.addresses import address_text, parse_address
+from dnsserver.forwarders.stub_blocks import printed
+from dnsserver.settings.fields import ListenAddress
+from locator.ip import address_text, parse_address
 from tests import tools
 from tests.support import Server, needs_tool
 from tests.tools import Daemon, free_port

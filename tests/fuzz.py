@@ -20,9 +20,9 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["dnsserver", "locator"]):
-    from dnsserver import wire
-    from dnsserver.records import Address, Host, Record
-    from dnsserver.responder import Responder, Waiting
+    from dnsserver.message import wire
+    from dnsserver.message.records import Address, Host, Record
+    from dnsserver.responder.responder import PendingReply, Responder
     from tests import clusters
     from tests.clusters import Asked, judged, replied
     from tests.replies import assert_same, assert_sound
@@ -77,7 +77,7 @@ def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -
 def reply_of(responder: Responder, each: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
     reply = replied(responder, each, compute=compute)
-    if not isinstance(reply, Waiting):
+    if not isinstance(reply, PendingReply):
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
     if reply.qtype == wire.A:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnsserver.cli import main
+from dnsserver.cli.main import main
 from locator import backoff
 from locator.cluster.reflector import Reflector
 

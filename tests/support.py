@@ -26,12 +26,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from dnsserver.app import authority_of, store_of
-from dnsserver.metrics import Counts
-from dnsserver.responder import Responder, Waiting
-from dnsserver.settings import Settings, read_settings
-from locator.addresses import parse_address
-from locator.cluster import static
-from locator.snapshot import Snapshot
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.settings.fields import Settings, read_settings
+from locator.cluster import dump_files
+from locator.ip import parse_address
+from locator.state.snapshot import Snapshot
 
 COMMAND = (sys.executable, "-m", "dnsserver")
 PATIENCE = 20.0  # seconds until a test gives up on a line, a reply or an end; never slept
@@ -53,20 +53,20 @@ def settings_of(flags: Flags | None = None) -> Settings:
     return read_settings(flags={}, environment={}, file=("flags", dict(flags or {})))[0]
 
 
-def dump_of(cluster: Cluster) -> static.Dump:
+def dump_of(cluster: Cluster) -> dump_files.Dump:
     """Read a cluster as ``--snapshot`` would."""
     return _dump_of(cluster_text(cluster))
 
 
 @lru_cache(maxsize=64)  # what is read is immutable, and asked for again and again
-def _dump_of(text: str) -> static.Dump:
-    return static.read([("cluster.yaml", text.encode())])
+def _dump_of(text: str) -> dump_files.Dump:
+    return dump_files.read([("cluster.yaml", text.encode())])
 
 
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
     """Return the snapshot that a server with *flags* would make of a cluster."""
     store = store_of(settings_of(flags))
-    static.apply(dump_of(cluster).objects, store)
+    dump_files.apply(dump_of(cluster).objects, store)
     return store.publish(now)
 
 
@@ -94,7 +94,7 @@ def ask_in_memory(
     source = parse_address(client)
     channel = (counts or responder._counts).channels[proto, 1 if len(source) == 4 else 2]
     reply = responder.answer(query.to_wire(), source, channel)
-    if isinstance(reply, Waiting):
+    if isinstance(reply, PendingReply):
         reply = responder.finish(reply, None)
     return None if reply is None else dns.message.from_wire(reply)
 

@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.addresses import (
-    MAX_LEFT,
-    STRANGER,
-    WORTH_REMEMBERING,
-    AddressBook,
-    Place,
+from locator.ip import (
+    Network,
     address_text,
     network_text,
     parse_address,
     parse_network,
 )
-from locator.model import UNKNOWN, Location, Network
+from locator.model import UNKNOWN, Location
+from locator.places.address_book import (
+    MAX_LEFT,
+    STRANGER,
+    WORTH_REMEMBERING,
+    AddressBook,
+    Place,
+)
 from tests.support import snapshot_of
 
 T = TypeVar("T")

@@ -12,12 +12,20 @@ import dns.edns
 import dns.message
 import pytest
 
-from dnsserver.clients import MAX_BLOCKS
-from dnsserver.metrics import MAX_FORWARDERS, OTHER, TELL_SECONDS, Metrics, Nameless
+from dnsserver.answers.resolution import resolve
+from dnsserver.metrics.counters import (
+    MAX_FORWARDERS,
+    OTHER,
+    TELL_SECONDS,
+    UnnamedClients,
+)
+from dnsserver.metrics.exposition import (
+    Metrics,
+)
 from dnsserver.names import labels_of, meaning_of
-from dnsserver.resolution import resolve
-from dnsserver.responder import Responder
-from locator.addresses import parse_network
+from dnsserver.responder.clients import MAX_BLOCKS
+from dnsserver.responder.responder import Responder
+from locator.ip import parse_network
 from tests import clusters
 from tests.clusters import (
     CLIENT_OPTION,
@@ -215,7 +223,7 @@ def test_order_and_trust_by_sockets(server: Server, sent: Sent, source: str, pro
 
 # What names nobody, though it is there; beside it stands what would have named somebody.
 SIZES = (0, 1, 3, 5, 8, 15, 17, 32)
-NAMELESS: list[tuple[str, bytes, tuple[bytes, ...] | None]] = [
+UNNAMED_CLIENT: list[tuple[str, bytes, tuple[bytes, ...] | None]] = [
     ("nothing", b"", ()),
     ("no-edns", b"", None),
     ("local", proxy_header(command=LOCAL), (ecs(BY_ECS),)),
@@ -238,7 +246,9 @@ NAMELESS: list[tuple[str, bytes, tuple[bytes, ...] | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("header", "options"), [row[1:] for row in NAMELESS], ids=[row[0] for row in NAMELESS])
+@pytest.mark.parametrize(
+    ("header", "options"), [row[1:] for row in UNNAMED_CLIENT], ids=[row[0] for row in UNNAMED_CLIENT]
+)
 def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] | None) -> None:
     """No later carrier steps in, and the forwarder's own place is not the client's; each query counts for it."""
     responder = remembering(FLAGS)
@@ -495,7 +505,7 @@ NOTED = [
 @pytest.mark.parametrize("steps", [row[1] for row in NOTED], ids=[row[0] for row in NOTED])
 def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, str]]) -> None:
     """And only if it did it again since: at each time, who names nobody then, and whom to tell of."""
-    nameless = Nameless()
+    nameless = UnnamedClients()
     for now, noted, told in steps:
         for forwarder in noted:
             nameless.note(forwarder)
@@ -515,7 +525,7 @@ def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
 
 def test_forwarders_without_end_are_counted_together() -> None:
     """Labels have a bound; those known before go on being counted by name, and nobody is told of the others."""
-    nameless = Nameless()
+    nameless = UnnamedClients()
     for number in range(MAX_FORWARDERS + 500):
         for _ in range(2):
             nameless.note(str(number))

@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from dnsserver.cli import main
-from dnsserver.settings import FLAGS
+from dnsserver.cli.main import main
+from dnsserver.settings.fields import FLAGS
 from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
 
 DONE, FAILED, WRONG = 0, 1, 2

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from locator.constraints import ANNOTATION, FIELD, MIN_ENDPOINTS, TOPOLOGY_KEYS, constraint_of, findings
 from locator.model import ERROR, WARNING, Service
+from locator.topology.constraints import (
+    ANNOTATION,
+    FIELD,
+    MIN_ENDPOINTS,
+    TOPOLOGY_KEYS,
+    constraint_of,
+    findings,
+)
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 SIXTEEN = ",".join([*(f"example.com/k{number}" for number in range(15)), "*"])

@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
+from locator.api.decoding import RESOURCES
+from locator.api.deltas import DeltaBatch, Put, Replace
+from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED
 from locator.cluster import reflector
-from locator.cluster.live import Refused, Unreachable
 from locator.cluster.reflector import Reflector
-from locator.decoding import KINDS_READ
-from locator.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED
+from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from locator.news import News, Put, Replace
 from tests.support import PATIENCE
 from tests.test_listwatch import INITIAL_END, bookmark, error, line, raw
 
@@ -69,13 +69,13 @@ class Answers:
         return answer
 
 
-def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[News]], Awaitable[None]]) -> None:
+def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[DeltaBatch]], Awaitable[None]]) -> None:
     """Run a reflector on answers until *check* is done; news waits in a channel that holds one piece."""
 
     async def main() -> None:
-        send, receive = trio.open_memory_channel[News](1)
+        send, receive = trio.open_memory_channel[DeltaBatch](1)
         fake: Any = cluster
-        one = Reflector(fake, Namespace, KINDS_READ[Namespace], send)
+        one = Reflector(fake, Namespace, RESOURCES[Namespace], send)
         assert one.lost_since is None
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
@@ -105,7 +105,7 @@ def cut() -> Unreachable:
 def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
     """``listed`` means that the news is with its receiver."""
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert not one.listed
         assert one.problem
         assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
@@ -119,7 +119,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
     """As from a balancer without servers: what is known grows old, and the time since when must not begin anew."""
     answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
         await until(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
         lost = one.lost_since
@@ -137,7 +137,7 @@ def test_contact_that_only_says_what_is_gone_is_none() -> None:
     """As from an API server that was started anew: it grants the watch, and says that it has forgotten since when."""
     answers = Answers(Answer(LISTED, then=cut()), cut())
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
         await until(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
         lost = one.lost_since
@@ -161,7 +161,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
     ]
     last = Answer(page=b'{"metadata":{"resourceVersion":"7"},"items":[]}')
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert (await receive.receive()).changes == [Replace(Namespace, [])]
         await until(lambda: one.listed)
 
@@ -176,7 +176,7 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     refused = Refused(403, "Forbidden", "services is forbidden")
     answers = Answers(refused, refused, refused, Refused(503, "Unavailable", "later"), Answer(LISTED, waits=True))
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
         await until(lambda: one.listed)
         assert one.restarts == {REFUSED: 4}
@@ -193,7 +193,7 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
     """It is logged with its trace, told as a problem, and mended by a new list."""
     answers = Answers(ZeroDivisionError("oops"), Answer(LISTED, waits=True))
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
         await until(lambda: one.listed)
         assert one.restarts == {DOUBT: 1}
@@ -211,7 +211,7 @@ def test_a_slow_receiver_slows_the_reading() -> None:
     events = [[line("ADDED", raw(f"n{number}", number))] for number in range(3, 50)]
     answer = Answer(LISTED, *events, waits=True)
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await until(lambda: receive.statistics().tasks_waiting_send)
         assert answer.given == 2, "one piece of news waits in the channel, and one before it"
         for _ in range(48):
@@ -230,7 +230,7 @@ def test_a_read_that_is_ended_before_it_begins_ends() -> None:
             assert reached.wait(PATIENCE)
             return super().open(path, query, silence=silence)
 
-    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[News]) -> None:
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await trio.testing.wait_all_tasks_blocked()
 
     run(Slow(answer), check)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import trio
 
+from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import CONFLICT, DONE, Controller
-from locator.cluster.leading import now
-from locator.cluster.live import Cluster
-from locator.lease import Election
+from locator.cluster.leader_elector import now
+from locator.control.lease import Election
 from tests import tools
 from tests.clusters import HOSTNAME, ZONE, namespace, node
 from tests.controlling import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
@@ -69,7 +69,7 @@ def pod(name: str, address: str = "10.77.0.1", on: str = "ctl-a") -> Item:
     return living_pod(SPACE, name, address, on)
 
 
-Telling = tuple[list[str], str, dict[str, str]]
+DeltaBuilder = tuple[list[str], str, dict[str, str]]
 
 
 def locator_of(plane: ControlPlane, name: str) -> Item | None:
@@ -83,13 +83,13 @@ def locator_of(plane: ControlPlane, name: str) -> Item | None:
     return item
 
 
-def told(plane: ControlPlane, name: str) -> Telling | None:
+def told(plane: ControlPlane, name: str) -> DeltaBuilder | None:
     """Return what a PodLocator tells, None if there is none."""
     item = locator_of(plane, name)
     return None if item is None else told_by(item)
 
 
-def told_by(item: Item) -> Telling:
+def told_by(item: Item) -> DeltaBuilder:
     return [each["ip"] for each in item.get("ips", ())], item.get("nodeName", ""), item.get("nodeLabels", {})
 
 
@@ -207,7 +207,7 @@ def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPla
     assert_in_turn(one, two)
 
 
-class Meddling(Cluster):
+class Meddling(ApiClient):
     """A cluster in which somebody is always a moment quicker: every object is changed right before it is written."""
 
     def __init__(self, plane: ControlPlane, times: int) -> None:

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver import corefile, stubfindings
-from dnsserver.caddyfile import Unparsable, parse
-from dnsserver.cli import main
-from dnsserver.settings import ListenAddress, parse_upstream
+from dnsserver.cli.main import main
+from dnsserver.forwarders import corefile_check, stub_blocks
+from dnsserver.forwarders.caddyfile import Unparsable, parse
+from dnsserver.settings.fields import ListenAddress, parse_upstream
 from tests.support import PATIENCE, needs_tool, run
 from tests.tools import ROOT, Daemon, coredns, free_port, until
 
@@ -157,7 +157,7 @@ def test_printed(
     flags = [*(f"--zone={zone}" for zone in zones), *(["--fail-open"] if fail_open else [])]
     assert main(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
     assert capsys.readouterr() == (expected, "")
-    assert corefile.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
+    assert stub_blocks.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,12 +182,12 @@ def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_domain_of_a_zone(zone: str, domain: str) -> None:
     """CoreDNS answers by itself for a whole cluster, of which the zone may be a part."""
-    assert corefile.cluster_domain(zone) == domain
+    assert stub_blocks.cluster_domain(zone) == domain
 
 
 def test_reverse_zones_alone_fall_back_to_the_whole_cluster() -> None:
     """The plugin kubernetes needs a zone that is not reverse."""
-    text = corefile.printed("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
+    text = stub_blocks.printed("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
     assert "\n    kubernetes cluster.local ip6.arpa\n" in text
 
 
@@ -469,23 +469,24 @@ FOUND = {
         "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
         "dead, expected topodns first",
     ]),
-    "fallback-for-all": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+    "fallback-for-all": ("", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                          .replace("    bind 127.0.0.1\n", ""), [
         "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1'",
     ]),
-    "fallback-elsewhere": ("", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+    "fallback-elsewhere": ("", stub_blocks.printed(
+        "coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                            .replace("cluster.local:5301", "cluster.local:5302"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
         "expected one as --fail-open prints it",
     ]),
     "fallback-for-another-zone": (
-        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        "", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
         "expected the block that 'topodns corefile --for coredns' prints",
     ]),
     "fallback-for-another-zone-with-to": (
-        "--to=10.96.0.53", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        "--to=10.96.0.53", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
         "expected one as --fail-open prints it",
@@ -541,9 +542,9 @@ def test_found(
 # Flags, and a Corefile in which nothing is wrong.
 CLEAN = {
     "beside-the-usual-one": (
-        "", STOCK + corefile.printed("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])),
+        "", STOCK + stub_blocks.printed("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])),
     "fail-open-beside-it": (
-        "", corefile.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True) + STOCK),
+        "", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True) + STOCK),
     "nodelocal-as-it-comes": ("--for=nodelocal", STOCK_NODELOCAL),
     "nodelocal-names-clients-too": (
         "--for=nodelocal", f"cluster.local {{\ncache 5\n{GOOD} {{\nforce_tcp\n}}\n}}"),
@@ -596,9 +597,9 @@ def test_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, t
 def test_what_is_printed_is_clean() -> None:
     """Every block for CoreDNS and NodeLocal DNSCache."""
     for forwarder, to, zones, fail_open, text in PRINTED.values():
-        if forwarder in corefile.CHECKED:
+        if forwarder in stub_blocks.CHECKED:
             for known in ((), addresses(to)):
-                assert stubfindings.check(text, forwarder=forwarder, to=known, zones=zones) == [], text
+                assert corefile_check.check(text, forwarder=forwarder, to=known, zones=zones) == [], text
             assert fail_open == ("5301" in text)
 
 
@@ -800,11 +801,11 @@ words = st.lists(st.sampled_from([*WORDS, *["\n"] * 10]), max_size=60)  # a line
 texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 
-@given(texts, st.sampled_from(corefile.CHECKED), st.booleans())
+@given(texts, st.sampled_from(stub_blocks.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
     """Nothing else is raised, whatever stands in the file; and each finding is in it."""
     try:
-        findings = stubfindings.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
+        findings = corefile_check.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
     except Unparsable:
         return
     for each in findings:
@@ -818,7 +819,7 @@ places = st.builds(ListenAddress, st.binary(min_size=4, max_size=4), st.integers
 @given(st.lists(places, min_size=1, max_size=3, unique=True), st.lists(names, min_size=1, max_size=4), st.booleans())
 def test_whatever_is_printed_is_clean(to: Sequence[ListenAddress], zones: Sequence[str], fail_open: bool) -> None:
     """For any addresses and zones."""
-    for forwarder in corefile.CHECKED:
-        text = corefile.printed(forwarder, to, zones, fail_open=fail_open and forwarder == corefile.COREDNS)
-        assert stubfindings.check(text, forwarder=forwarder, to=to, zones=zones) == []
+    for forwarder in stub_blocks.CHECKED:
+        text = stub_blocks.printed(forwarder, to, zones, fail_open=fail_open and forwarder == stub_blocks.COREDNS)
+        assert corefile_check.check(text, forwarder=forwarder, to=to, zones=zones) == []
         assert {key for block in parse(text) for key in block.keys} >= {f"{zone}:53" for zone in zones}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from locator.decoding import KINDS_READ, decode_untrusted
+from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.labels import valid_label_key
 from locator.model import PodLocator, ServicePolicy
 from tests import kustomize
@@ -161,7 +161,7 @@ def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> Non
     """Nothing in it is lost, or strange to us."""
     stored = create(cluster, item)
     assert all(stored[field] == item[field] for field in ("ips", "nodeName", "nodeLabels") if field in item)
-    kind = KINDS_READ[READ_AS[item["kind"]]]
+    kind = RESOURCES[READ_AS[item["kind"]]]
     assert not decode_untrusted(kind, json.dumps(stored).encode(), "the API server").findings
 
 

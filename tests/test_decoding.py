@@ -14,8 +14,20 @@ with warnings.catch_warnings():  # the client's own business: it imports what is
     warnings.simplefilter("ignore", DeprecationWarning)
     from kubernetes import client as k8s
 
-from locator.documents import NotJSON, decode
-from locator.model import Endpoint, EndpointSlice, Finding, Namespace, Network, Node, Pod, Port, Service
+from locator.api.dump import NotJSON, decode
+from locator.ip import (
+    Network,
+)
+from locator.model import (
+    Endpoint,
+    EndpointSlice,
+    Finding,
+    Namespace,
+    Node,
+    Pod,
+    Port,
+    Service,
+)
 
 API = k8s.ApiClient()
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from locator.cluster.events import post
-from locator.cluster.live import Cluster, Refused
-from locator.constraints import is_invalid_constraint
-from locator.events import MAX_MESSAGE, event_of, uid_untrusted
+from locator.api.events import MAX_MESSAGE, event_of, uid_untrusted
+from locator.cluster.api_client import ApiClient
+from locator.cluster.event_poster import post
+from locator.cluster.responses import Refused
 from locator.model import ERROR, Finding
+from locator.topology.constraints import is_invalid_constraint
 from tests.clusters import TOPOLOGY_KEYS, namespace
 from tests.kube import ControlPlane, Item
 from tests.support import snapshot_of
@@ -116,7 +117,7 @@ def test_whatever_is_wrong_becomes_an_event(message: str, field: str, raw: bytes
 SPACE = "events"
 
 
-def posted(cluster: Cluster, *findings: Finding, instance: str = "pod-1") -> None:
+def posted(cluster: ApiClient, *findings: Finding, instance: str = "pod-1") -> None:
     async def main() -> None:
         send, receive = trio.open_memory_channel[Finding](len(findings))
         for each in findings:
@@ -128,7 +129,7 @@ def posted(cluster: Cluster, *findings: Finding, instance: str = "pod-1") -> Non
 
 
 @pytest.fixture(scope="module")
-def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
+def cluster(control_plane: ControlPlane) -> Iterator[ApiClient]:
     """Return a cluster with a Service in it."""
     service: Item = {
         "apiVersion": "v1",
@@ -138,7 +139,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[Cluster]:
     }
     items = [namespace(SPACE), service]
     control_plane.api.create(*items)
-    yield Cluster(kubeconfig=str(control_plane.kubeconfig))
+    yield ApiClient(kubeconfig=str(control_plane.kubeconfig))
     control_plane.api.delete(*reversed(items))
 
 
@@ -146,7 +147,7 @@ def events(plane: ControlPlane) -> list[Item]:
     return [each for each in plane.api.items("Event", SPACE) if each["reason"] == "InvalidTopology"]
 
 
-def test_the_api_takes_it_once(cluster: Cluster, control_plane: ControlPlane) -> None:
+def test_the_api_takes_it_once(cluster: ApiClient, control_plane: ControlPlane) -> None:
     """However many replicas post it, kubectl shows it on the Service, once."""
     finding = replace(WRONG, namespace=SPACE)
     gone = replace(finding, name="gone")

@@ -22,7 +22,7 @@ import dns.query
 import dns.rcode
 import pytest
 
-from dnsserver.corefile import ECS_RULE
+from dnsserver.forwarders.stub_blocks import ECS_RULE
 from tests import forwarders
 from tests.clusters import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.forwarders import (
@@ -55,7 +55,7 @@ LONG = 3600  # a TTL that no test outlives
 ROUNDING = 1.0  # seconds that an answer may live beyond its TTL: caches count whole ones
 CHANGES = 3  # of the cluster, each after every answer was kept, and has expired
 
-Told = tuple[str, ...]  # the endpoints of an answer, each as its zone and the version of the cluster: "a3"
+WantedLocator = tuple[str, ...]  # the endpoints of an answer, each as its zone and the version of the cluster: "a3"
 
 
 def version(number: int) -> str:
@@ -79,7 +79,7 @@ def _served(number: int) -> str:
     return "ab" if number % 2 else "abc"
 
 
-def own(name: str, zone: str, rtype: str = "A", *, number: int = 1) -> Told:
+def own(name: str, zone: str, rtype: str = "A", *, number: int = 1) -> WantedLocator:
     """Return what a client in a zone, or elsewhere, is to be told in a version of the cluster."""
     zones = _served(number)
     farther = zones if name == SOFT else ""
@@ -94,7 +94,7 @@ def replied(port: int, client: str, name: str, rtype: str = "A", *, names: str =
     return dns.query.udp(query, FORWARDER, port=port, source=client, timeout=PATIENCE, ignore_unexpected=True)
 
 
-def told(port: int, client: str, name: str, rtype: str = "A", *, names: str = "") -> Told:
+def told(port: int, client: str, name: str, rtype: str = "A", *, names: str = "") -> WantedLocator:
     """Return what a client is told at a port."""
     reply = replied(port, client, name, rtype, names=names)
     assert reply.rcode() == dns.rcode.NOERROR
@@ -323,7 +323,7 @@ def test_cache_between_two_clients(
                 assert asked() == expected
 
 
-def _pair(port: int, one: str, other: str, name: str, rtype: str) -> tuple[Told, Told]:
+def _pair(port: int, one: str, other: str, name: str, rtype: str) -> tuple[WantedLocator, WantedLocator]:
     return told(port, one, name, rtype), told(port, other, name, rtype)
 
 

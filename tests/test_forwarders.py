@@ -21,10 +21,10 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
+from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
-from dnsserver.explain import explain
 from dnsserver.names import labels_of
-from locator.addresses import parse_address, parse_client
+from locator.ip import parse_address, parse_client
 from tests.clusters import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.forwarders import (
     BIND,

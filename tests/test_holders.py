@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.addresses import parse_address, parse_network
-from locator.holders import Holders
+from locator.ip import parse_address, parse_network
+from locator.state.service_addresses import ServiceAddresses
 
 steady = settings(derandomize=True, deadline=None, database=None)
 
@@ -17,7 +17,7 @@ def ip(text: str) -> bytes:
 
 def test_of() -> None:
     """Services by their keys, in order, and without those that have left."""
-    empty = Holders()
+    empty = ServiceAddresses()
     both = empty.changed(
         left=(), joined=[("shop/web", [ip("10.0.0.1")]), ("shop/api", [ip("10.0.0.1"), ip("fd00::1")])]
     )
@@ -49,7 +49,7 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
         len(each) == len(network.address) and int.from_bytes(each) >> bits == int.from_bytes(network.address) >> bits
         for each in held
     )
-    first = Holders().changed(left=(), joined=[("shop/web", before)])
+    first = ServiceAddresses().changed(left=(), joined=[("shop/web", before)])
     second = first.changed(left=[("shop/web", before)], joined=[("shop/web", held)])
     assert second.any_within(network) == expected
     assert second.addresses() == held

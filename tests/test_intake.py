@@ -11,11 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from locator.cluster.intake import AT_ONCE, Intake
+from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace
+from locator.cluster.publisher import AT_ONCE, Publisher
 from locator.model import ERROR, EndpointSlice, Finding, Namespace, Object
-from locator.news import Change, Drop, News, Put, Replace
-from locator.snapshot import Snapshot
-from locator.store import Store
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store
 from tests import clusters
 from tests.support import PATIENCE, dump_of
 
@@ -23,27 +23,27 @@ A, B = (dump_of([clusters.node(name, {clusters.ZONE: "a"}, addresses=["192.0.2.1
 LATER = "2024-01-01T00:00:00.123456789Z"
 
 
-class Desk:
+class Reconciler:
     """An intake under way, with what it has published, and when."""
 
     def __init__(self) -> None:
         self.store = Store()
-        self._send, receive = trio.open_memory_channel[News](1000)
+        self._send, receive = trio.open_memory_channel[DeltaBatch](1000)
         self.published: list[tuple[float, Snapshot]] = []
         self.findings: Sequence[Finding] = ()
         self.programmed: list[float] = []
-        self.intake = Intake(self.store, receive, published=self._publish, programmed=self.programmed.append)
+        self.intake = Publisher(self.store, receive, published=self._publish, programmed=self.programmed.append)
 
     def _publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         self.published.append((trio.current_time(), snapshot))
         self.findings = findings
 
-    def tell(self, made: type[Object], *changes: Any, **more: Any) -> None:
-        self._send.send_nowait(News(made, changes, **more))
+    def tell(self, kind: type[Object], *changes: Any, **more: Any) -> None:
+        self._send.send_nowait(DeltaBatch(kind, changes, **more))
 
     def list_all(self, *objects: Object) -> None:
-        for made in self.store.kinds:
-            self.tell(made, Replace(made, [each for each in objects if type(each) is made]))
+        for kind in self.store.kinds:
+            self.tell(kind, Replace(kind, [each for each in objects if type(each) is kind]))
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +56,11 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
 
 
-def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
+def under_way(test: Callable[[Reconciler], Awaitable[None]]) -> None:
     """Run a test beside an intake, on a clock that jumps to whatever is waited for."""
 
     async def run() -> None:
-        desk = Desk()
+        desk = Reconciler()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(desk.intake.run)
             await test(desk)
@@ -72,10 +72,10 @@ def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
 def test_nothing_is_published_before_every_kind_was_listed() -> None:
     """Not knowing is not knowing nothing: half a cluster would be a wrong answer."""
 
-    async def test(desk: Desk) -> None:
+    async def test(desk: Reconciler) -> None:
         *most, last = desk.store.kinds
-        for made in most:
-            desk.tell(made, Replace(made, []))
+        for kind in most:
+            desk.tell(kind, Replace(kind, []))
         await trio.sleep(10)
         assert desk.published == [] and desk.intake.missing == {last}
         desk.tell(last, Replace(last, []))
@@ -105,7 +105,7 @@ def test_what_is_visible_is_published_in_a_quiet_moment(
     """After 5 ms without more, after 100 ms at the latest, and whatever cannot be seen counts for nothing."""
     relabelled = cycle_of(A)
 
-    async def test(desk: Desk) -> None:
+    async def test(desk: Reconciler) -> None:
         desk.list_all(A, B)
         await trio.sleep(1)
         desk.published.clear()
@@ -131,7 +131,7 @@ def cycle_of(node: Object) -> Iterator[Object]:
 def test_a_kept_view_is_published_at_once() -> None:
     """A start need not wait for the API server; what it says afterwards takes the kept view's place, kind by kind."""
 
-    async def test(desk: Desk) -> None:
+    async def test(desk: Reconciler) -> None:
         await desk.intake.begin_with([A, Namespace("old")])
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
         assert desk.intake.missing == set(desk.store.kinds), "it is not the cluster's own word"
@@ -149,7 +149,7 @@ def test_findings_last_until_they_are_mended() -> None:
     """What cannot be read in one object is told with every view, as long as it is so."""
     wrong = Finding(ERROR, "Service", "shop", "web", "spec.ports", "unreadable object")
 
-    async def test(desk: Desk) -> None:
+    async def test(desk: Reconciler) -> None:
         desk.list_all()
         desk.tell(EndpointSlice, Drop(EndpointSlice, "shop/web"), findings={"shop/web": [wrong]})
         await trio.sleep(1)
@@ -167,10 +167,10 @@ def test_findings_last_until_they_are_mended() -> None:
 def test_the_time_from_a_change_to_its_answer_is_told() -> None:
     """By the time that Kubernetes' controller notes; what was listed at the start changed long ago, and counts not."""
 
-    async def test(desk: Desk) -> None:
+    async def test(desk: Reconciler) -> None:
         *most, last = desk.store.kinds
-        for made in most:
-            desk.tell(made, Replace(made, []))
+        for kind in most:
+            desk.tell(kind, Replace(kind, []))
         desk.tell(EndpointSlice, triggered=[LATER])
         desk.tell(last, Replace(last, []))
         await trio.sleep(1)
@@ -194,13 +194,13 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
     class Slow(Store):
         """A store that is in the middle of a change until the test lets it go on."""
 
-        def apply(self, change: Change) -> bool:
+        def apply(self, change: Delta) -> bool:
             go_on.wait(PATIENCE)
             return super().apply(change)
 
     async def run() -> None:
-        send, receive = trio.open_memory_channel[News](1)
-        intake = Intake(Slow(), receive, published=lambda snapshot, findings: None, programmed=lambda seconds: None)
+        send, receive = trio.open_memory_channel[DeltaBatch](1)
+        intake = Publisher(Slow(), receive, published=lambda snapshot, findings: None, programmed=lambda seconds: None)
         many = [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]
         found: list[Object] = []
 
@@ -210,7 +210,7 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(intake.run)
-            await send.send(News(Namespace, [Replace(Namespace, many)]))
+            await send.send(DeltaBatch(Namespace, [Replace(Namespace, many)]))
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator import packing
-from locator.cluster.kept import Kept
+from locator.api import packing
+from locator.cluster.state_file import StateFile
 from locator.model import KINDS, Node, Object, Pod
 from tests import clusters
 from tests.support import dump_of
@@ -27,8 +27,10 @@ def octets(objects: Sequence[Object] = WORLD, kinds: Sequence[type[Object]] = KI
     return b"".join(packing.packed(objects, cluster=CLUSTER, kinds=kinds))
 
 
-def kept(folder: Path, *, cluster: str = CLUSTER, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60) -> Kept:
-    return Kept(str(folder), cluster=cluster, kinds=kinds, max_age=max_age)
+def kept(
+    folder: Path, *, cluster: str = CLUSTER, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60
+) -> StateFile:
+    return StateFile(str(folder), cluster=cluster, kinds=kinds, max_age=max_age)
 
 
 def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:

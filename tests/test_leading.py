@@ -12,11 +12,11 @@ import trio
 
 from locator.cluster import controller
 from locator.cluster.controller import Controller
-from locator.cluster.leading import Candidate
-from locator.cluster.live import Refused
-from locator.controlled import NODES, POD_LOCATORS, PODS
-from locator.lease import Election
-from locator.podlocators import Desk, Write
+from locator.cluster.leader_elector import LeaderElector
+from locator.cluster.responses import Refused
+from locator.control.lease import Election
+from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
+from locator.podlocators.reconciler import Reconciler, Write
 from tests.clusters import Item
 from tests.test_contact import Answer, until
 from tests.test_listwatch import INITIAL_END, bookmark, line
@@ -70,7 +70,7 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
     woken = []
 
     async def main() -> None:
-        candidate = Candidate(server, Election("me", "ns", "lease", **SHORT), changed=lambda: woken.append(1))
+        candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: woken.append(1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until(lambda: candidate.may_write() and len(woken) >= 5)
@@ -89,7 +89,7 @@ def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
     server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
 
     async def main() -> None:
-        candidate = Candidate(server, Election("me", "ns", "lease", **SHORT), changed=lambda: None)
+        candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until(candidate.may_write)
@@ -115,7 +115,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     written = ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
     tried: list[str] = []
 
-    class NotingDesk(Desk):
+    class NotingDesk(Reconciler):
         """Notes what is to be written, in that order: threads ask the server for it in another."""
 
         def next(self, now: float, *, most: int = 1000) -> Write | None:

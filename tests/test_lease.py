@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.lease import Claim, Election, Lease, lease_untrusted
+from locator.control.lease import Claim, Election, Lease, lease_untrusted
 
 WALL = "2026-01-01T00:00:00.000000Z"
 LATER = "2026-01-01T00:01:00.000000Z"

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.decoding import KINDS_READ, Kind
-from locator.listwatch import (
+from locator.api.decoding import RESOURCES, Resource
+from locator.api.deltas import DeltaBatch, Drop, Put, Replace
+from locator.api.listwatch import (
     ABSENT_SECONDS,
     CUT,
     DOUBT,
@@ -26,10 +27,9 @@ from locator.listwatch import (
     ListWatch,
 )
 from locator.model import EndpointSlice, Namespace, PodLocator
-from locator.news import Drop, News, Put, Replace
 
 Raw = dict[str, Any]
-KIND = KINDS_READ[Namespace]
+RESOURCE = RESOURCES[Namespace]
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
@@ -38,7 +38,7 @@ def raw(name: str, version: int, label: object = "1") -> Raw:
     return {"metadata": {"name": name, "resourceVersion": str(version), "labels": {"v": label}}}
 
 
-def made(name: str, label: str = "1") -> Namespace:
+def kind(name: str, label: str = "1") -> Namespace:
     return Namespace(name, {"v": label})
 
 
@@ -58,13 +58,15 @@ def page(*items: Raw, version: int, more: str = "") -> bytes:
     return json.dumps({"metadata": {"resourceVersion": str(version), "continue": more}, "items": items}).encode()
 
 
-def listwatch(kind: Kind = KIND, *, streaming: bool = True, chance: Callable[[], float] = lambda: 0.0) -> ListWatch:
-    return ListWatch(Namespace, kind, chance=chance, streaming=streaming)
+def listwatch(
+    resource: Resource = RESOURCE, *, streaming: bool = True, chance: Callable[[], float] = lambda: 0.0
+) -> ListWatch:
+    return ListWatch(Namespace, resource, chance=chance, streaming=streaming)
 
 
-def watching(kind: Kind = KIND) -> ListWatch:
+def watching(resource: Resource = RESOURCE) -> ListWatch:
     """Return one that has listed the namespace ``a`` at version 10, and whose watch is under way."""
-    machine = listwatch(kind, streaming=False)
+    machine = listwatch(resource, streaming=False)
     machine.next()
     machine.page(page(raw("a", 5), version=10))
     machine.next()
@@ -72,7 +74,7 @@ def watching(kind: Kind = KIND) -> ListWatch:
     return machine
 
 
-def changes(news: News) -> list[object]:
+def changes(news: DeltaBatch) -> list[object]:
     return list(news.changes)
 
 
@@ -102,7 +104,7 @@ def test_a_list_is_streamed_where_the_server_can() -> None:
     assert not machine.lines([line("ADDED", raw("a", 3)), line("ADDED", raw("b", 4))]), "a part of a list is no news"
     assert not machine.listed
     news = machine.lines([line("ADDED", raw("c", 2)), bookmark(9, INITIAL_END), line("ADDED", raw("d", 10))])
-    assert changes(news) == [Replace(Namespace, [made("a"), made("b"), made("c")]), Put(made("d"))]
+    assert changes(news) == [Replace(Namespace, [kind("a"), kind("b"), kind("c")]), Put(kind("d"))]
     assert machine.listed
     assert not machine.over
     assert not machine.problem
@@ -117,7 +119,7 @@ def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
     machine.next()
     events = [("ADDED", raw("a", 1)), ("ADDED", raw("b", 2)), ("MODIFIED", raw("a", 3, "2")), ("DELETED", raw("b", 4))]
     news = machine.lines([*(line(*event) for event in events), bookmark(9, INITIAL_END)])
-    assert changes(news) == replaced(made("a", "2"))
+    assert changes(news) == replaced(kind("a", "2"))
 
 
 @pytest.mark.parametrize("status", [400, 405, 422])
@@ -130,7 +132,7 @@ def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None
     assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert not machine.page(page(raw("a", 5), version=10, more="token"))
     assert machine.next().query == {"limit": "500", "continue": "token"}
-    assert changes(machine.page(page(raw("b", 6), version=10))) == replaced(made("a"), made("b"))
+    assert changes(machine.page(page(raw("b", 6), version=10))) == replaced(kind("a"), kind("b"))
     assert machine.next().query == {
         "watch": "1",
         "allowWatchBookmarks": "true",
@@ -156,7 +158,7 @@ def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListW
     if machine.over:
         machine.ended(1.0)
     assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
-    assert changes(machine.page(page(raw("b", 3), version=9))) == replaced(made("b")), "nothing of the half list"
+    assert changes(machine.page(page(raw("b", 3), version=9))) == replaced(kind("b")), "nothing of the half list"
 
 
 @pytest.mark.parametrize("fault", [(0.1, CUT, "cut"), (0.0, UNREACHABLE, "refused"), (0.0, SILENT, "hangs")])
@@ -182,7 +184,7 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
         assert machine.reason == EXPIRED
         assert machine.pause == 0
     assert [*limits, machine.next().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
-    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(made("b")), "nothing of the broken lists"
+    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("b")), "nothing of the broken lists"
     machine.next()
     machine.lines([error(410)])
     machine.ended(0)
@@ -203,7 +205,7 @@ def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
     assert machine.pause >= 0.8
     assert machine.problem == "no"
     assert machine.next() == ask
-    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(made("a"), made("b"))
+    assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("a"), kind("b"))
     assert not machine.problem
     assert machine.pause == 0
 
@@ -233,12 +235,12 @@ def test_no_items_is_an_empty_list() -> None:
 @pytest.mark.parametrize(
     ("events", "expected", "version"),
     [
-        pytest.param([line("ADDED", raw("b", 11))], [Put(made("b"))], "11", id="added"),
-        pytest.param([line("MODIFIED", raw("a", 12, "2"))], [Put(made("a", "2"))], "12", id="modified"),
+        pytest.param([line("ADDED", raw("b", 11))], [Put(kind("b"))], "11", id="added"),
+        pytest.param([line("MODIFIED", raw("a", 12, "2"))], [Put(kind("a", "2"))], "12", id="modified"),
         pytest.param([line("DELETED", raw("a", 13))], [Drop(Namespace, "a")], "13", id="deleted"),
         pytest.param([line("DELETED", raw("a", 13, 5))], [Drop(Namespace, "a")], "13", id="unreadable one deleted"),
         pytest.param([bookmark(99)], [], "99", id="bookmark"),
-        pytest.param([line("ADDED", raw("a", 5))] * 2, [Put(made("a"))] * 2, "5", id="the same again"),
+        pytest.param([line("ADDED", raw("a", 5))] * 2, [Put(kind("a"))] * 2, "5", id="the same again"),
         pytest.param([line("ADDED", {"metadata": {"resourceVersion": "8"}})], [], "8", id="nameless"),
         pytest.param([], [], "10", id="nothing"),
     ],
@@ -270,14 +272,14 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     """What came before the doubt holds, what comes after is not looked at; the list mends the rest."""
     machine = watching()
     news = machine.lines([line("ADDED", raw("b", 11)), last, line("ADDED", raw("c", 12))])
-    assert changes(news) == [Put(made("b"))]
+    assert changes(news) == [Put(kind("b"))]
     assert machine.over
     machine.ended(1)
     assert machine.reason == reason
     assert machine.problem
     assert machine.pause >= 0.8
     assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
-    assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(made("c"))
+    assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(kind("c"))
     assert not machine.problem
 
 
@@ -356,7 +358,7 @@ def test_watches_that_die_at_once_never_storm() -> None:
 # Kinds that may not exist
 
 
-LOCATORS = KINDS_READ[PodLocator]._replace(optional=True)
+LOCATORS = RESOURCES[PodLocator]._replace(optional=True)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -401,17 +403,17 @@ def test_an_optional_kind_can_vanish() -> None:
 @pytest.mark.parametrize(
     ("kind", "hint"),
     [
-        pytest.param(KINDS_READ[PodLocator]._replace(optional=False), True, id="of a CRD"),
-        pytest.param(KINDS_READ[EndpointSlice], False, id="of Kubernetes"),
-        pytest.param(KIND, False, id="of the core"),
+        pytest.param(RESOURCES[PodLocator]._replace(optional=False), True, id="of a CRD"),
+        pytest.param(RESOURCES[EndpointSlice], False, id="of Kubernetes"),
+        pytest.param(RESOURCE, False, id="of the core"),
     ],
 )
-def test_a_kind_that_is_needed_and_missing_is_a_problem(kind: Kind, hint: bool) -> None:
+def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint: bool) -> None:
     """It says which, and what may help."""
-    machine = ListWatch(object, kind, chance=lambda: 0.0)
+    machine = ListWatch(object, resource, chance=lambda: 0.0)
     machine.next()
     assert not machine.refused(404, "404 NotFound")
-    assert kind.path in machine.problem
+    assert resource.path in machine.problem
     assert ("CRD" in machine.problem) is hint
     assert not machine.listed
 
@@ -424,7 +426,7 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
     machine = listwatch(streaming=False)
     machine.next()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
-    assert changes(news) == replaced(made("a"))
+    assert changes(news) == replaced(kind("a"))
     assert {key: [each.name for each in found] for key, found in news.findings.items()} == {"b": ["b"], "c": ["c"]}
     machine.next()
     assert changes(watched := machine.lines([line("MODIFIED", raw("a", 11, 5))])) == [Drop(Namespace, "a")]
@@ -439,7 +441,7 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
 
 def test_the_time_of_a_slices_change_is_handed_on() -> None:
     """Of changes, not of a list: what was there before us says nothing of our speed."""
-    machine = ListWatch(EndpointSlice, KINDS_READ[EndpointSlice], chance=lambda: 0.0)
+    machine = ListWatch(EndpointSlice, RESOURCES[EndpointSlice], chance=lambda: 0.0)
     machine.next()
 
     def sliced(time: str) -> Raw:
@@ -457,7 +459,7 @@ def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None
     machine = watching()
     machine.lines(batch)
     machine.ended(1)
-    assert machine.next().path == KIND.path
+    assert machine.next().path == RESOURCE.path
 
 
 @given(
@@ -474,4 +476,4 @@ def test_whatever_a_page_holds_something_is_asked_next(body: bytes) -> None:
     machine.page(body)
     if machine.over:
         machine.ended(0)
-    assert machine.next().path == KIND.path
+    assert machine.next().path == RESOURCE.path

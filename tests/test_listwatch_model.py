@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from locator.decoding import KINDS_READ
-from locator.listwatch import CUT, ENDED, SILENT, UNREACHABLE, Ask, ListWatch
+from locator.api.decoding import RESOURCES
+from locator.api.deltas import DeltaBatch, Put, Replace
+from locator.api.listwatch import CUT, ENDED, SILENT, UNREACHABLE, Ask, ListWatch
 from locator.model import Namespace
-from locator.news import News, Put, Replace
 from tests.test_listwatch import INITIAL_END, bookmark, error, line, page, raw
 
 NAMES = st.sampled_from("abcdefg")
@@ -89,7 +89,7 @@ class Model(RuleBasedStateMachine):
         self.server = Server(streaming)
         for name in sorted(names):
             self.server.put(name, "1")
-        self.machine = ListWatch(Namespace, KINDS_READ[Namespace], chance=lambda: 0.5)
+        self.machine = ListWatch(Namespace, RESOURCES[Namespace], chance=lambda: 0.5)
         self.view: dict[str, Namespace] = {}
         self.wrong: set[str] = set()
         self.coming: list[bytes] | None = None  # lines on their way, of the watch that is under way
@@ -229,7 +229,7 @@ class Model(RuleBasedStateMachine):
             self.machine.ended(lived, reason, "why")
             self.coming = None
 
-    def apply(self, news: News) -> None:
+    def apply(self, news: DeltaBatch) -> None:
         for change in news.changes:
             if isinstance(change, Replace):
                 self.view = {each.key: each for each in change.objects}
@@ -268,7 +268,7 @@ def test_a_server_that_does_nothing_is_followed() -> None:
     server = Server(REFUSES)
     for name in "abcdefg":
         server.put(name, "1")
-    machine, answers = ListWatch(Namespace, KINDS_READ[Namespace], chance=lambda: 0.0, streaming=False), 0
+    machine, answers = ListWatch(Namespace, RESOURCES[Namespace], chance=lambda: 0.0, streaming=False), 0
     news: Sequence[object] = ()
     while not machine.listed:
         answer = server.page(machine.next())

@@ -20,9 +20,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
-from locator.cluster import live
-from locator.cluster.answers import Stream, asked, unreachable
-from locator.cluster.live import BadCluster, Cluster, Refused, Unreachable
+from locator.cluster import api_client
+from locator.cluster.api_client import (
+    ApiClient,
+)
+from locator.cluster.credentials import (
+    BadCluster,
+)
+from locator.cluster.responses import (
+    Refused,
+    Stream,
+    Unreachable,
+    asked,
+    unreachable,
+)
 from locator.model import Namespace, Service, ServicePolicy
 from tests.kube import ControlPlane, config_of
 from tests.kube import Item as Config
@@ -50,7 +61,7 @@ def written(path: Path, config: object) -> str:
 def test_a_kubeconfig_is_found_as_kubectl_finds_it(no_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag, else ``$KUBECONFIG``, whose files are merged, else ``~/.kube/config``."""
     written(no_pod / ".kube" / "config", config_of("https://home:1"))
-    assert Cluster().host == "https://home:1"
+    assert ApiClient().host == "https://home:1"
     one = config_of("https://one:1")
     one["contexts"][0]["context"]["namespace"] = "shop"
     two = {
@@ -59,16 +70,16 @@ def test_a_kubeconfig_is_found_as_kubectl_finds_it(no_pod: Path, monkeypatch: py
     }
     paths = f"{written(no_pod / 'one', one)}:{written(no_pod / 'two', two)}:{no_pod / 'none'}"
     monkeypatch.setenv("KUBECONFIG", paths)
-    assert (Cluster().host, Cluster().namespace) == ("https://one:1", "shop")
-    assert (Cluster(context="other").host, Cluster(context="other").namespace) == ("https://two:2", "default")
-    assert Cluster(kubeconfig=written(no_pod / "three", config_of("https://three:3"))).host == "https://three:3"
+    assert (ApiClient().host, ApiClient().namespace) == ("https://one:1", "shop")
+    assert (ApiClient(context="other").host, ApiClient(context="other").namespace) == ("https://two:2", "default")
+    assert ApiClient(kubeconfig=written(no_pod / "three", config_of("https://three:3"))).host == "https://three:3"
 
 
 def test_files_that_a_kubeconfig_names_are_looked_for_beside_it(no_pod: Path) -> None:
     """As kubectl does, wherever one stands."""
     (no_pod / "cluster").mkdir()
     (no_pod / "cluster" / "token").write_text("t")
-    Cluster(kubeconfig=written(no_pod / "cluster" / "config", config_of(tokenFile="token")))
+    ApiClient(kubeconfig=written(no_pod / "cluster" / "config", config_of(tokenFile="token")))
 
 
 def lacking(config: Config, *path: Any) -> Config:
@@ -114,7 +125,7 @@ def test_a_broken_kubeconfig_says_what_is_wrong(no_pod: Path, config: object, wo
     """On one line, which begins with the file."""
     path = written(no_pod / "config", config)
     with pytest.raises(BadCluster) as caught:
-        Cluster(kubeconfig=path)
+        ApiClient(kubeconfig=path)
     text = str(caught.value)
     assert text.startswith(f"{path}: ")
     assert words in text
@@ -124,12 +135,12 @@ def test_a_broken_kubeconfig_says_what_is_wrong(no_pod: Path, config: object, wo
 def test_a_kubeconfig_that_is_missing_is_named(no_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And where it might have been named, if it was not."""
     with pytest.raises(BadCluster, match=r"/none: no such file, expected a kubeconfig$"):
-        Cluster(kubeconfig=str(no_pod / "none"))
+        ApiClient(kubeconfig=str(no_pod / "none"))
     with pytest.raises(BadCluster, match=r"\.kube/config: no such file, .*\$KUBECONFIG"):
-        Cluster()
+        ApiClient()
     monkeypatch.setenv("KUBECONFIG", "/a:/b")
     with pytest.raises(BadCluster, match=r"^/a:/b: no such file"):
-        Cluster()
+        ApiClient()
 
 
 def test_authorities_must_be_certificates(no_pod: Path) -> None:
@@ -137,10 +148,10 @@ def test_authorities_must_be_certificates(no_pod: Path) -> None:
     config = config_of()
     authority = config["clusters"][0]["cluster"]["certificate-authority"] = written(no_pod / "ca.crt", "none")
     with pytest.raises(BadCluster, match=r"ca.crt: .*expected certificates"):
-        Cluster(kubeconfig=written(no_pod / "config", config))
+        ApiClient(kubeconfig=written(no_pod / "config", config))
     Path(authority).unlink()
     with pytest.raises(BadCluster, match=r"context 'main': .*ca.crt"):
-        Cluster(kubeconfig=written(no_pod / "config", config))
+        ApiClient(kubeconfig=written(no_pod / "config", config))
 
 
 @pytest.fixture
@@ -148,7 +159,7 @@ def pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, control_plane: ControlP
     """Be in a pod, whose API server is the real one; return the folder of its service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(control_plane.port))
-    monkeypatch.setattr(live, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(api_client, "ACCOUNT", tmp_path)
     authority = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority"]
     (tmp_path / "ca.crt").write_bytes(Path(authority).read_bytes())
     (tmp_path / "token").write_text(token_of(control_plane) + "\n")
@@ -163,12 +174,12 @@ def token_of(plane: ControlPlane) -> str:
 
 def test_in_a_pod_its_service_account_is_used(pod: Path, control_plane: ControlPlane) -> None:
     """A token that was rotated is read again at once where the old one is refused."""
-    cluster = Cluster()
+    cluster = ApiClient()
     assert cluster.host == f"https://127.0.0.1:{control_plane.port}"
     assert cluster.namespace == "topodns"
     assert json.loads(cluster.request("GET", "/version"))["major"] == "1"
     (pod / "token").write_text("expired")
-    expired = Cluster()
+    expired = ApiClient()
     with pytest.raises(Refused, match="401 Unauthorized"):
         expired.request("GET", "/api/v1/services")
     (pod / "token").write_text(token_of(control_plane))
@@ -177,27 +188,27 @@ def test_in_a_pod_its_service_account_is_used(pod: Path, control_plane: ControlP
 
 def test_in_a_pod_without_a_service_account(pod: Path) -> None:
     """As with ``automountServiceAccountToken: false``; one that vanishes later is no contact."""
-    cluster = Cluster()
+    cluster = ApiClient()
     (pod / "token").unlink()
     with pytest.raises(BadCluster, match="expected the service account of a pod"):
-        Cluster()
+        ApiClient()
     with pytest.raises(BadCluster):
         cluster.renew()
 
 
 def test_a_flag_beats_the_pod(pod: Path, control_plane: ControlPlane) -> None:
     """Who names a kubeconfig means it."""
-    assert Cluster(kubeconfig=str(control_plane.kubeconfig)).namespace == "default"
+    assert ApiClient(kubeconfig=str(control_plane.kubeconfig)).namespace == "default"
 
 
 def test_what_tells_clusters_apart(pod: Path, control_plane: ControlPlane, no_pod: Path) -> None:
     """Address and authority: many clusters have their API server at one address, 10.96.0.1."""
     one, two = config_of(), config_of("https://127.0.0.1:2")
-    first, second = Cluster(kubeconfig=written(no_pod / "1", one)), Cluster(kubeconfig=written(no_pod / "2", two))
+    first, second = ApiClient(kubeconfig=written(no_pod / "1", one)), ApiClient(kubeconfig=written(no_pod / "2", two))
     one["clusters"][0]["cluster"]["certificate-authority"] = str(pod / "ca.crt")
-    third = Cluster(kubeconfig=written(no_pod / "3", one))
+    third = ApiClient(kubeconfig=written(no_pod / "3", one))
     assert len({first.identity, second.identity, third.identity}) == 3
-    assert third.identity == Cluster(kubeconfig=written(no_pod / "4", one)).identity
+    assert third.identity == ApiClient(kubeconfig=written(no_pod / "4", one)).identity
 
 
 # Credentials
@@ -221,7 +232,7 @@ def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlan
     config["users"][0]["user"] = {"exec": plugin}
     path = written(no_pod / "config", config)
     before = Path(path).read_text()
-    cluster = Cluster(kubeconfig=path)
+    cluster = ApiClient(kubeconfig=path)
     assert not runs.exists()
     written(says, json.dumps({"token": token_of(control_plane)}))
     assert cluster.request("GET", "/api/v1/services")
@@ -233,13 +244,13 @@ def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlan
         cluster.renew()
     says.unlink()
     with pytest.raises(Unreachable, match=r"no credentials: context 'tests': exec .*returned 1"):
-        Cluster(kubeconfig=path).request("GET", "/api/v1/services")
+        ApiClient(kubeconfig=path).request("GET", "/api/v1/services")
 
 
 def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:
     """It may be there the next time: nothing that ends a server."""
     plugin = {"command": "/no/such/plugin", "apiVersion": "client.authentication.k8s.io/v1"}
-    cluster = Cluster(kubeconfig=written(no_pod / "config", config_of(exec=plugin)))
+    cluster = ApiClient(kubeconfig=written(no_pod / "config", config_of(exec=plugin)))
     with pytest.raises(Unreachable, match="context 'main': exec '/no/such/plugin'"):
         cluster.request("GET", "/api/v1/services")
 
@@ -250,12 +261,12 @@ def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:
 def test_nobody_is_there(no_pod: Path) -> None:
     """Refused by the machine; the port is free."""
     port = free_port()
-    cluster = Cluster(kubeconfig=written(no_pod / "config", config_of(f"https://127.0.0.1:{port}")))
+    cluster = ApiClient(kubeconfig=written(no_pod / "config", config_of(f"https://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"^https://127.0.0.1:{port}: Connection refused$") as caught:
         cluster.request("GET", "/version")
     assert caught.value.word == "unreachable"
     with pytest.raises(Unreachable, match=r"^Service: https://127\.0\.0\.1"):
-        live.read(cluster, [Service])
+        api_client.read(cluster, [Service])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +290,7 @@ def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
         thread.start()
         host = f"https://127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(Unreachable, match=words):
-            Cluster(kubeconfig=written(no_pod / "config", config_of(host))).request("GET", "/version")
+            ApiClient(kubeconfig=written(no_pod / "config", config_of(host))).request("GET", "/version")
         thread.join()
 
 
@@ -288,7 +299,7 @@ def test_an_authority_that_vouches_for_another(no_pod: Path, control_plane: Cont
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["certificate-authority"] = str(another_authority(no_pod))
     with pytest.raises(Unreachable, match=r"TLS: .*certificate"):
-        Cluster(kubeconfig=written(no_pod / "config", config)).request("GET", "/version")
+        ApiClient(kubeconfig=written(no_pod / "config", config)).request("GET", "/version")
 
 
 def another_authority(folder: Path) -> Path:
@@ -310,8 +321,8 @@ def test_a_host_that_has_no_address() -> None:
 def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     """For a look at a cluster: kinds that need not exist are empty where they do not."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
-    cluster = Cluster(kubeconfig=str(control_plane.kubeconfig))
-    objects, findings = live.read(cluster, [Namespace, Service, ServicePolicy])
+    cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
+    objects, findings = api_client.read(cluster, [Namespace, Service, ServicePolicy])
     assert {"default", "kube-system"} <= {each.name for each in objects if isinstance(each, Namespace)}
     assert "default/kubernetes" in {each.key for each in objects if isinstance(each, Service)}
     assert not findings
@@ -319,7 +330,7 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
 
 def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -> None:
     """Bodies are JSON of whatever media type; a conflict says what the API server says."""
-    cluster = Cluster(kubeconfig=str(control_plane.kubeconfig))
+    cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "written"}, "data": {"a": "1"}}
     path = "/api/v1/namespaces/default/configmaps"
     cluster.request("POST", path, body=body)
@@ -429,6 +440,6 @@ def test_an_answer_that_breaks_off(error: Exception, word: str, text: str) -> No
 
 def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded whatever speaks at the other end."""
-    monkeypatch.setattr("locator.cluster.answers.MAX_LINE", 100)
+    monkeypatch.setattr("locator.cluster.responses.MAX_LINE", 100)
     with pytest.raises(Unreachable, match="a line of more than"):
         list(Stream(Response([b"x" * 60, b"x" * 60, b"\n"]), "https://h", 1))

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from dnsserver.net.admin import application
-from dnsserver.settings import FLAGS, Settings, read_settings
+from dnsserver.http.application import application
+from dnsserver.settings.fields import FLAGS, Settings, read_settings
 from tests import kustomize
 from tests.clusters import node
 from tests.kube import ApiError, ControlPlane, Item

@@ -10,9 +10,9 @@ import dns.rcode
 import pytest
 
 from dnsserver.app import authority_of, store_of
-from dnsserver.metrics import Counts
-from dnsserver.responder import MAX_PASSING, Responder
-from locator.cluster import static
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import MAX_PASSING, Responder
+from locator.cluster import dump_files
 from tests.clusters import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.support import NOW, ask_in_memory, settings_of
 
@@ -42,7 +42,7 @@ class Changing:
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
-        static.apply(static.read([("cluster.json", listed([*BASE, *items]).encode())]).objects, self._store)
+        dump_files.apply(dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects, self._store)
         self._now += 1
         self.responder.publish(self._store.publish(self._now))
 

@@ -12,13 +12,13 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
+from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
-from dnsserver.explain import explain
-from dnsserver.metrics import Counts
+from dnsserver.message.records import Host, Opaque, Record, type_number
+from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
-from dnsserver.records import Host, Opaque, Record, type_number
-from dnsserver.responder import Responder, Waiting
-from locator.addresses import parse_network
+from dnsserver.responder.responder import PendingReply, Responder
+from locator.ip import parse_network
 from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
@@ -445,7 +445,7 @@ LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
 OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501
 
 
-def waiting_for(responder: Responder, rtype: str) -> bytes | Waiting | None:
+def waiting_for(responder: Responder, rtype: str) -> bytes | PendingReply | None:
     query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
     return responder.answer(query.to_wire(), bytes(4), responder._counts.channels["udp", 1])
 
@@ -454,7 +454,7 @@ def test_names_behind_an_alias_are_compressed() -> None:
     """Records of a name elsewhere point at the alias: eight addresses fit 512 octets (RFC 1035, section 4.1.4)."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     waiting = waiting_for(responder, "A")
-    assert isinstance(waiting, Waiting)
+    assert isinstance(waiting, PendingReply)
     assert (waiting.target, waiting.qtype) == (LONG, 1)
     far = f"far.{LONG.partition('.')[2]}"
     found = [Record(LONG, 5, 60, Host(far)), *(Record(far, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(8))]
@@ -471,11 +471,11 @@ def test_what_was_found_elsewhere_is_rendered_once() -> None:
     firsts = set()
     for _ in range(3):
         waiting = waiting_for(responder, "A")
-        assert isinstance(waiting, Waiting)
+        assert isinstance(waiting, PendingReply)
         firsts.add(str(dns.message.from_wire(responder.finish(waiting, found)).answer[1][0]))
         rendered = waiting.alias.finished
         again = waiting_for(responder, "A")
-        assert isinstance(again, Waiting) and again.alias.finished is rendered is not None
+        assert isinstance(again, PendingReply) and again.alias.finished is rendered is not None
     assert len(firsts) == 3
 
 
@@ -484,7 +484,7 @@ def test_what_was_found_elsewhere_is_rendered_once() -> None:
 def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> None:
     """There are 65,000 types: asking for them all must not become as many look-ups. The CNAME is there for each."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    assert isinstance(waiting_for(responder, rtype), Waiting) == waits
+    assert isinstance(waiting_for(responder, rtype), PendingReply) == waits
     assert data(ask(responder, "out.lab.svc.cluster.local", rtype).answer) == [f"CNAME {LONG}."]
 
 

@@ -12,42 +12,50 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from locator.controlled import CONTROLLED, Controlled, LabelledNode, OwnedPod, Owner, Written, owner_of
-from locator.decoding import decode_untrusted
-from locator.news import Drop, Put, Replace
-from locator.podlocators import CREATE, DELETE, PATCH, Desk, Labels, Write
+from locator.api.decoding import decode_untrusted
+from locator.api.deltas import Drop, Put, Replace
+from locator.podlocators.objects import (
+    CONTROLLER_RESOURCES,
+    ActualLocator,
+    ControllerObject,
+    LabelledNode,
+    Owner,
+    OwnerPod,
+    owner_of,
+)
+from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Labels, Reconciler, Write
 from tests.clusters import HOSTNAME, OLD, ZONE
 
 Item = dict[str, Any]
 
 ZONES = {"a1": {ZONE: "a", HOSTNAME: "a1"}, "b1": {ZONE: "b", "rack": "7"}}
-POD = OwnedPod("shop", "web-0", "u1", ("10.0.0.1", "fd00::1"), "a1")
-TRUE = Written(
+POD = OwnerPod("shop", "web-0", "u1", ("10.0.0.1", "fd00::1"), "a1")
+TRUE = ActualLocator(
     "shop", "web-0", "l1", "5", POD.ips, "a1", ZONES["a1"], (Owner("v1", "Pod", "web-0", "u1"),)
 )  # what POD's PodLocator should be
 KEY = POD.key
 
 
-def decoded(made: type[Controlled], item: Mapping[str, Any]) -> Any:
-    found = decode_untrusted(CONTROLLED[made], json.dumps(item).encode())
+def decoded(kind: type[ControllerObject], item: Mapping[str, Any]) -> Any:
+    found = decode_untrusted(CONTROLLER_RESOURCES[kind], json.dumps(item).encode())
     assert not found.findings
     return found.built
 
 
 def desk_of(
-    pods: Sequence[OwnedPod] = (),
-    written: Sequence[Written] = (),
+    pods: Sequence[OwnerPod] = (),
+    written: Sequence[ActualLocator] = (),
     nodes: Mapping[str, dict[str, str]] = ZONES,
     labels: Labels | None = None,
-) -> Desk:
-    desk = Desk(labels)
-    desk.apply(Replace(Written, list(written)))
+) -> Reconciler:
+    desk = Reconciler(labels)
+    desk.apply(Replace(ActualLocator, list(written)))
     desk.apply(Replace(LabelledNode, [LabelledNode(name, each) for name, each in nodes.items()]))
-    desk.apply(Replace(OwnedPod, list(pods)))
+    desk.apply(Replace(OwnerPod, list(pods)))
     return desk
 
 
-def writes_of(desk: Desk) -> list[Write]:
+def writes_of(desk: Reconciler) -> list[Write]:
     """Return all writes that are due, each taken to be refused for ever."""
     writes = []
     while write := desk.next(0.0):
@@ -81,15 +89,15 @@ def pod(*, phase: str = "Running", ips: Sequence[str] = ("10.0.0.1",), node: str
 )
 def test_a_pod_is_read(item: Item, ips: tuple[str, ...], node: str) -> None:
     """Its addresses while it may have them, its node, and its uid."""
-    assert decoded(OwnedPod, item) == OwnedPod("shop", "web-0", "u1", ips, node)
+    assert decoded(OwnerPod, item) == OwnerPod("shop", "web-0", "u1", ips, node)
 
 
 def test_what_changes_often_is_invisible() -> None:
     """A heartbeat, a condition, a restart: the record is equal, and nothing is looked at again."""
-    before = decoded(OwnedPod, pod())
+    before = decoded(OwnerPod, pod())
     item = pod(conditions=[{"type": "Ready", "status": "True"}], containerStatuses=[{"restartCount": 3}])
     item["metadata"] |= {"resourceVersion": "10", "annotations": {"a": "b"}, "labels": {"c": "d"}}
-    after = decoded(OwnedPod, item)
+    after = decoded(OwnerPod, item)
     assert before == after
     node = {"metadata": {"name": "a1", "labels": ZONES["a1"]}, "status": {"conditions": [{"type": "Ready"}]}}
     assert decoded(LabelledNode, node) == LabelledNode("a1", ZONES["a1"])
@@ -114,11 +122,11 @@ def test_what_changes_often_is_invisible() -> None:
 def test_any_pod_locator_is_read(fields: Item, ips: object, node: object, labels: object) -> None:
     """Whatever a hand has written, so that it can be mended: nothing wrong is equal to anything right."""
     item = {"metadata": {"namespace": "shop", "name": "web-0", "uid": "l1", "resourceVersion": "5"}, **fields}
-    assert decoded(Written, item) == Written("shop", "web-0", "l1", "5", ips, node, labels)  # type: ignore[arg-type]
-    desk = desk_of([POD], [decoded(Written, item)])
+    assert decoded(ActualLocator, item) == ActualLocator("shop", "web-0", "l1", "5", ips, node, labels)  # type: ignore[arg-type]
+    desk = desk_of([POD], [decoded(ActualLocator, item)])
     (write,) = writes_of(desk)
     whole = merged(item, write.body)
-    assert decoded(Written, whole) == TRUE
+    assert decoded(ActualLocator, whole) == TRUE
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -136,8 +144,8 @@ def merged(target: Any, patch: Any) -> Any:
 
 # What is written
 
-OTHER = OwnedPod("shop", "web-0", "u2", ("10.0.0.9",), "b1")
-PENDING = OwnedPod("shop", "web-0", "u2")
+OTHER = OwnerPod("shop", "web-0", "u2", ("10.0.0.9",), "b1")
+PENDING = OwnerPod("shop", "web-0", "u2")
 EMPTY = replace(TRUE, ips=())
 
 
@@ -162,7 +170,7 @@ EMPTY = replace(TRUE, ips=())
     ids=["nothing", "as-it-should-be", "pending", "no-node", "no-address", "finished-and-emptied", "finished",
          "address", "moved", "node-gone", "labels-edited", "node-edited"],
 )  # fmt: skip
-def test_what_is_written(pods: list[OwnedPod], written: list[Written], verb: str | None, body: Item) -> None:
+def test_what_is_written(pods: list[OwnerPod], written: list[ActualLocator], verb: str | None, body: Item) -> None:
     """Only what differs, and only for the version that was seen."""
     writes = writes_of(desk_of(pods, written))
     if verb is None:
@@ -210,7 +218,7 @@ def test_the_owner_reference_is_mended(owners: tuple[Owner, ...], mended: bool) 
 def test_deletion_goes_with_the_pod() -> None:
     """Of the very version that was seen, and without asking: the pod was seen to go."""
     desk = desk_of([POD], [TRUE])
-    desk.apply(Drop(OwnedPod, KEY))
+    desk.apply(Drop(OwnerPod, KEY))
     (write,) = writes_of(desk)
     assert (write.verb, write.unseen) == (DELETE, None)
     assert write.body["preconditions"] == {"uid": "l1", "resourceVersion": "5"}
@@ -235,7 +243,7 @@ def test_a_successor_takes_over() -> None:
      ([OTHER], "", True), ([PENDING], "u2", True)],
     ids=["orphan", "unseen-pod-lives", "a-third-lives", "successor", "we-are-behind", "none-lives", "pending-lives"],
 )  # fmt: skip
-def test_the_unseen_pod_is_asked_for(pods: list[OwnedPod], alive: str, resolved: bool) -> None:
+def test_the_unseen_pod_is_asked_for(pods: list[OwnerPod], alive: str, resolved: bool) -> None:
     """What belongs to a pod that was never seen may be new: our news may be behind, as after a change of leaders."""
     desk = desk_of(pods, [TRUE])
     (write,) = writes_of(desk)
@@ -258,21 +266,23 @@ def test_an_orphan_without_owner_is_removed() -> None:
 
 def test_nothing_is_written_before_all_is_known() -> None:
     """A list of PodLocators without the pods would make orphans of all."""
-    desk = Desk()
-    for made, objects in ((Written, [TRUE]), (LabelledNode, [])):
-        desk.apply(Replace(made, objects))
+    desk = Reconciler()
+    for kind, objects in ((ActualLocator, [TRUE]), (LabelledNode, [])):
+        desk.apply(Replace(kind, objects))
         assert (desk.next(0.0), desk.write_for(KEY)) == (None, None)
-    assert desk.missing == {OwnedPod}
-    desk.apply(Replace(OwnedPod, []))
+    assert desk.missing == {OwnerPod}
+    desk.apply(Replace(OwnerPod, []))
     assert desk.next(0.0) is not None
 
 
 def test_a_relabelled_node_concerns_its_pods_only() -> None:
     """And a new pod comes before them, however many they are."""
-    pods = [OwnedPod("shop", f"p{n}", f"u{n}", (f"10.0.0.{n}",), "a1" if n % 2 else "b1") for n in range(1, 9)]
+    pods = [OwnerPod("shop", f"p{n}", f"u{n}", (f"10.0.0.{n}",), "a1" if n % 2 else "b1") for n in range(1, 9)]
     desk = desk_of(pods)
-    known = [Written("shop", pod.name, "l", "1", pod.ips, pod.node, ZONES[pod.node], (owner_of(pod),)) for pod in pods]
-    desk.apply(Replace(Written, known))
+    known = [
+        ActualLocator("shop", pod.name, "l", "1", pod.ips, pod.node, ZONES[pod.node], (owner_of(pod),)) for pod in pods
+    ]
+    desk.apply(Replace(ActualLocator, known))
     assert writes_of(desk) == []
     desk.apply(Put(LabelledNode("a1", {ZONE: "c", HOSTNAME: "a1"})))
     desk.apply(Put(POD))
@@ -334,35 +344,35 @@ class ModelApi:
 
     def __init__(self) -> None:
         self.now = 0
-        self.pods: dict[str, OwnedPod] = {}
+        self.pods: dict[str, OwnerPod] = {}
         self.nodes: dict[str, LabelledNode] = {}
         self.locators: dict[str, Item] = {}
-        self.log: dict[type[Controlled], list[Any]] = {OwnedPod: [], LabelledNode: [], Written: []}
+        self.log: dict[type[ControllerObject], list[Any]] = {OwnerPod: [], LabelledNode: [], ActualLocator: []}
 
     def version(self) -> str:
         self.now += 1
         return str(self.now)
 
-    def put(self, made: type[Controlled], record: Any) -> None:
+    def put(self, kind: type[ControllerObject], record: Any) -> None:
         self.version()
-        kept: dict[str, Any] = self.pods if made is OwnedPod else self.nodes
+        kept: dict[str, Any] = self.pods if kind is OwnerPod else self.nodes
         kept[record.key] = record
-        self.log[made].append(Put(record))
+        self.log[kind].append(Put(record))
 
-    def drop(self, made: type[Controlled], key: str) -> None:
+    def drop(self, kind: type[ControllerObject], key: str) -> None:
         self.version()
-        kept: dict[str, Any] = {OwnedPod: self.pods, LabelledNode: self.nodes, Written: self.locators}[made]
+        kept: dict[str, Any] = {OwnerPod: self.pods, LabelledNode: self.nodes, ActualLocator: self.locators}[kind]
         if kept.pop(key, None) is not None:
-            self.log[made].append(Drop(made, key))
+            self.log[kind].append(Drop(kind, key))
 
-    def store(self, item: Item) -> Written:
+    def store(self, item: Item) -> ActualLocator:
         item["metadata"]["resourceVersion"] = self.version()
         self.locators[f"shop/{item['metadata']['name']}"] = item
-        written: Written = decoded(Written, item)
-        self.log[Written].append(Put(written))
+        written: ActualLocator = decoded(ActualLocator, item)
+        self.log[ActualLocator].append(Put(written))
         return written
 
-    def carry_out(self, write: Write) -> Written | None:
+    def carry_out(self, write: Write) -> ActualLocator | None:
         """Raises Refusal."""
         present = self.locators.get(write.key)
         if write.verb == CREATE:
@@ -376,26 +386,28 @@ class ModelApi:
         meta = write.body["preconditions"] if write.verb == DELETE else write.body["metadata"]
         assert meta["resourceVersion"] == write.version
         # Nobody is robbed while its pod lives: not when a watch is behind, and not by an old leader's view.
-        owner, heirs = decoded(Written, present).pod_uid, meta.get("ownerReferences", [])
+        owner, heirs = decoded(ActualLocator, present).pod_uid, meta.get("ownerReferences", [])
         if write.verb == DELETE or (heirs and heirs[0]["uid"] != owner):
             assert owner not in {pod.uid for pod in self.pods.values()}
         if write.verb == DELETE:
-            self.drop(Written, write.key)
+            self.drop(ActualLocator, write.key)
             return None
         return self.store(merged(present, write.body))
 
-    def all(self, made: type[Controlled]) -> list[Any]:
-        if made is Written:
-            return [decoded(Written, item) for item in self.locators.values()]
-        return list(self.pods.values() if made is OwnedPod else self.nodes.values())
+    def all(self, kind: type[ControllerObject]) -> list[Any]:
+        if kind is ActualLocator:
+            return [decoded(ActualLocator, item) for item in self.locators.values()]
+        return list(self.pods.values() if kind is OwnerPod else self.nodes.values())
 
 
 class Controlling:
     """Pods, nodes and hands change the cluster; watches lag, and writes meet all that can meet them."""
 
     def __init__(self) -> None:
-        self.api, self.desk = ModelApi(), Desk()
-        self.told: dict[type[Controlled], int] = dict.fromkeys(CONTROLLED, 0)  # events of the log that were delivered
+        self.api, self.desk = ModelApi(), Reconciler()
+        self.told: dict[type[ControllerObject], int] = dict.fromkeys(
+            CONTROLLER_RESOURCES, 0
+        )  # events of the log that were delivered
         self.clock = 0.0
         self.uids = 0
         self.under_way: dict[str, Write] = {}
@@ -417,14 +429,14 @@ class Controlling:
         before = self.api.pods.get(f"shop/{name}")
         if before is None or fresh:
             if before is not None:
-                self.api.drop(OwnedPod, before.key)
+                self.api.drop(OwnerPod, before.key)
             self.uids += 1
-            before = OwnedPod("shop", name, f"u{self.uids}")
+            before = OwnerPod("shop", name, f"u{self.uids}")
         node = before.node or node  # a pod never moves
-        self.api.put(OwnedPod, replace(before, node=node, ips=(ip,) if ip and node else ()))
+        self.api.put(OwnerPod, replace(before, node=node, ips=(ip,) if ip and node else ()))
 
     def delete_pod(self, name: str) -> None:
-        self.api.drop(OwnedPod, f"shop/{name}")
+        self.api.drop(OwnerPod, f"shop/{name}")
 
     def label_node(self, name: str, labels: dict[str, str]) -> None:
         self.api.put(LabelledNode, LabelledNode(name, labels))
@@ -437,7 +449,7 @@ class Controlling:
         self.api.store(merged(present, change))
 
     def delete_by_hand(self, name: str) -> None:
-        self.api.drop(Written, f"shop/{name}")
+        self.api.drop(ActualLocator, f"shop/{name}")
 
     def another_leader_writes(self, name: str) -> None:
         """What one wrote who led before, from a view that was ahead of ours."""
@@ -449,17 +461,17 @@ class Controlling:
 
     # The watches
 
-    def deliver(self, made: type[Controlled], count: int, twice: bool) -> None:
-        if made in self.desk.missing:
+    def deliver(self, kind: type[ControllerObject], count: int, twice: bool) -> None:
+        if kind in self.desk.missing:
             return
-        for change in self.api.log[made][self.told[made] :][:count]:
-            self.told[made] += 1
+        for change in self.api.log[kind][self.told[kind] :][:count]:
+            self.told[kind] += 1
             for _ in range(1 + twice):
                 self.desk.apply(change)
 
-    def list_again(self, made: type[Controlled]) -> None:
-        self.desk.apply(Replace(made, self.api.all(made)))
-        self.told[made] = len(self.api.log[made])
+    def list_again(self, kind: type[ControllerObject]) -> None:
+        self.desk.apply(Replace(kind, self.api.all(kind)))
+        self.told[kind] = len(self.api.log[kind])
 
     # The writes
 
@@ -472,10 +484,10 @@ class Controlling:
         if self.under_way:
             self.finish(self.under_way.pop(list(self.under_way)[-1 if last else 0]), lost)
 
-    def a_quiet_while(self, made: type[Controlled]) -> None:
+    def a_quiet_while(self, kind: type[ControllerObject]) -> None:
         """All goes well, but one watch lags."""
-        for each in CONTROLLED:
-            if each is not made:
+        for each in CONTROLLER_RESOURCES:
+            if each is not kind:
                 self.deliver(each, len(self.api.log[each]), twice=False)
         self.settle()
 
@@ -495,7 +507,7 @@ class Controlling:
                     if present is None:
                         self.desk.vanished(write)
                     else:
-                        self.desk.apply(Put(decoded(Written, present)))
+                        self.desk.apply(Put(decoded(ActualLocator, present)))
             else:
                 if not lost and written is not None:
                     self.desk.apply(Put(written))
@@ -519,16 +531,16 @@ class Controlling:
             self.settle()
         self.assert_true()
         before = self.api.now
-        for made in CONTROLLED:
-            self.list_again(made)
+        for kind in CONTROLLER_RESOURCES:
+            self.list_again(kind)
         assert self.desk.next(self.clock + 60.0) is None, "a resync of an unchanged cluster writes"
         assert (self.api.now, len(self.desk.queue)) == (before, 0)
 
     def catch_up(self) -> None:
-        for made in CONTROLLED:
-            if made in self.desk.missing:
-                self.list_again(made)
-            self.deliver(made, len(self.api.log[made]), twice=False)
+        for kind in CONTROLLER_RESOURCES:
+            if kind in self.desk.missing:
+                self.list_again(kind)
+            self.deliver(kind, len(self.api.log[kind]), twice=False)
 
     def settle(self) -> None:
         """Write what is due, and what waits out failures, but for what news is waited for."""
@@ -554,23 +566,23 @@ class Controlling:
 
 def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
     """A standby sees every pod come and go, and never empties its queue."""
-    desk = Desk()
+    desk = Reconciler()
     for number in range(1000):
-        pod = OwnedPod("shop", f"web-{number}", f"u{number}", ("10.0.0.1",), "n1")
+        pod = OwnerPod("shop", f"web-{number}", f"u{number}", ("10.0.0.1",), "n1")
         desk.apply(Put(pod))
-        desk.apply(Put(Written("shop", pod.name, f"l{number}", "1", pod.ips)))
-        desk.apply(Drop(OwnedPod, pod.key))
+        desk.apply(Put(ActualLocator("shop", pod.name, f"l{number}", "1", pod.ips)))
+        desk.apply(Drop(OwnerPod, pod.key))
         assert len(desk.queue) == 1, "it may be an orphan"
-        desk.apply(Drop(Written, pod.key))
+        desk.apply(Drop(ActualLocator, pod.key))
         assert len(desk.queue) == 0
 
 
 def test_one_that_somebody_holds_tells_no_address() -> None:
     """A finalizer keeps an orphan; its pod's address goes to others meanwhile. It is written to once."""
-    desk = Desk()
-    for made in KINDS:
-        desk.apply(Replace(made, []))
-    held = Written("shop", "web", "l1", "7", ("10.0.0.1",), "n1", {"zone": "a"}, ending=True)
+    desk = Reconciler()
+    for kind in KINDS:
+        desk.apply(Replace(kind, []))
+    held = ActualLocator("shop", "web", "l1", "7", ("10.0.0.1",), "n1", {"zone": "a"}, ending=True)
     desk.apply(Put(held))
     write = desk.write_for("shop/web")
     assert write is not None
@@ -588,7 +600,7 @@ HANDS: tuple[Item, ...] = (
     {"metadata": {"ownerReferences": None}},
     {"metadata": {"labels": {"seen": "1"}}},
 )
-KINDS = tuple(CONTROLLED)
+KINDS = tuple(CONTROLLER_RESOURCES)
 
 # What happens, and how often: dense enough that what must come together often does.
 HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {

@@ -12,18 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dnsserver.answers.explain import as_text, explain
 from dnsserver.app import authority_of
-from dnsserver.explain import as_text, explain
+from dnsserver.message.wire import A
 from dnsserver.names import labels_of
-from dnsserver.wire import A
-from locator.addresses import parse_network
-from locator.constraints import MAX_KEYS, MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, constraint_of, findings, policy_findings
-from locator.documents import decode
+from locator.api.deltas import Put, Replace
+from locator.api.dump import decode
+from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
 from locator.model import ERROR, WARNING, Endpoint, Finding, Location, Service, ServicePolicy
-from locator.news import Put, Replace
-from locator.selection import LocatedEndpoint, select
-from locator.store import Store
+from locator.state.store import Store
+from locator.topology.constraints import (
+    MAX_KEYS,
+    MIN_ENDPOINTS,
+    POLICY,
+    TOPOLOGY_KEYS,
+    constraint_of,
+    findings,
+    policy_findings,
+)
+from locator.topology.selection import LocatedEndpoint, select
 from tests.kube import ApiError, ControlPlane
 from tests.support import dump_of, settings_of, snapshot_of
 

@@ -19,17 +19,17 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from dnsserver.app import authority_of, store_of
-from dnsserver.metrics import Counts
-from dnsserver.records import Host, Opaque, Record
-from dnsserver.responder import Responder, Waiting
-from dnsserver.wire import CNAME
-from locator.addresses import parse_address
-from locator.cluster import static
-from locator.forwarders import GRACE_SECONDS
-from locator.model import KINDS, Endpoint, Location, Network, Node
-from locator.selection import LocatedEndpoint, select
-from locator.snapshot import Snapshot
-from locator.store import Store
+from dnsserver.message.records import Host, Opaque, Record
+from dnsserver.message.wire import CNAME
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import PendingReply, Responder
+from locator.cluster import dump_files
+from locator.ip import Network, parse_address
+from locator.model import KINDS, Endpoint, Location, Node
+from locator.places.forwarders import GRACE_SECONDS
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store
+from locator.topology.selection import LocatedEndpoint, select
 from tests import clusters
 from tests.clusters import (
     CLIENT_OPTION,
@@ -77,7 +77,7 @@ def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) ->
 
 
 def take_in(store: Store, items: Iterable[Item]) -> None:
-    static.apply(static.read([("cluster.json", clusters.listed(items).encode())]).objects, store)
+    dump_files.apply(dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects, store)
 
 
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
@@ -101,9 +101,9 @@ def compute(responder: Responder, each: Asked) -> bytes | None:
     return finished(responder, replied(responder, each, compute=True))
 
 
-def finished(responder: Responder, reply: bytes | Waiting | None) -> bytes | None:
+def finished(responder: Responder, reply: bytes | PendingReply | None) -> bytes | None:
     """Return a reply with what an upstream might have: one more alias, and two records of the type asked for."""
-    if not isinstance(reply, Waiting):
+    if not isinstance(reply, PendingReply):
         return reply
     found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((10, 9, 8, each)))) for each in (1, 2)]
     return responder.finish(reply, [Record(reply.target, CNAME, 60, Host("far.example.net")), *found])
@@ -830,6 +830,6 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)
-    again = static.read([("cluster.json", clusters.listed(items).encode())]).objects
+    again = dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects
     assert store.replace(kind, [each for each in again if type(each) is kind]) is False
     assert store.publish(NOW + 1) is first

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.app import authority_of
-from dnsserver.metrics import Counts
+from dnsserver.message.proxy_protocol import Header, read_header_untrusted
+from dnsserver.message.wire import Unreadable
+from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
 from dnsserver.net.udp import QUERY_SIZE
-from dnsserver.proxy import Header, read_header_untrusted
-from dnsserver.responder import Responder
-from dnsserver.wire import Unreadable
-from locator.addresses import parse_address
+from dnsserver.responder.responder import Responder
+from locator.ip import parse_address
 from tests import clusters
 from tests.clusters import (
     LOCAL,

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from locator.cluster import live
-from locator.cluster.live import Cluster, Refused
-from locator.decoding import KINDS_READ
-from locator.listwatch import EXPIRED, SILENT, ListWatch
+from locator.api.decoding import RESOURCES
+from locator.api.deltas import Replace
+from locator.api.listwatch import EXPIRED, SILENT, ListWatch
+from locator.cluster import api_client
+from locator.cluster.api_client import ApiClient
+from locator.cluster.responses import Refused
 from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
-from locator.news import Replace
 from tests.clusters import ZONE, namespace, node
 from tests.following import Following, following
 from tests.kube import ControlPlane, Item
@@ -52,8 +53,8 @@ def pod(name: str, address: str) -> Item:
     }
 
 
-def cluster_of(plane: ControlPlane) -> Cluster:
-    return Cluster(kubeconfig=str(plane.kubeconfig))
+def cluster_of(plane: ControlPlane) -> ApiClient:
+    return ApiClient(kubeconfig=str(plane.kubeconfig))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +161,7 @@ def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: 
     direct = cluster_of(plane)
     with Proxy(plane.port) as proxy:
         through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
-        with following(Cluster(kubeconfig=str(through)), Service) as followed:
+        with following(ApiClient(kubeconfig=str(through)), Service) as followed:
             until(lambda: followed.reflector.listed, "Services listed")
             for octets in (1, 700, 1301):
                 proxy.cut_after(octets)
@@ -182,7 +183,7 @@ def test_a_connection_that_carries_nothing_any_more(plane: ControlPlane, tmp_pat
     """As behind a firewall that forgot it; a slow one meanwhile is no lost one."""
     with Proxy(plane.port) as proxy:
         through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
-        with following(Cluster(kubeconfig=str(through)), Service, silence=1.0) as followed:
+        with following(ApiClient(kubeconfig=str(through)), Service, silence=1.0) as followed:
             until(lambda: followed.reflector.listed, "Services listed")
             proxy.hold()
             plane.api.create(service("held"))
@@ -215,14 +216,14 @@ def test_rights_that_lack_are_named_until_they_are_given(plane: ControlPlane, tm
     account, role, binding = reader("reader", READ_SERVICES)
     plane.api.create(account)
     path = plane.kubeconfig_with(tmp_path / "kubeconfig", token=plane.token(WHERE, "reader"))
-    cluster = Cluster(kubeconfig=str(path))
+    cluster = ApiClient(kubeconfig=str(path))
     with following(cluster, Service) as followed:
         until(lambda: "403" in followed.reflector.problem, "refused")
         assert f"system:serviceaccount:{WHERE}:reader" in followed.reflector.problem
         rule = 'a ClusterRole lacks the rule apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]'
         assert rule in followed.reflector.problem
         with pytest.raises(Refused, match="Service: services is forbidden"):
-            live.read(cluster, [Service])
+            api_client.read(cluster, [Service])
         assert not followed.reflector.listed
         plane.api.create(role, binding)
         until(lambda: followed.reflector.listed, "allowed", within=RECOVERY)
@@ -247,7 +248,7 @@ def crd(plural: str, kind: str) -> Item:
 
 def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its CRD there are none, which is known; objects that cannot be read are passed over and named."""
-    monkeypatch.setattr("locator.listwatch.ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr("locator.api.listwatch.ABSENT_SECONDS", 0.2)
     definition = crd("podlocators", "PodLocator")
     locator: Item = {
         "apiVersion": "topodns.io/v1alpha1",
@@ -257,8 +258,8 @@ def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pyte
         "nodeName": "reflected-a",
     }
     strange: Item = {**locator, "metadata": {"name": "web-1", "namespace": WHERE}, "ips": "10.9.1.2"}
-    kind = KINDS_READ[PodLocator]._replace(optional=True)
-    with following(cluster_of(plane), PodLocator, kind=kind) as followed:
+    resource = RESOURCES[PodLocator]._replace(optional=True)
+    with following(cluster_of(plane), PodLocator, resource=resource) as followed:
         until(lambda: followed.reflector.listed, "none")
         assert not followed.reflector.problem
         plane.api.create(definition)
@@ -282,7 +283,7 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
     try:
         plane.api.create(*nodes)
         cluster = cluster_of(plane)
-        machine = ListWatch(Node, KINDS_READ[Node], chance=lambda: 0.0, streaming=False)
+        machine = ListWatch(Node, RESOURCES[Node], chance=lambda: 0.0, streaming=False)
         first = machine.next()
         assert not machine.page(cluster.request("GET", first.path, query=first.query))
         second = machine.next()
@@ -324,11 +325,11 @@ def test_an_api_server_that_is_busy_says_when_to_come_again(plane: ControlPlane,
     plane.kill()
     plane.start("--max-requests-inflight=1")
     try:
-        cluster = Cluster(kubeconfig=str(plane.kubeconfig_with(tmp_path / "kubeconfig", token=token)))
+        cluster = ApiClient(kubeconfig=str(plane.kubeconfig_with(tmp_path / "kubeconfig", token=token)))
 
         def ask(_: int) -> Refused | None:
             try:
-                cluster.request("GET", KINDS_READ[Service].path)
+                cluster.request("GET", RESOURCES[Service].path)
             except Refused as error:
                 return error
             return None

@@ -20,13 +20,13 @@ from typing import NamedTuple
 
 import pytest
 
+from dnsserver.answers.decision import Authority
+from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
-from dnsserver.decision import Authority
-from dnsserver.explain import explain
+from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
-from dnsserver.records import type_number
-from locator.addresses import parse_network
-from locator.snapshot import Snapshot
+from locator.ip import parse_network
+from locator.state.snapshot import Snapshot
 from tests import clusters
 from tests.clusters import ZONE, Item
 from tests.machines import Machine, loopback_with, one_network

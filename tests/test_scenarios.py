@@ -34,11 +34,11 @@ import dns.rdatatype
 import pytest
 import yaml
 
+from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
-from dnsserver.explain import explain
+from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
-from dnsserver.records import type_number
-from locator.addresses import parse_network
+from locator.ip import parse_network
 from tests.support import Server, ask_in_memory, responder_of, run, serving, settings_of, snapshot_of
 
 FOLDER = Path(__file__).parent / "scenarios"

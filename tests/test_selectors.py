@@ -6,9 +6,10 @@ from urllib.parse import quote
 
 import pytest
 
+from locator.labels import parse_selector
 from locator.model import Namespace, Pod, Service
-from locator.selectors import Scope, parse_selector
-from locator.store import Store
+from locator.state.store import Store
+from locator.topology.scope import Scope
 from tests import clusters
 from tests.kube import ApiError, ControlPlane
 

@@ -8,8 +8,8 @@ import dns.rcode
 import pytest
 
 from dnsserver.app import authority_of
-from dnsserver.metrics import Counts
-from dnsserver.responder import Responder
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import Responder
 from tests.clusters import ZONE, Item, endpoint, endpoint_slice, large, namespace, node, service
 from tests.support import ask_in_memory, responder_of, settings_of
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
-from locator import documents
-from locator.cluster import static
+from locator.api import dump
+from locator.cluster import dump_files
 from locator.model import Node
 from tests.clusters import world
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
 
-def read(text: str, name: str = "cluster.yaml") -> static.Dump:
-    return static.read([(name, text.encode())])
+def read(text: str, name: str = "cluster.yaml") -> dump_files.Dump:
+    return dump_files.read([(name, text.encode())])
 
 
 def listed(items: list[Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(6))
 def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
     """A list as kubectl writes it is cut between its items; JSON is not, and says what must come out."""
-    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(documents.CHUNK))]
+    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(dump.CHUNK))]
     in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
     assert in_yaml.objects == in_json.objects
     assert [each.message for each in in_yaml.findings] == [each.message for each in in_json.findings]
@@ -62,8 +62,8 @@ def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:
     """A list that is cut is still one list to whoever looks for its nameless item."""
-    items = [node(f"n{n}") for n in range(2 * documents.CHUNK + 3)]
-    nameless = documents.CHUNK + 7
+    items = [node(f"n{n}") for n in range(2 * dump.CHUNK + 3)]
+    nameless = dump.CHUNK + 7
     del items[nameless]["metadata"]["name"]
     (finding,) = read(yaml.safe_dump(listed(items))).findings
     assert finding.name == f"items[{nameless}]"
@@ -71,8 +71,8 @@ def test_findings_count_items_from_the_head_of_the_list() -> None:
 
 def test_a_broken_item_is_found_at_its_line() -> None:
     """What was left out and cut away before does not count against the line."""
-    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * documents.CHUNK)])).splitlines()
+    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * dump.CHUNK)])).splitlines()
     broken = len(lines) - 30
     lines.insert(broken, "  : [")
-    with pytest.raises(static.BadSnapshot, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
+    with pytest.raises(dump_files.BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
         read("\n".join(lines))

@@ -10,10 +10,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from locator.addresses import parse_address, parse_network
-from locator.constraints import IGNORED, PREFERRED, REQUIRED
-from locator.forwarders import GRACE_SECONDS
-from locator.labels import Selector, requirement
+from locator.api.deltas import Delta, Drop, Put, Replace
+from locator.ip import parse_address, parse_network
+from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
     ZONE,
@@ -29,10 +28,11 @@ from locator.model import (
     ServicePolicy,
     canonical_labels,
 )
-from locator.news import Change, Drop, Put, Replace
-from locator.selectors import Scope, parse_selector
-from locator.snapshot import CompiledService, Snapshot
-from locator.store import Store
+from locator.places.forwarders import GRACE_SECONDS
+from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.store import Store
+from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
+from locator.topology.scope import Scope
 
 steady = settings(
     derandomize=True,
@@ -213,13 +213,13 @@ class State:
     def __init__(self) -> None:
         self.objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: Delta) -> None:
         if isinstance(change, Put):
             self.objects[type(change.object)][change.object.key] = change.object
         elif isinstance(change, Drop):
-            self.objects[change.made].pop(change.key, None)
+            self.objects[change.kind].pop(change.key, None)
         else:
-            self.objects[change.made] = {each.key: each for each in change.objects}
+            self.objects[change.kind] = {each.key: each for each in change.objects}
 
     def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Snapshot:
         """Return the snapshot of a store that has only ever seen this, in one order or the other."""
@@ -253,7 +253,7 @@ def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwa
         if event == PUBLISH:
             now += 10
             published.append(((snapshot := store.publish(now)), said(snapshot)))
-        elif (event.made if not isinstance(event, Put) else type(event.object)) in store.kinds:
+        elif (event.kind if not isinstance(event, Put) else type(event.object)) in store.kinds:
             store.apply(event)
             state.apply(event)
     store.publish(now + 1)  # who left since is trusted for a while from here on
@@ -266,13 +266,13 @@ def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwa
         assert again == before
 
 
-def concerned(changes: Iterable[Change], before: Snapshot, after: Snapshot) -> set[str]:
+def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> set[str]:
     """Return the Services that some changes may concern, by a plain look at what they name."""
     names, keys, spaces = set[str](), set[str](), set[str]()
     for change in changes:
         if isinstance(change, Replace):
             return {*before.services, *after.services}
-        kind = type(change.object) if isinstance(change, Put) else change.made
+        kind = type(change.object) if isinstance(change, Put) else change.kind
         key = change.object.key if isinstance(change, Put) else change.key
         if kind in (Namespace, ServicePolicy):
             spaces.add(key.partition("/")[0])
@@ -297,7 +297,7 @@ def concerned(changes: Iterable[Change], before: Snapshot, after: Snapshot) -> s
 def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events: list[Any]) -> None:
     """A Service that an event does not touch lives on as the very same object; without a change all does."""
     store = store_with(**options)
-    before, since = store.publish(NOW), list[Change]()
+    before, since = store.publish(NOW), list[Delta]()
     for event in events:
         if event != PUBLISH:
             if store.apply(event):
@@ -325,8 +325,8 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
     objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
-    for made, each in objects.items():
-        assert store.apply(Replace(made, each)) is True
+    for kind, each in objects.items():
+        assert store.apply(Replace(kind, each)) is True
     first = store.publish(NOW)
     again = [replace(each) for each in objects[kind]]
     assert store.apply(Put(again[0])) is store.apply(Replace(kind, again)) is False
@@ -344,7 +344,7 @@ INVISIBLE = [
 
 
 @pytest.mark.parametrize("change", [row[1] for row in INVISIBLE], ids=[row[0] for row in INVISIBLE])
-def test_what_no_answer_shows_is_no_reason_to_publish(change: Change) -> None:
+def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
     """It is said to be invisible, and where a snapshot is made even so, its answers and its serial are those before."""
     store = Store(pod_locators=True)
     store.apply(Put(Namespace("shop")))
@@ -433,7 +433,7 @@ TRUST = [
 
 
 @pytest.mark.parametrize(("options", "moments"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
-def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Change], bool]]) -> None:
+def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Delta], bool]]) -> None:
     """A DNS server that shuts down still forwards for a while, unless its address is another pod's already."""
     store = Store(forwarder_services=[DNS], **options)
     for seconds, changes, trusted in moments:

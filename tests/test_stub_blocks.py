@@ -22,9 +22,9 @@ import dns.rcode
 import dns.rdatatype
 import pytest
 
-from dnsserver import stubfindings
-from dnsserver.corefile import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
-from dnsserver.settings import parse_upstream
+from dnsserver.forwarders import corefile_check
+from dnsserver.forwarders.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
+from dnsserver.settings.fields import parse_upstream
 from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.forwarders import started
 from tests.kube import ControlPlane, Item, config_of
@@ -256,7 +256,7 @@ def test_what_comes_of_a_wrong_block(
     """What ``corefile --check`` says of such blocks it says because of what clients are told then."""
     server = serve(CLUSTER, TRUSTED)
     corefile = corefile.replace("TOPODNS", f"127.0.0.1:{server.port}").replace("NOBODY", f"127.0.0.1:{free_port()}")
-    assert stubfindings.check(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")])
+    assert corefile_check.check(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")])
     with running(tmp_path, corefile) as port:
         for client, name, own, expected in rows:
             assert asked(port, client, name, own=own) == expected, (client, name, own)

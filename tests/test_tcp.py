@@ -22,13 +22,13 @@ import pytest
 import trio
 import trio.testing
 
-from dnsserver.metrics import Counts
+from dnsserver.message.records import Opaque, Record
+from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
 from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
 from dnsserver.net.upstream import Found
-from dnsserver.records import Opaque, Record
-from dnsserver.responder import Responder
-from locator.addresses import parse_address
+from dnsserver.responder.responder import Responder
+from locator.ip import parse_address
 from tests import clusters
 from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
 from tests.support import PATIENCE, Server, needs_tool, responder_of, serving

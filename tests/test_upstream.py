@@ -27,12 +27,13 @@ import trio.testing
 from prometheus_client import generate_latest
 
 from dnsserver import app
-from dnsserver.metrics import Counts, Metrics
+from dnsserver.message.records import Host, Opaque, Record
+from dnsserver.metrics.counters import Counts
+from dnsserver.metrics.exposition import Metrics
 from dnsserver.net import udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
-from dnsserver.records import Host, Opaque, Record
-from dnsserver.responder import Responder
-from dnsserver.settings import ListenAddress
+from dnsserver.responder.responder import Responder
+from dnsserver.settings.fields import ListenAddress
 from tests import clusters, support
 from tests.clusters import WEB, query
 from tests.support import PATIENCE, Server, has_ipv6, lacking, needs_tool, responder_of, serving, settings_of

@@ -14,11 +14,11 @@ import dns.rdata
 import pytest
 
 from dnsserver.app import authority_of, store_of
-from dnsserver.metrics import Counts
+from dnsserver.metrics.counters import Counts
 from dnsserver.net.udp import QUERY_SIZE
-from dnsserver.responder import Responder
-from locator.addresses import parse_address
-from locator.cluster import static
+from dnsserver.responder.responder import Responder
+from locator.cluster import dump_files
+from locator.ip import parse_address
 from tests import clusters
 from tests.clusters import CD, QR, RD, TC, ZONE, Asked, Item, ecs, encoded, opt, option, query
 from tests.replies import after_name, assert_same, assert_sound, parts_of
@@ -61,7 +61,7 @@ class Asker:
             self.publish(items)
 
     def publish(self, items: list[Item], *, now: int = NOW) -> None:
-        static.apply(dump_of(clusters.listed(items)).objects, self.store)
+        dump_files.apply(dump_of(clusters.listed(items)).objects, self.store)
         self.responder.publish(self.store.publish(now))
 
     def octets(self, wire: bytes, client: str = NOWHERE, *, proto: str = "udp", compute: bool = False) -> bytes | None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.backoff import CAP
-from locator.workqueue import Pace, WorkQueue
+from locator.control.workqueue import Pace, WorkQueue
 
 steady = settings(derandomize=True, deadline=None, database=None)
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from locator.addresses import parse_address
+from locator.ip import parse_address
 from tests import clusters
 from tests.clusters import AD, CD, CLIENT_OPTION, QR, RD, TC, ZONE, Item, ecs, encoded, opt, option, query
 

@@ -17,8 +17,8 @@ from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 
 import trio
 
-from dnsserver.metrics import Channel, Counts
-from dnsserver.proxy import SIGNATURE, read_header_untrusted
+from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
+from dnsserver.metrics.counters import Channel, Counts
 
 MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of the replies to be taken
 READ_SIZE = 65536

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import trio
 from trio.lowlevel import wait_readable
 
-from dnsserver.metrics import Counts
+from dnsserver.message.wire import Unreadable
+from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
-from dnsserver.responder import Responder, Waiting
-from dnsserver.wire import Unreadable
-from locator.addresses import parse_address
+from dnsserver.responder.responder import PendingReply, Responder
+from locator.ip import parse_address
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
     from dnsserver.net.upstream import Upstream
@@ -195,7 +195,7 @@ class Server:
         connection.answered += number - (len(waiting) - before)
         return number
 
-    def _finish_or_wait(self, connection: Connection, query: Waiting) -> bytes | None:
+    def _finish_or_wait(self, connection: Connection, query: PendingReply) -> bytes | None:
         """Return the reply if nothing need be waited for; else None, and it leaves later."""
         if self._upstream is None:
             return self._responder.finish(query, None)
@@ -208,7 +208,7 @@ class Server:
         return None
 
     async def _wait(
-        self, upstream: Upstream, connection: Connection, scope: trio.CancelScope, query: Waiting, began: float
+        self, upstream: Upstream, connection: Connection, scope: trio.CancelScope, query: PendingReply, began: float
     ) -> None:
         """Ask the upstream, then reply, unless the connection is closed before."""
         with scope:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
-from dnsserver.metrics import Counts
-from dnsserver.responder import Responder, Waiting
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import PendingReply, Responder
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
     from dnsserver.net.upstream import Upstream
@@ -284,7 +284,7 @@ class _Listener:
         counts.took(time.perf_counter() - began, len(queries) - waiting)
         return len(queries) == BATCH
 
-    def _finish_or_wait(self, waiting: Waiting, slot: int, began: float) -> bytes | None:
+    def _finish_or_wait(self, waiting: PendingReply, slot: int, began: float) -> bytes | None:
         """Return the reply if nothing need be waited for; else None, and it leaves later."""
         if self._upstream is None:
             return self._responder.finish(waiting, None)
@@ -294,7 +294,7 @@ class _Listener:
         self._nursery.start_soon(self._wait, self._upstream, waiting, self._datagrams.path(slot), began)
         return None
 
-    async def _wait(self, upstream: Upstream, waiting: Waiting, path: Path, began: float) -> None:
+    async def _wait(self, upstream: Upstream, waiting: PendingReply, path: Path, began: float) -> None:
         """Ask the upstream, then reply; when the server ends meanwhile, without what it would have said."""
         found = None
         try:

@@ -23,13 +23,13 @@ from cachetools import TLRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dnsserver.metrics import Counts
+from dnsserver.message.edns import MAX_UDP_REPLY
+from dnsserver.message.records import Host, Opaque, Record
+from dnsserver.message.wire import CNAME
+from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
-from dnsserver.opt import MAX_UDP_REPLY
-from dnsserver.records import Host, Opaque, Record
-from dnsserver.settings import DNS_PORT, ListenAddress
-from dnsserver.wire import CNAME
-from locator.addresses import address_text, parse_address
+from dnsserver.settings.fields import DNS_PORT, ListenAddress
+from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)
 

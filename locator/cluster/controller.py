@@ -18,18 +18,19 @@ from functools import partial
 
 import trio
 
+from locator.api.decoding import decode_untrusted
+from locator.api.deltas import DeltaBatch, Put
+from locator.api.events import uid_untrusted
+from locator.api.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
-from locator.cluster.leading import Candidate, now
-from locator.cluster.live import Cluster, Refused, Unreachable
+from locator.cluster.api_client import ApiClient
+from locator.cluster.leader_elector import LeaderElector, now
 from locator.cluster.reflector import Reflector
-from locator.controlled import CONTROLLED, Controlled, Written, locator_path, pod_path
-from locator.decoding import decode_untrusted
-from locator.events import uid_untrusted
-from locator.lease import Election
-from locator.listwatch import LONGEST_REQUESTED
-from locator.news import News, Put
-from locator.podlocators import DELETE, Desk, Labels, Write
-from locator.workqueue import Pace
+from locator.cluster.responses import Refused, Unreachable
+from locator.control.lease import Election
+from locator.control.workqueue import Pace
+from locator.podlocators.objects import CONTROLLER_RESOURCES, ActualLocator, ControllerObject, locator_path, pod_path
+from locator.podlocators.reconciler import DELETE, Labels, Reconciler, Write
 
 log = logging.getLogger("topodns")
 
@@ -62,7 +63,7 @@ class Controller:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ApiClient,
         election: Election,
         *,
         labels: Sequence[str] = (),
@@ -70,12 +71,12 @@ class Controller:
     ) -> None:
         self.writes: Counter[tuple[str, str]] = Counter()
         self._cluster = cluster
-        self._desk = Desk(Labels(labels))
-        self._send, self._receive = trio.open_memory_channel[News](WAITING)
-        self.reflectors: Mapping[type[Controlled], Reflector] = {
-            made: Reflector(cluster, made, kind, self._send) for made, kind in CONTROLLED.items()
+        self._desk = Reconciler(Labels(labels))
+        self._send, self._receive = trio.open_memory_channel[DeltaBatch](WAITING)
+        self.reflectors: Mapping[type[ControllerObject], Reflector] = {
+            kind: Reflector(cluster, kind, resource, self._send) for kind, resource in CONTROLLER_RESOURCES.items()
         }
-        self._candidate = Candidate(cluster, election, changed=self._look_again)
+        self._candidate = LeaderElector(cluster, election, changed=self._look_again)
         self._timeout = self._candidate.margin / 2  # once to connect, once for the answer
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
@@ -216,7 +217,7 @@ class Controller:
         return await trio.to_thread.run_sync(ask, limiter=self._threads)
 
     def _take_in_answer(self, raw: bytes) -> None:
-        written = decode_untrusted(CONTROLLED[Written], raw).built
+        written = decode_untrusted(CONTROLLER_RESOURCES[ActualLocator], raw).built
         if written is not None:
             self._desk.apply(Put(written))
 

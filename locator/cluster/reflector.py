@@ -15,11 +15,18 @@ from typing import Any
 
 import trio
 
-from locator.cluster.live import Cluster, Refused, Stream, Unreachable
-from locator.cluster.source import Health
-from locator.decoding import Kind
-from locator.listwatch import ListWatch
-from locator.news import News
+from locator.api.decoding import Resource
+from locator.api.deltas import DeltaBatch
+from locator.api.listwatch import ListWatch
+from locator.cluster.api_client import (
+    ApiClient,
+)
+from locator.cluster.responses import (
+    Refused,
+    Stream,
+    Unreachable,
+)
+from locator.model import Health
 
 log = logging.getLogger("topodns")
 
@@ -35,16 +42,16 @@ class Reflector:
 
     def __init__(
         self,
-        cluster: Cluster,
-        made: type[Any],
-        kind: Kind,
-        send: trio.MemorySendChannel[News],
+        cluster: ApiClient,
+        kind: type[Any],
+        resource: Resource,
+        send: trio.MemorySendChannel[DeltaBatch],
         *,
         silence: float = SILENCE,
     ) -> None:
         self.listed = False
         """Whether all objects have been sent once."""
-        self._listwatch = ListWatch(made, kind, chance=random.random)
+        self._listwatch = ListWatch(kind, resource, chance=random.random)
         self.problem = self._listwatch.problem
         """What is wrong, empty if nothing is."""
         self.since = 0.0
@@ -54,7 +61,7 @@ class Reflector:
         self.restarts: Counter[str] = Counter()
         """How often it was begun again, by ``listwatch.REASONS``."""
         self._cluster = cluster
-        self._name, self._path = kind.name, kind.path
+        self._name, self._path = resource.name, resource.path
         self._absent = False  # whether the log said last that the API server does not know the kind
         self._send = send
         self._silence = silence
@@ -119,11 +126,11 @@ class Reflector:
         except Unreachable as error:
             listwatch.ended(time.monotonic() - began, error.word, str(error))
 
-    def _hand_on(self, news: News) -> None:
+    def _hand_on(self, news: DeltaBatch) -> None:
         if news:
             trio.from_thread.run(self._send_on, news)
 
-    async def _send_on(self, news: News) -> None:
+    async def _send_on(self, news: DeltaBatch) -> None:
         await self._send.send(news)
         self._note()
 

@@ -16,7 +16,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
-from dnsserver.decision import LOOKED_UP
+from dnsserver.answers.decision import LOOKED_UP
 from tests.comparison.asking import (
     DOMAIN,
     NEVER,

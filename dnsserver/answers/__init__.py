@@ -1,0 +1,1 @@
+"""What a name is answered, for whom, and why."""

@@ -1,0 +1,236 @@
+"""A Decision in words: the very one that ``serve`` answers from, as text for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dnsserver import names
+from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.resolution import resolve
+from dnsserver.message.records import type_name
+from dnsserver.message.wire import ANY, CNAME, NOERROR, NXDOMAIN, REFUSED
+from dnsserver.names import meaning_of
+from locator.ip import Network, network_text
+from locator.model import ERROR, SUCCESSORS
+from locator.places.address_book import Place
+from locator.state.snapshot import Snapshot
+from locator.topology.constraints import ZONAL_NAME
+from locator.topology.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Selection, Step
+
+RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
+SHOWN_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname")
+
+BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
+OUTCOMES = {
+    NEAREST: "the endpoints nearest to the client",
+    ALL: "every ready endpoint, since any will do",
+    UNMET: "no endpoint is as near as the Service demands",
+}
+ZONAL_OUTCOMES = {
+    NEAREST: "the endpoints where the name says",
+    ALL: "every ready endpoint, since none is where the name says",
+    UNMET: "no endpoint is where the name says",
+}
+COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
+
+
+def explain(
+    name: Sequence[bytes], qtype: int, client: Network, snapshot: Snapshot, authority: Authority
+) -> dict[str, Any]:
+    """Return what a final client is answered, and why, as JSON's types.
+
+    *client* is an address (a block as long as it) or a shorter block.
+    """
+    place = snapshot.addresses.locate_network(client)
+    decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, place.location, authority)
+    host = client.length == 8 * len(client.address)
+    text = network_text(client).partition("/")[0] if host else network_text(client)
+    return {
+        "question": {"name": b".".join(name).decode() + ".", "type": type_name(qtype)},
+        "client": _client(text, place),
+        "service": _service(decision),
+        "constraint": _constraint(decision),
+        "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
+        "outcome": decision.outcome,
+        "reason": _reason(decision, authority),
+        "rcode": RCODES[decision.rcode],
+        "extended_error": _error(decision),
+        "answers": [
+            {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
+            for record in (*decision.aliases, *decision.answers)
+        ],
+    }
+
+
+def _reason(decision: Decision, authority: Authority) -> str:
+    """Return in a few words why the answer is what it is."""
+    meaning, compiled, exists = decision.meaning, decision.service, decision.rcode != NXDOMAIN
+    if decision.selection is not None and decision.outcome != UNCONSTRAINED:
+        return _outcome(decision, decision.selection)
+    if meaning is None:
+        return "the name is outside the served zones"
+    if decision.rcode == REFUSED:
+        return "zones are not transferred"
+    if decision.aliases and decision.qtype in (CNAME, ANY):
+        return "the Service is an alias"
+    if decision.elsewhere is not None:
+        return "an alias of a name elsewhere" + (
+            ", for which an upstream is asked" if authority.looks_up(decision.qtype) else ""
+        )
+    if decision.aliases and not decision.answers and not decision.authority:
+        return "an alias that leads back to itself, or too far"
+    if decision.aliases and not exists:
+        return "an alias of a name that does not exist"
+    if meaning.shape == names.REVERSE and exists:
+        return "the way back from an address is never narrowed"
+    if compiled is None:
+        return "the name belongs to no Service" if exists else "there is no such name"
+    if compiled.service.alias == "":
+        return "the Service is an alias of something that is no name"
+    if not exists:
+        empty = meaning.shape == names.SERVICE and compiled.empty
+        return "the Service has no ready endpoint" if empty else "the Service has nothing of this name"
+    if meaning.shape == names.ENDPOINT:
+        return "an endpoint's own name is never narrowed"
+    if not compiled.service.headless:
+        return "the Service is not headless"
+    if compiled.constraint is None:
+        return "the Service asks for nothing"
+    if not compiled.constraint.valid:
+        return "the constraint is invalid"
+    return compiled.constraint.without_effect or "no endpoint is chosen for this name and type"
+
+
+def _outcome(decision: Decision, selection: Selection) -> str:
+    if decision.constraint is not None and decision.constraint.source == ZONAL_NAME:
+        return ZONAL_OUTCOMES[selection.outcome]
+    if selection.outcome == ALL and selection.key is None:
+        return "every ready endpoint, since unknown clients are given all"
+    return OUTCOMES[selection.outcome]
+
+
+def _client(text: str, place: Place) -> dict[str, Any]:
+    location = place.location
+    return {
+        "address": text,
+        "located_by": place.located_by,
+        "holder": place.holder or None,
+        "node": location.node,
+        "labels": dict(location.labels),
+    }
+
+
+def _service(decision: Decision) -> dict[str, str] | None:
+    if decision.service is None:
+        return None
+    service = decision.service.service
+    return {"namespace": service.namespace, "name": service.name}
+
+
+def _constraint(decision: Decision) -> dict[str, Any] | None:
+    constraint = decision.constraint
+    if constraint is None:
+        return None
+    return {
+        "source": constraint.source,
+        "keys": list(constraint.keys),
+        "valid": constraint.valid,
+        "error": constraint.error,
+        "effective": constraint.effective,
+        "without_effect": constraint.without_effect,
+        "min_endpoints": constraint.min_endpoints,
+        "required": None if constraint.required is None else list(constraint.required),
+        "policies": list(constraint.policies),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {"key": step.key, "value": step.value, "matched": step.matched}
+
+
+def _error(decision: Decision) -> dict[str, Any] | None:
+    if decision.extended_error is None:
+        return None
+    code, text = decision.extended_error
+    return {"code": code, "text": text}
+
+
+def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
+    """Return the explanation for people: aligned, with ANSI colours if *colour*."""
+
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if colour else text
+
+    rows: list[tuple[str, str]] = []
+    question, outcome = explained["question"], explained["outcome"]
+    rows.append(("question", f"{question['name']} {question['type']}"))
+    rows += _client_rows(explained["client"], explained["constraint"])
+    service = explained["service"]
+    rows.append(("service", f"{service['namespace']}/{service['name']}" if service else "none"))
+    if service:
+        rows += [("constraint", text) for text in _constraint_text(explained["constraint"])]
+    rows += [("step", text) for text in _steps_text(explained["steps"])]
+    rows.append(("outcome", f"{paint(outcome, COLOURS[outcome])}: {explained['reason']}"))
+    error = explained["extended_error"]
+    rcode = explained["rcode"] if explained["answers"] or explained["rcode"] != "NOERROR" else "NOERROR, no records"
+    rows.append(("answer", rcode + (f" (extended error {error['code']}: {error['text']})" if error else "")))
+    lines = [f"{paint(f'{title:<10}', BOLD) if title else ' ' * 10}  {text}" for title, text in _titled_once(rows)]
+    return "\n".join(lines + [f"{'':10}  {line}" for line in _aligned_answers(explained["answers"])]) + "\n"
+
+
+def severity_text(severity: str, *, colour: bool) -> str:
+    """Return a finding's severity as it stands at the head of a line."""
+    padded = f"{severity:<8}"
+    return f"{RED if severity == ERROR else YELLOW}{padded}{PLAIN}" if colour else padded
+
+
+def _titled_once(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(title if not n or rows[n - 1][0] != title else "", text) for n, (title, text) in enumerate(rows)]
+
+
+def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Of the labels, the usual places and what the constraint names; JSON has them all."""
+    holder = f" ({client['holder']})" if client["holder"] else ""
+    rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
+    if client["node"]:
+        rows.append(("client", f"on node {client['node']}"))
+    labels = client["labels"]
+    wanted = dict.fromkeys((*SHOWN_LABELS, *(SUCCESSORS.get(key, key) for key in (constraint or {}).get("keys", ()))))
+    return rows + [("labels", f"{key}={labels[key]}") for key in wanted if key in labels]
+
+
+def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
+    if constraint is None:
+        return ["none: the Service asks for nothing"]
+    lines = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
+    if constraint["policies"]:
+        lines.append(f"required: {', '.join(constraint['required']) or 'none'}")
+        lines.append(f"policies: {', '.join(constraint['policies'])}")
+    if constraint["min_endpoints"] > 1:
+        lines.append(f"at least {counted(constraint['min_endpoints'], 'endpoint')}")
+    if constraint["error"]:
+        lines.append(f"INVALID and so without effect: {constraint['error']}")
+    elif constraint["without_effect"]:
+        lines.append(f"without effect: {constraint['without_effect']}")
+    return lines
+
+
+def _steps_text(steps: Sequence[dict[str, Any]]) -> list[str]:
+    if not steps:
+        return []
+    names = [step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}" for step in steps]
+    width = max(map(len, names))
+    return [f"{name:<{width}}  {counted(step['matched'], 'endpoint')}" for name, step in zip(names, steps, strict=True)]
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its word, in the plural where that is due."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _aligned_answers(answers: Sequence[dict[str, Any]]) -> list[str]:
+    if not answers:
+        return []
+    name, rtype = (max(len(answer[field]) for answer in answers) for field in ("name", "type"))
+    return [f"{each['name']:<{name}}  {each['ttl']:>4}  {each['type']:<{rtype}}  {each['data']}" for each in answers]

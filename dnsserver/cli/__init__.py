@@ -1,0 +1,1 @@
+"""The edge that people type at: commands, exit codes, messages, logging."""

@@ -1,0 +1,1 @@
+"""What stands before topodns: stub blocks to print, Corefiles to check."""

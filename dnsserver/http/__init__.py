@@ -1,0 +1,1 @@
+"""The edge that speaks HTTP: health and metrics."""

@@ -1,0 +1,67 @@
+"""HTTP for those who run a server: health and metrics."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve as serve_http
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from locator.model import Health
+
+Healths = Callable[[], Mapping[str, Health]]
+
+
+def application(registry: CollectorRegistry, *, ready: Healths) -> Starlette:
+    """Return the HTTP application; *ready* returns what must be well, by name, before queries can be answered."""
+
+    def health(look: Healths) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            results = look()
+            well = all(each.ok for each in results.values())
+            shown = {name: each for name, each in results.items() if "verbose" in request.query_params or not each.ok}
+            lines = [f"[{'+' if each.ok else '-'}]{name} {each.text}" for name, each in shown.items()]
+            lines.append("ok" if well else "not ok")
+            return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if well else 503)
+
+        return respond
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), media_type=content_type)
+
+    alive, is_ready = health(_alive), health(ready)
+    paths = {
+        "/livez": alive,
+        "/healthz": alive,
+        "/health": alive,
+        "/readyz": is_ready,
+        "/ready": is_ready,
+        "/metrics": metrics,
+    }
+    return Starlette(routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()])
+
+
+def _alive() -> Mapping[str, Health]:
+    return {"loop": Health(True)}  # whoever can say this is alive
+
+
+async def serve(
+    sock: socket.socket, app: Starlette, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Serve HTTP at a bound socket, which is taken over, until cancelled."""
+    config = Config()
+    config.bind = [f"fd://{sock.detach()}"]
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.graceful_timeout = 1.0
+    await serve_http(app, config, mode="asgi", task_status=task_status)  # type: ignore[arg-type]

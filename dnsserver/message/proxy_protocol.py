@@ -1,0 +1,69 @@
+"""The PROXY protocol's header, version 2: who asks, as a forwarder says in front of what it passes on.
+
+Source: the PROXY protocol's specification of HAProxy, section 2.2.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dnsserver.message.wire import Unreadable
+from locator.ip import plain_address
+
+SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
+FIXED = 16  # octets: the signature, version and command, family and protocol, the length of the rest
+
+_LOCAL, _PROXY = 0x20, 0x21  # version 2 and a command
+_UNSPEC = 0x00
+# Family and protocol -> octets of an address, 0 where it is none of IP, and of the block that holds both ends.
+# By which protocol the client asked does not matter: forwarders turn one into another.
+_BLOCKS = {
+    _UNSPEC: (0, 0),
+    0x11: (4, 12),  # INET: TCP, UDP
+    0x12: (4, 12),
+    0x21: (16, 36),  # INET6
+    0x22: (16, 36),
+    0x31: (0, 216),  # UNIX
+    0x32: (0, 216),
+}
+_TLV_HEAD = 3  # octets: a type and a length
+
+
+class Header(Struct, frozen=True):
+    """A whole header: the client's packed address, empty where it names none, and how many octets it has."""
+
+    client: bytes
+    size: int
+
+
+def read_header_untrusted(data: bytes) -> Header | None:
+    """Read the header that *data* begins with; None while it is not whole. Raises ``Unreadable``.
+
+    Without the signature there is none: that, too, is unreadable. LOCAL, by which a forwarder speaks for
+    itself, and families that are not IP name no client. What else the header holds is passed over.
+    """
+    if not data.startswith(SIGNATURE[: len(data)]):
+        raise Unreadable("no PROXY header")
+    if len(data) < FIXED:
+        return None
+    command, family, size = data[12], data[13], FIXED + int.from_bytes(data[14:16])
+    if command not in (_LOCAL, _PROXY):
+        raise Unreadable("a PROXY header of another version or with an unknown command")
+    if command == _PROXY and (family not in _BLOCKS or size < FIXED + _BLOCKS[family][1]):
+        raise Unreadable("a PROXY header of an unknown family, or too short for its addresses")
+    if len(data) < size:
+        return None
+    if command == _LOCAL or family == _UNSPEC:  # whatever follows is to be skipped
+        return Header(b"", size)
+    length, block = _BLOCKS[family]
+    _skip_tlvs_untrusted(data[FIXED + block : size])
+    return Header(plain_address(data[FIXED : FIXED + length]), size)
+
+
+def _skip_tlvs_untrusted(data: bytes) -> None:
+    """Make sure that the rest of a header is whole TLVs."""
+    position = 0
+    while position < len(data):
+        position += _TLV_HEAD + int.from_bytes(data[position + 1 : position + _TLV_HEAD])
+        if position > len(data):
+            raise Unreadable("a TLV of a PROXY header is cut off")

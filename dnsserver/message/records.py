@@ -1,0 +1,121 @@
+"""Records as bytes: rendering, rotation, truncation. The only import of dnslib.
+
+A rendered answer is position-independent: names are compressed against the question and the
+aliases right behind it, which always stand at the same place. So records can be rotated, left
+out and joined without being rendered again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+import dnslib
+from msgspec import Struct
+
+
+class Address(Struct, frozen=True):
+    """A or AAAA data: 4 or 16 bytes."""
+
+    packed: bytes
+
+    def __str__(self) -> str:
+        return str(ipaddress.ip_address(self.packed))
+
+
+class Srv(Struct, frozen=True):
+    """SRV data (RFC 2782)."""
+
+    weight: int
+    port: int
+    target: str
+    priority: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.priority} {self.weight} {self.port} {self.target}."
+
+
+class Soa(Struct, frozen=True):
+    """SOA data (RFC 1035, section 3.3.13), times in seconds."""
+
+    mname: str
+    rname: str
+    serial: int
+    minimum: int
+    refresh: int = 7200
+    retry: int = 1800
+    expire: int = 86400
+
+    def __str__(self) -> str:
+        times = f"{self.refresh} {self.retry} {self.expire} {self.minimum}"
+        return f"{self.mname}. {self.rname}. {self.serial} {times}"
+
+
+class Host(Struct, frozen=True):
+    """NS, CNAME and PTR data: the name of a host."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.name}."
+
+
+class HostInfo(Struct, frozen=True):
+    """HINFO data, as the answer to ANY (RFC 8482, section 4.2)."""
+
+    cpu: str
+    os: str
+
+    def __str__(self) -> str:
+        return f'"{self.cpu}" "{self.os}"'
+
+
+class Text(Struct, frozen=True):
+    """TXT data: one string of at most 255 octets."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return f'"{self.text}"'
+
+
+class Opaque(Struct, frozen=True):
+    """Data of any type as octets, in which no name is compressed (RFC 3597)."""
+
+    octets: bytes
+
+    def __str__(self) -> str:
+        return f"\\# {len(self.octets)} {self.octets.hex()}"
+
+
+Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque
+
+
+class Record(Struct, frozen=True):
+    """One resource record of class IN; the name is without its final dot, the TTL in seconds."""
+
+    name: str
+    rtype: int
+    ttl: int
+    data: Data
+
+
+def type_number(text: str) -> int:
+    """Return the number of a record type by its name, or of ``TYPE65280`` (RFC 3597). Raises ValueError."""
+    number = dnslib.QTYPE.reverse.get(text.upper())
+    if (
+        number is None
+        and text.upper().startswith("TYPE")
+        and text[4:].isascii()
+        and text[4:].isdigit()
+        and len(text) < 10
+    ):
+        number = int(text[4:])
+    if number is None or number > 65535:
+        raise ValueError(f"{text!r} is no record type")
+    return int(number)
+
+
+def type_name(number: int) -> str:
+    """Return the name of a record type, ``TYPE65280`` for one without."""
+    name = dnslib.QTYPE.forward.get(number)
+    return name if name else f"TYPE{number}"

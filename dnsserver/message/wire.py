@@ -1,0 +1,223 @@
+"""The DNS message as bytes that nobody has checked: id, flags, question, options.
+
+Everything that touches such bytes ends in ``_untrusted`` and raises ``Unreadable`` only.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from msgspec import Struct
+
+from locator.ip import Network, plain_network
+
+HEADER = 12
+MAX_NAME = 255  # RFC 1035, section 3.1, in octets with the root's zero
+
+A, NS, CNAME, SOA, PTR, HINFO, MX, TXT, AAAA, SRV, OPT = 1, 2, 5, 6, 12, 13, 15, 16, 28, 33, 41
+IXFR, AXFR, ANY = 251, 252, 255
+IN = 1
+
+NOERROR, FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, BADVERS = 0, 1, 2, 3, 4, 5, 16
+
+QR, AA, TC, RD, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0010
+OPCODE = 0x7800
+DO = 0x8000  # in the OPT record's flags
+
+NSID = 3  # RFC 5001
+CLIENT_SUBNET = 8  # RFC 7871
+EXTENDED_ERROR = 15  # RFC 8914
+EDE_OTHER, EDE_STALE, EDE_NOT_READY = 0, 3, 14
+
+_FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
+
+
+class ClientSubnet(Struct, frozen=True):
+    """EDNS client subnet as it was sent (RFC 7871): family, source prefix length in bits, address."""
+
+    family: int
+    source: int
+    address: bytes
+
+    @property
+    def host(self) -> bool:
+        """Whether the option names one address."""
+        return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
+
+    @property
+    def content(self) -> bytes:
+        """The option's content, as a query has it."""
+        return struct.pack("!HBB", self.family, self.source, 0) + self.address
+
+    @property
+    def network(self) -> Network | None:
+        """The block that the client is in; None where the option names no client (/0)."""
+        if self.source == 0:
+            return None
+        size = _FAMILIES[self.family]
+        network = plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+        return network if network.length else None
+
+
+class Edns(Struct, frozen=True):
+    """What an OPT record says (RFC 6891): size in octets, version, DO, and the client it names.
+
+    ``option`` is the content of the configured client option where that is an address, empty where
+    it is none or stands there twice, None where it does not stand there; ``nsid`` whether the
+    server's name is asked for (RFC 5001).
+    """
+
+    size: int
+    version: int
+    do: bool
+    subnet: ClientSubnet | None = None
+    option: bytes | None = None
+    nsid: bool = False
+
+
+class Query(Struct, frozen=True):
+    """A readable query. ``end`` is where its question ends, ``labels`` are in lower case."""
+
+    end: int
+    labels: tuple[bytes, ...]
+    qtype: int
+    qclass: int
+    edns: Edns | None
+
+
+class Unreadable(Exception):
+    """A message that cannot be read, with what could be read of it before.
+
+    ``end`` is where a readable question ends, or None; ``edns`` a readable OPT record.
+    """
+
+    end: int | None = None
+    edns: Edns | None = None
+
+
+def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
+    """Read a query whose header is whole and says QUERY. Raises ``Unreadable``: FORMERR.
+
+    QDCOUNT must be 1, every record in every section whole, nothing behind them, at most one
+    OPT, in the additional section (RFC 6891, section 6.1.1), and its options well-formed.
+    """
+    end: int | None = None
+    edns: Edns | None = None
+    try:
+        questions, answers, authority, additional = (int.from_bytes(wire[at : at + 2]) for at in (4, 6, 8, 10))
+        labels, position = (
+            _question_untrusted(wire) if questions == 1 else ((), _skip_questions_untrusted(wire, questions))
+        )
+        end = position if questions == 1 else None
+        for number in range(answers + authority + additional):
+            start, at = position, _skip_name_untrusted(wire, position)
+            position = at + 10 + int.from_bytes(wire[at + 8 : at + 10])
+            if at + 10 > len(wire) or position > len(wire):
+                raise Unreadable("a record is cut off")
+            if int.from_bytes(wire[at : at + 2]) != OPT:
+                continue
+            if number < answers + authority or wire[start] != 0 or edns is not None:
+                raise Unreadable("an OPT record stands where none may")
+            edns = _edns_untrusted(wire[at:position])
+            edns = _options_untrusted(edns, wire[at + 10 : position], client_option=client_option)
+        if position != len(wire):
+            raise Unreadable("trailing octets")
+        if end is None:
+            raise Unreadable("QDCOUNT is not 1")
+    except Unreadable as error:
+        error.end, error.edns = end, edns
+        raise
+    return Query(end, labels, int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end]), edns)
+
+
+def question_labels(wire: bytes) -> tuple[bytes, ...]:
+    """Return the labels, in lower case, of the question of a query that was read before."""
+    return _question_untrusted(wire)[0]
+
+
+def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
+    """Return the labels of the question's name in lower case, and the end of the question."""
+    labels, position = [], HEADER
+    while True:
+        length = wire[position] if position < len(wire) else 0xFF
+        if length > 63:  # no pointer can be right here: nothing stands before the question
+            raise Unreadable("the question's name cannot be read")
+        position += 1 + length
+        if length == 0:
+            break
+        labels.append(wire[position - length : position].lower())
+    if position - HEADER > MAX_NAME or position + 4 > len(wire):
+        raise Unreadable("the question is too long or cut off")
+    return tuple(labels), position + 4
+
+
+def _skip_questions_untrusted(wire: bytes, questions: int) -> int:
+    """Return where the records begin behind none or several questions, of which no answer can come."""
+    position = HEADER
+    for _ in range(questions):
+        position = _skip_name_untrusted(wire, position) + 4
+    return position
+
+
+def _skip_name_untrusted(wire: bytes, position: int) -> int:
+    """Return where a record's owner name ends; pointers must point back (RFC 1035, section 4.1.4)."""
+    start = position
+    while position < len(wire):
+        length = wire[position]
+        if length == 0 and position - start < MAX_NAME:
+            return position + 1
+        if length >= 0xC0 and position + 1 < len(wire):
+            if HEADER <= (length & 0x3F) << 8 | wire[position + 1] < start:
+                return position + 2
+            break
+        if length > 63 or position - start >= MAX_NAME:
+            break
+        position += 1 + length
+    raise Unreadable("a record's name cannot be read")
+
+
+def _edns_untrusted(record: bytes) -> Edns:
+    """Read what stands before the options in an OPT record that is whole, from its type on."""
+    return Edns(size=int.from_bytes(record[2:4]), version=record[5], do=bool(int.from_bytes(record[6:8]) & DO))
+
+
+def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None) -> Edns:
+    """Return what the options of an OPT record add to it; a later version's are of a form that we do not know."""
+    if edns.version != 0:
+        return edns
+    subnet, named, nsid, position = None, [], False, 0
+    while position < len(options):
+        code, length = (int.from_bytes(options[at : at + 2]) for at in (position, position + 2))
+        content = options[position + 4 : position + 4 + length]
+        if position + 4 > len(options) or len(content) != length:
+            raise Unreadable("an EDNS option is cut off")
+        if code == CLIENT_SUBNET:
+            if subnet is not None:
+                raise Unreadable("two client subnets")
+            subnet = _subnet_untrusted(content)
+        elif code == client_option:
+            named.append(content)
+        elif code == NSID:  # what stands in it is not for a server to read (RFC 5001, section 2.1)
+            nsid = True
+        position += 4 + length
+    # Two of them name nobody: a pod behind the forwarder may have sent one of its own.
+    option = (named[0] if len(named) == 1 and len(named[0]) in (4, 16) else b"") if named else None
+    return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
+
+
+def _subnet_untrusted(content: bytes) -> ClientSubnet:
+    """Read a client subnet option (RFC 7871, sections 6 and 7.1.1)."""
+    subnet = ClientSubnet(int.from_bytes(content[:2]), content[2] if len(content) > 2 else 0, content[4:])
+    family, source, address = subnet.family, subnet.source, subnet.address
+    size = _FAMILIES.get(family, 0)
+    unused = -source % 8
+    if (
+        len(content) < 4
+        or (size == 0 and family != 0)
+        or source > 8 * size
+        or content[3] != 0
+        or len(address) != (source + 7) // 8
+        or (unused and address[-1] & ((1 << unused) - 1))
+    ):
+        raise Unreadable("a malformed client subnet")
+    return subnet

@@ -1,0 +1,203 @@
+"""What Prometheus reads: the counters of ``counters.py`` in its own words."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from dnsserver import __version__
+from dnsserver.metrics.counters import Counts
+from locator.state.snapshot import Snapshot
+from locator.topology.constraints import is_invalid_constraint
+
+RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
+
+
+Sums = Counter[tuple[str, ...]]
+
+
+class Watch(Protocol):
+    """How one kind of a live cluster is watched."""
+
+    listed: bool
+    restarts: Counter[str]
+
+
+class Undescribed(Collector):
+    """Metrics that are not described beforehand: a scrape tells all."""
+
+    def registry(self) -> CollectorRegistry:
+        """Return a registry that holds these metrics alone."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return registry
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing."""
+        return ()
+
+
+class Metrics(Undescribed):
+    """The counters of a server as Prometheus reads them, and what is known of *kinds* of objects."""
+
+    def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
+        self._counts = counts
+        self._kinds = tuple(kinds)
+        self.snapshot: Snapshot | None = None
+        self.watches: Mapping[str, Watch] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        yield from self._queries()
+        yield from self._cluster()
+        yield _build_info()
+
+    def _queries(self) -> Iterator[Metric]:
+        counts = self._counts
+        requests, rcodes, outcomes, tiers = _summed(counts)
+        yield _counter("topodns_dns_requests", "Queries received.", ("proto", "family", "type"), requests)
+        yield _counter("topodns_dns_responses", "Replies sent.", ("rcode",), rcodes)
+        yield _counter("topodns_answers", "Answers by how their endpoints were chosen.", ("outcome",), outcomes)
+        yield _counter("topodns_answer_tier", "Answers by the topology key that decided.", ("key",), tiers)
+        located = _labelled(counts.located)
+        yield _counter("topodns_clients", "Queries by what told where the client is.", ("located_by",), located)
+        yield _counter(
+            "topodns_forwarded_without_client",
+            "Queries from trusted forwarders that named no client.",
+            ("forwarder",),
+            _labelled(counts.nameless.numbers),
+        )
+        yield _counter(
+            "topodns_malformed_proxy_headers",
+            "Queries dropped (UDP) and connections closed (TCP) for the PROXY header before them.",
+            ("proto",),
+            _labelled(counts.malformed_headers),
+        )
+        answered = sum(rcodes.values())
+        remembered = _labelled({"hit": max(0, answered - counts.computed), "miss": counts.computed})
+        yield _counter("topodns_remembered", "Replies made from memory, or computed.", ("result",), remembered)
+        truncated = sum(channel.truncated for channel in counts.channels.values())
+        yield _counter("topodns_dns_response_truncated", "Replies sent with TC.", (), Counter({(): truncated}))
+        yield _counter(
+            "topodns_upstream_requests",
+            "Queries that needed a name elsewhere, by what came of it.",
+            ("result",),
+            _labelled(counts.upstream),
+        )
+        failures = _labelled(counts.failures)
+        yield _counter("topodns_failures", "Failures that were stopped at a wall.", ("wall",), failures)
+        yield _counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
+        yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
+        yield counts.durations.family(
+            "topodns_dns_request_duration_seconds", "Time from receiving a query to having sent its reply."
+        )
+
+    def _cluster(self) -> Iterator[Metric]:
+        snapshot = self.snapshot
+        objects = snapshot.objects if snapshot else dict.fromkeys(self._kinds, 0)
+        listed = dict.fromkeys(self._kinds, snapshot is not None)
+        listed.update({kind: watch.listed for kind, watch in self.watches.items()})
+        yield from _watched(objects, listed, self.watches)
+        yield self._counts.programming.family(
+            "topodns_kubernetes_dns_programming_duration_seconds",
+            "Time from an EndpointSlice's change to the answer that shows it.",
+        )
+        invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
+        yield GaugeMetricFamily("topodns_invalid_constraints", "Services whose constraint is invalid.", invalid)
+        lying = snapshot.addresses.distrusted_cidrs if snapshot else 0
+        yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", "Pod CIDRs not believed, by an endpoint's word.", lying)
+        reloads = _labelled(self._counts.reloads)
+        yield _counter("topodns_snapshot_reloads", "Times the snapshot was read again.", ("result",), reloads)
+
+
+class ControllerState(Struct, frozen=True):
+    """A controller at one moment: writes by verb and result, whether it leads, how many objects wait, what it knows."""
+
+    writes: Mapping[tuple[str, str], int]
+    leading: bool
+    waiting: int
+    objects: Mapping[str, int]
+    watches: Mapping[str, Watch]
+
+
+class ControllerMetrics(Undescribed):
+    """The counters of a controller as Prometheus reads them; *look* tells how it is now."""
+
+    def __init__(self, look: Callable[[], ControllerState]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        state = self._look()
+        listed = {kind: watch.listed for kind, watch in state.watches.items()}
+        yield from _watched(state.objects, listed, state.watches)
+        yield _counter(
+            "topodns_podlocator_writes",
+            "PodLocators written, by what became of it.",
+            ("verb", "result"),
+            Counter({(verb, result): number for (verb, result), number in state.writes.items()}),
+        )
+        yield GaugeMetricFamily("topodns_leading", "Whether this replica writes.", int(state.leading))
+        text = "PodLocators to be looked at; who does not lead looks at none."
+        yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
+        yield _build_info()
+
+
+def _watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Mapping[str, Watch]) -> Iterator[Metric]:
+    """Yield how much is known of a cluster, and how well it is heard of."""
+    known = GaugeMetricFamily("topodns_objects", "Objects known.", labels=("kind",))
+    synced = GaugeMetricFamily("topodns_synced", "Whether all objects of a kind are known.", labels=("kind",))
+    restarts: Sums = Counter()
+    for kind, number in objects.items():
+        known.add_metric((kind,), number)
+    for kind, known_whole in listed.items():
+        synced.add_metric((kind,), int(known_whole))
+    for kind, watch in watches.items():
+        restarts.update({(kind, reason): number for reason, number in watch.restarts.items()})
+    yield known
+    yield synced
+    yield _counter("topodns_watch_restarts", "Watches begun again.", ("kind", "reason"), restarts)
+
+
+def _build_info() -> Metric:
+    info = GaugeMetricFamily("topodns_build_info", "Version of topodns and of Python.", labels=("version", "python"))
+    info.add_metric((__version__, platform.python_version()), 1)
+    return info
+
+
+def _labelled(numbers: Mapping[str, int]) -> Sums:
+    return Counter({(label,): number for label, number in numbers.items()})
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...], values: Sums) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for key, number in sorted(values.items()):
+        family.add_metric(key, number)
+    return family
+
+
+def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:
+    """Return requests, rcodes, outcomes and tiers, summed from the tallies."""
+    requests: Sums = Counter()
+    rcodes: Sums = Counter()
+    outcomes: Sums = Counter()
+    tiers: Sums = Counter()
+    for channel in counts.channels.values():
+        for tally, number in zip(counts.tallies, channel.counts, strict=False):
+            if not number:
+                continue
+            requests[channel.proto, str(channel.family), tally.qtype] += number
+            rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
+            if tally.outcome:
+                outcomes[tally.outcome,] += number
+            if tally.tier:
+                tiers[tally.tier,] += number
+    return requests, rcodes, outcomes, tiers

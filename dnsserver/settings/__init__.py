@@ -1,0 +1,1 @@
+"""Every setting: one frozen record, read once from flags, environment and file."""

@@ -1,0 +1,1 @@
+"""Kubernetes' JSON and its list/watch protocol, without I/O."""

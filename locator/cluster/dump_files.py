@@ -1,0 +1,284 @@
+"""A dump as a source: what ``kubectl get ... -o yaml|json`` prints, in files, folders or a pipe.
+
+Composing YAML holds the interpreter for seconds, and a server must answer meanwhile: ``load``
+reads in a process of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_process
+import msgspec
+import trio
+from msgspec import Struct
+
+from locator.api import dump, packing
+from locator.cluster.publisher import Published, uncollected
+from locator.model import KINDS, WARNING, Finding, Health, Object, Pod, by_kind
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store
+
+log = logging.getLogger("topodns")
+
+STDIN = "-"
+SUFFIXES = (".yaml", ".yml", ".json")
+POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
+
+
+class BadDump(Exception):
+    """A snapshot that cannot be read as a whole; the text names file, place and reason."""
+
+
+class Dump(Struct):
+    """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
+
+    ``origins`` are files by kind and key; pods have none, since nothing is found wrong in them later.
+    """
+
+    objects: list[Object]
+    findings: list[Finding]
+    origins: dict[str, str]
+
+    def located(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings that were made later, with the files that their objects stood in."""
+        rows = []
+        for each in findings:
+            key = f"{each.namespace}/{each.name}" if each.namespace else each.name
+            rows.append(msgspec.structs.replace(each, file=self.origins.get(f"{each.kind} {key}", "")))
+        return rows
+
+
+class DumpFiles:
+    """The files, folders and pipes of ``--snapshot``, in order.
+
+    A pipe is read once and kept, since it cannot be read again.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = tuple(paths)
+        self._kept: dict[str, bytes] = {}
+
+    def check(self) -> None:
+        """Raise BadSnapshot if a path leads nowhere. Reads nothing."""
+        for path in self._paths:
+            if path != STDIN and not os.path.exists(path):
+                raise BadDump(f"{path}: No such file or directory, expected a file or folder")
+
+    def inputs(self) -> list[tuple[str, bytes | None]]:
+        """Return each file to read by name, with its content where it is kept. Raises BadSnapshot."""
+        rows: list[tuple[str, bytes | None]] = []
+        for path in self._paths:
+            if path == STDIN:
+                if path not in self._kept:
+                    self._kept[path] = _read_standard_input()
+                rows.append(("standard input", self._kept[path]))
+                continue
+            try:
+                mode = os.stat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    within = [each for each in sorted(Path(path).iterdir()) if each.suffix in SUFFIXES]
+                    rows += [(str(each), None) for each in within if each.is_file()]
+                elif stat.S_ISREG(mode):
+                    rows.append((path, None))
+                else:
+                    if path not in self._kept:
+                        self._kept[path] = Path(path).read_bytes()
+                    rows.append((path, self._kept[path]))
+            except OSError as error:
+                raise BadDump(f"{path}: {error.strerror}, expected a file or folder") from None
+        if not rows:
+            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected files ending in {', '.join(SUFFIXES)}")
+        return rows
+
+    def signature(self) -> object:
+        """Return a value that differs whenever a file was changed, added or removed."""
+        try:
+            names = [name for name, content in self.inputs() if content is None]
+            return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name in names for s in [os.stat(name)]]
+        except (BadDump, OSError) as error:
+            return str(error)
+
+    async def changed(self, before: object) -> None:
+        """Wait until the files differ from the signature *before* and are quiet: written to the end."""
+        seen = before
+        while True:
+            await trio.sleep(POLL_SECONDS)
+            last, seen = seen, await trio.to_thread.run_sync(self.signature)
+            if seen != before and seen == last:
+                return
+
+
+def _read_standard_input() -> bytes:
+    """Read past Python's own buffer, whose lock would hold up an end that comes before the input's."""
+    parts = []
+    try:
+        while part := os.read(0, 1 << 20):
+            parts.append(part)
+    except OSError as error:  # closed, for one
+        raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
+    return b"".join(parts)
+
+
+def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+    """Read every input, as ``DumpFiles.inputs`` gives them. Raises BadSnapshot.
+
+    Of an object that stands twice the later one holds; the finding says so.
+    """
+    # A dump is one growing tree: collecting it again and again would take longer than reading it.
+    return uncollected(partial(_read, inputs))
+
+
+def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+    objects: dict[tuple[type, str], Object] = {}
+    findings: list[Finding] = []
+    origins: dict[str, str] = {}
+    for name, content in inputs:
+        for found in _objects(name, content):
+            if isinstance(found, Finding):
+                findings.append(msgspec.structs.replace(found, file=name))
+                continue
+            key = (type(found), found.key)
+            if key in objects:
+                place = found.key.rpartition("/")
+                message = "the same object stands twice; the later one holds"
+                findings.append(Finding(WARNING, type(found).__name__, place[0], place[2], "", message, "", name))
+            objects[key] = found
+            if not isinstance(found, Pod):
+                origins[f"{type(found).__name__} {found.key}"] = name
+    if not objects and not findings:  # a kubeconfig, say, or the wrong folder
+        names = ", ".join(dict.fromkeys(name for name, _ in inputs))
+        kinds = ", ".join(kind.__name__ for kind in KINDS)
+        raise BadDump(f"{names}: no object that matters, expected some of {kinds}")
+    return Dump(list(objects.values()), findings, origins)
+
+
+def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
+    try:
+        data = Path(name).read_bytes() if content is None else content
+        yield from dump.objects(data, only_json=name.endswith(".json"))
+    except OSError as error:
+        raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
+    except dump.NotADump as error:
+        raise BadDump(f"{name}: {error}") from None
+
+
+def apply(objects: Iterable[Object], store: Store) -> None:
+    """Make *objects* all that *store* knows."""
+    for kind, each_kind in by_kind(objects).items():
+        store.replace(kind, each_kind)
+
+
+class _Rest(Struct):
+    """What crosses beside the objects."""
+
+    findings: list[Finding]
+    origins: dict[str, str]
+
+
+def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
+    dump = read(inputs)
+    return list(packing.batches(dump.objects)), msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
+
+
+def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
+    rest = msgspec.msgpack.decode(packed_rest, type=_Rest)
+    return Dump(list(packing.unbatched(batches)), rest.findings, rest.origins)
+
+
+async def load(snapshots: DumpFiles) -> Dump:
+    """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot."""
+    inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
+    try:
+        packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
+    except (anyio.BrokenWorkerProcess, OSError) as error:  # killed for want of memory, or no descriptor left
+        raise BadDump(f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})") from None
+    return await trio.to_thread.run_sync(_unpack, *packed)
+
+
+class DumpSource:
+    """Keeps *store* like the files of *snapshots*, and hands out a snapshot whenever they change.
+
+    *published* is called with a snapshot and all that is wrong in the files; *reread* after each reading but the
+    first with whether it could be read: a broken new version changes nothing.
+    """
+
+    def __init__(
+        self,
+        snapshots: DumpFiles,
+        store: Store,
+        *,
+        published: Published,
+        reread: Callable[[bool], None],
+    ) -> None:
+        """Raise BadSnapshot if there is nothing to read. Reads nothing yet."""
+        snapshots.check()
+        self._snapshots = snapshots
+        self._store = store
+        self._published = published
+        self._reread = reread
+        self._asked = trio.Event()
+        self._ready = False
+
+    def health(self) -> Mapping[str, Health]:
+        """Return whether the files have been read."""
+        return {"snapshot": Health(True) if self._ready else Health(False, "not read yet")}
+
+    def stale(self, after: float) -> bool:
+        """Files are what they are: never stale."""
+        return False
+
+    def read_again(self) -> None:
+        """Read the files even if they did not change."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Read the files now, and again for ever. Raises BadSnapshot if they cannot be read now."""
+        signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
+        await self._read()
+        while True:
+            await self._changed(signature)
+            self._asked = trio.Event()
+            signature = await trio.to_thread.run_sync(self._snapshots.signature)
+            try:
+                await self._read()
+            except BadDump as error:
+                self._reread(False)
+                log.error("%s; the view from before stays", error)
+            except Exception:  # the wall around one reading
+                self._reread(False)
+                log.exception("the snapshot could not be read; the view from before stays")
+            else:
+                self._reread(True)
+                log.info("snapshot read again")
+
+    async def _changed(self, signature: object) -> None:
+        """Wait until the files differ from *signature*, or somebody asks for them to be read."""
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                await self._asked.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(ask)
+            await self._snapshots.changed(signature)
+            nursery.cancel_scope.cancel()
+
+    async def _read(self) -> None:
+        dump = await load(self._snapshots)
+        snapshot = await trio.to_thread.run_sync(uncollected, partial(self._take_in, dump))
+        self._ready = True
+        self._published(snapshot, [*dump.findings, *dump.located(snapshot.findings)])
+        gc.freeze()  # a view lives long: collections that walk it would be felt
+
+    def _take_in(self, dump: Dump) -> Snapshot:
+        apply(dump.objects, self._store)
+        return self._store.publish(time.time())

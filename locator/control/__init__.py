@@ -1,0 +1,1 @@
+"""What a controller is made of, without I/O."""

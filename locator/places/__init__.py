@@ -1,0 +1,1 @@
+"""Who has which address, and where that is."""

@@ -1,0 +1,1 @@
+"""One cluster as a value that changes: deltas in, immutable snapshots out."""

@@ -1,0 +1,1 @@
+"""What a Service asks for, and which endpoints a client gets."""
