@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import socket
 import sys
@@ -181,6 +182,7 @@ class _Server:
         self._responder = Responder(
             authority,
             self._counts,
+            chance=random.random,
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
@@ -275,12 +277,20 @@ class _Server:
         while True:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-            for forwarder in self._counts.nameless.untold(trio.current_time()):
+            for forwarder in self._counts.unnamed_clients.untold(trio.current_time()):
                 log.warning(
                     "forwarder %s names no client, so its clients are unknown: put '%s' into its Corefile's stub "
                     "block; 'topodns corefile' prints what others than CoreDNS need",
                     forwarder,
                     ECS_RULE,
+                )
+            for source in self._counts.ignored_clients.untold(trio.current_time()):
+                log.warning(
+                    "%s names clients, but nobody vouched for it as a forwarder, so its clients are located by its own "
+                    "address: if it forwards for them, start topodns with --trusted-forwarder %s/%d",
+                    source,
+                    source,
+                    128 if ":" in source else 32,
                 )
 
 

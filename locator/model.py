@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from locator.ip import Network
 from locator.labels import Selector
@@ -43,14 +43,13 @@ def is_dns_label(text: str) -> bool:
 class Location(Struct, frozen=True, eq=False):
     """Where an address is: a node and its labels, or only some labels.
 
-    ``known`` is false for a client nobody could place. ``memory`` may hold whatever is
-    derived from this location alone; it is gone with the location.
+    ``known`` is false for a client that could not be located. Two locations are equal only if they
+    are the same object, so that what is worked out for one can be remembered by it.
     """
 
     node: str | None
     labels: dict[str, str]
     known: bool = True
-    memory: dict[Any, Any] = field(default_factory=dict)
 
     def value(self, key: str) -> str | None:
         """Return the value of a topology key here, under either of its names, or None."""

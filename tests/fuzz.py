@@ -22,7 +22,8 @@ import atheris
 with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver.message import wire
     from dnsserver.message.records import Address, Host, Record
-    from dnsserver.responder.responder import PendingReply, Responder
+    from dnsserver.responder.replies import PendingReply
+    from dnsserver.responder.responder import Responder
     from tests import clusters
     from tests.clusters import Asked, judged, replied
     from tests.replies import assert_same, assert_sound

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -27,7 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings, read_settings
 from locator.cluster import dump_files
 from locator.ip import parse_address
@@ -76,6 +78,7 @@ def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts
     responder = Responder(
         authority_of(settings),
         counts or Counts(),
+        chance=random.Random(0).random,
         client_option=settings.client_option,
         proxy_protocol=settings.proxy_protocol,
         nsid=settings.nsid or b"",

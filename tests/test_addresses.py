@@ -17,16 +17,19 @@ from locator.ip import (
     parse_network,
 )
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import (
-    MAX_LEFT,
-    STRANGER,
-    WORTH_REMEMBERING,
-    AddressBook,
-    Place,
-)
+from locator.places.address_book import STRANGER, AddressBook, AgreedParts, Place
+from locator.places.address_map import AddressMap
 from tests.support import snapshot_of
 
 T = TypeVar("T")
+
+# Addresses of few rows and few groups, so that changes meet.
+ADDRESSES = st.builds(
+    lambda six, group, row, host: bytes(
+        (*((0xFD, *bytes(6)) if six else ()), group, *(bytes(5) if six else ()), 7, row, host)
+    ),
+    st.booleans(), st.integers(0, 2), st.integers(0, 2), st.integers(0, 3),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -343,25 +346,25 @@ def test_a_block_is_where_all_that_is_known_of_it_agrees(
     asked: list[Network],
 ) -> None:
     """Whatever changed, and whoever was asked before: each book, the older ones too, says what holds in it."""
-    naive, book = Naive(subnets), AddressBook(subnets=subnets)
+    naive, book, known = Naive(subnets), AddressBook(subnets=subnets), AgreedParts()
     books = [(book, dict(zip(asked, map(naive.agreed, asked), strict=True)))]
     for places, cidrs in steps:
         naive.change(places, cidrs)
         book = book.changed(places, cidrs)
         books.append((book, dict(zip(asked, map(naive.agreed, asked), strict=True))))
         for _ in range(2):
-            assert_agreed(*books[-1])
+            assert_agreed(*books[-1], known)
     for each in (*reversed(books), *books):
-        assert_agreed(*each)
+        assert_agreed(*each, known)
 
 
 Expected = dict[Network, tuple[dict[str, str], str | None]]
 
 
-def assert_agreed(book: AddressBook, expected: Expected) -> None:
+def assert_agreed(book: AddressBook, expected: Expected, known: AgreedParts) -> None:
     for block, (labels, node) in expected.items():
-        for _ in range(2):
-            place = book.locate_network(block)
+        for remembered in (None, known, known):
+            place = book.locate_network(block, remembered)
             assert (network_text(block), place.location.labels, place.location.node) == (
                 network_text(block),
                 labels,
@@ -371,16 +374,22 @@ def assert_agreed(book: AddressBook, expected: Expected) -> None:
                 assert place is STRANGER
 
 
-def test_what_is_gone_is_forgotten() -> None:
-    """What is remembered of rows has a bound, though one book after another brings other ones."""
-    book, place, kept = AddressBook(), place_at(LOCATIONS[0]), list[bytes]()
-    for turn in range(12):
-        fresh = [
-            bytes((10, 128 * (turn % 2) + number // 256, number % 256, turn * 16 + host))
-            for number in range(4096)
-            for host in range(WORTH_REMEMBERING)
-        ]
-        book = book.changed({**dict.fromkeys(kept), **dict.fromkeys(fresh, place)}, {})
-        kept = fresh
-        assert book.locate_network(parse_network("10.0.0.0/8")) is place
-        assert len(book._agreed_parts) <= len(fresh) + MAX_LEFT + 1
+@given(
+    before=st.dictionaries(ADDRESSES, st.integers(0, 2), max_size=30),
+    changes=st.dictionaries(ADDRESSES, st.none() | st.integers(0, 2), max_size=30),
+    other=st.dictionaries(ADDRESSES, st.integers(0, 2), max_size=30),
+)
+def test_changes_since_lead_from_one_map_to_another(
+    before: dict[bytes, int], changes: dict[bytes, int | None], other: dict[bytes, int]
+) -> None:
+    """Applied to the content of the first they give that of the second, whether one was made from the other or not."""
+    first, foreign = AddressMap[int]().changed(before), AddressMap[int]().changed(other)
+    for earlier, later in ((first, first.changed(changes)), (first.changed(changes), first), (first, foreign)):
+        flat = dict(earlier.items())
+        for address, value in later.changes_since(earlier):
+            assert flat.get(address) is not value
+            if value is None:
+                del flat[address]
+            else:
+                flat[address] = value
+        assert flat == dict(later.items())

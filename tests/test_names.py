@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import dns.edns
@@ -17,7 +18,8 @@ from dnsserver.app import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
 from locator.ip import parse_network
 from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
 
@@ -217,7 +219,7 @@ def test_no_transfer(responder: Responder, name: str, rtype: str) -> None:
 
 def test_not_ready() -> None:
     """Before the cluster is known, names inside the zones get SERVFAIL "Not Ready", others are refused as ever."""
-    empty = Responder(authority_of(settings_of()), Counts())
+    empty = Responder(authority_of(settings_of()), Counts(), chance=random.Random(0).random)
     reply = ask(empty, DB, "A")
     (error,) = reply.options
     assert isinstance(error, dns.edns.EDEOption)

@@ -27,11 +27,11 @@ from locator.topology.constraints import (
     MIN_ENDPOINTS,
     POLICY,
     TOPOLOGY_KEYS,
-    constraint_of,
+    declaration_of,
     findings,
     policy_findings,
 )
-from locator.topology.selection import LocatedEndpoint, select
+from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.kube import ApiError, ControlPlane
 from tests.support import dump_of, settings_of, snapshot_of
 
@@ -209,14 +209,14 @@ def test_constraint(
     error: str | None,
 ) -> None:
     """Every policy that is not ignored speaks for the Services it selects, and one that is invalid spoils it."""
-    constraint = constraint_of(asked, policies)
+    declaration = declaration_of(asked, policies)
     if keys is None:
-        assert constraint is None
+        assert declaration is None
         return
-    assert constraint is not None
-    assert (constraint.source, constraint.keys, constraint.required) == (POLICY, keys, required)
-    assert constraint.error is None if error is None else error in str(constraint.error)
-    assert constraint.effective == (error is None and asked.headless)
+    assert declaration is not None
+    assert (declaration.source, declaration.constraint) == (POLICY, Narrowing(keys, required))
+    assert declaration.error is None if error is None else error in str(declaration.error)
+    assert declaration.effective == (error is None and asked.headless)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_constraint(
 )  # fmt: skip
 def test_findings(asked: Service, policies: list[ServicePolicy], severity: str | None, words: str) -> None:
     """What makes a Service's policies count for nothing is said of the Service, too."""
-    found = list(findings(asked, constraint_of(asked, policies)))
+    found = list(findings(asked, declaration_of(asked, policies)))
     assert [each.severity for each in found] == ([severity] if severity else [])
     assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
 
@@ -284,17 +284,17 @@ def test_policies_equal_the_rule_read_word_by_word(
         if each.mode == "preferred" and len(near) >= least:
             left, narrowed = near, True
 
-    constraint = constraint_of(asked, policies)
+    declaration = declaration_of(asked, policies)
 
     order.shuffle(policies)
-    assert constraint_of(asked, policies) == constraint
-    assert (constraint is None) == (not heard)
-    if constraint is None:
+    assert declaration_of(asked, policies) == declaration
+    assert (declaration is None) == (not heard)
+    if declaration is None:
         return
+    constraint = declaration.constraint
     endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, n)),)), Location(None, row)) for n, row in enumerate(rows)]
     location = Location("n", here)
-    selection = select(constraint.keys, location, endpoints,
-                       at_least=constraint.min_endpoints, required=constraint.required)  # fmt: skip
+    selection = select(constraint, location, endpoints)
     assert [endpoints.index(each) for each in selection.endpoints] == sorted(left)
     assert selection.outcome == ("unmet" if not left else "nearest" if narrowed else "all")
     assert constraint.soft == (not required) and (left or not constraint.soft)
@@ -335,11 +335,11 @@ def test_a_store_hears_policies_come_and_go(
         store.apply(change)
     second = store.publish(2)
     for snapshot, services, policies in ((first, asked, before), (second, later, after)):
-        assert {key: each.constraint for key, each in snapshot.services.items()} == {
-            each.key: constraint_of(each, policies if each.namespace == "shop" else ()) for each in services
+        assert {key: each.declaration for key, each in snapshot.services.items()} == {
+            each.key: declaration_of(each, policies if each.namespace == "shop" else ()) for each in services
         }
     for key in set(first.services) & set(second.services):
-        same = first.services[key].constraint == second.services[key].constraint
+        same = first.services[key].declaration == second.services[key].declaration
         assert (second.services[key] is first.services[key]) == same
     in_vain = policy_findings(after, [each for each in later if each.namespace == "shop"])
     found = [each for each in second.findings if each.kind == "ServicePolicy"]
@@ -352,11 +352,11 @@ def test_a_service_that_is_relabelled() -> None:
     store.apply(Put(REQUIRES))
     store.apply(Put(service()))
     first = store.publish(1).services["shop/web"]
-    assert first.constraint == constraint_of(service(), [REQUIRES])
+    assert first.declaration == declaration_of(service(), [REQUIRES])
     store.apply(Put(replace(service(), labels={**WEB, "version": "2"})))
     assert store.publish(2).services["shop/web"] is first
     assert store.apply(Put(replace(service(), labels={"app": "db"})))
-    assert store.publish(3).services["shop/web"].constraint is None
+    assert store.publish(3).services["shop/web"].declaration is None
 
 
 def explained_as_text(name: str, client: str) -> str:

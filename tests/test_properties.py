@@ -29,7 +29,7 @@ from locator.model import KINDS, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from locator.topology.selection import LocatedEndpoint, select
+from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests import clusters
 from tests.clusters import (
     CLIENT_OPTION,
@@ -83,7 +83,11 @@ def take_in(store: Store, items: Iterable[Item]) -> None:
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
     settings = settings_of({**FLAGS, **(flags or {})})
     responder = Responder(
-        authority_of(settings), Counts(), client_option=CLIENT_OPTION, proxy_protocol=settings.proxy_protocol
+        authority_of(settings),
+        Counts(),
+        chance=random.Random(0).random,
+        client_option=CLIENT_OPTION,
+        proxy_protocol=settings.proxy_protocol,
     )
     responder.publish(snapshot)
     return responder
@@ -180,7 +184,7 @@ def test_selection_equals_the_rule_read_word_by_word(
         decided = (enough or some)[0]
         expected, key, outcome = tiers[decided], keys[decided], "all" if keys[decided] == "*" else "nearest"
 
-    selection = select(keys, Location("n", here), endpoints, at_least=least)
+    selection = select(FirstMatch(tuple(keys), at_least=least), Location("n", here), endpoints)
 
     assert [endpoints.index(each) for each in selection.endpoints] == expected
     assert (selection.key, selection.outcome) == (key, outcome)
@@ -558,8 +562,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "services": {
             key: (
                 each.service,
-                each.constraint,
-                each.terms,
+                each.declaration,
                 [(row.endpoint, at(row.location)) for row in each.endpoints],
             )
             for key, each in snapshot.services.items()

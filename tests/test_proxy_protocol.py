@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -357,7 +358,12 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
 def unsynced(flags: dict[str, Any], counts: Counts | None = None) -> Responder:
     """Return a responder that knows no cluster yet."""
     settings = settings_of(flags)
-    return Responder(authority_of(settings), counts or Counts(), proxy_protocol=settings.proxy_protocol)
+    return Responder(
+        authority_of(settings),
+        counts or Counts(),
+        chance=random.Random(0).random,
+        proxy_protocol=settings.proxy_protocol,
+    )
 
 
 @pytest.mark.parametrize("source", [FORWARDER, IN_B, NOWHERE])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import dns.edns
 import dns.message
 import dns.rcode
@@ -91,7 +93,7 @@ def test_a_client_subnet_is_echoed_beside_it(subnet: str) -> None:
 
 def test_what_is_not_known_is_not_stale() -> None:
     """Before the first view there is nothing that could be old: SERVFAIL, not ready."""
-    responder = Responder(authority_of(settings_of()), Counts())
+    responder = Responder(authority_of(settings_of()), Counts(), chance=random.Random(0).random)
     responder.mark_stale(True)
     reply = asked(responder, "web")
     assert reply.rcode() == dns.rcode.SERVFAIL and codes(reply) == [NOT_READY]

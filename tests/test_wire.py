@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -55,7 +56,11 @@ class Asker:
         self.counts = Counts()
         self.store = store_of(settings)
         self.responder = Responder(
-            authority_of(settings), self.counts, client_option=settings.client_option, nsid=settings.nsid or b""
+            authority_of(settings),
+            self.counts,
+            chance=random.Random(0).random,
+            client_option=settings.client_option,
+            nsid=settings.nsid or b"",
         )
         if synced:
             self.publish(items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -12,8 +12,8 @@ from dnsserver.message.records import Address, Data, Host, Record, Soa
 from dnsserver.names import Meaning, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraints import Constraint
-from locator.topology.selection import UNCONSTRAINED, Selection
+from locator.topology.constraints import Declaration
+from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
 ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
@@ -54,7 +54,7 @@ class Decision(Struct, frozen=True, eq=False):
 
     ``aliases`` are the CNAME records on the way to ``answers``; ``elsewhere`` is the name
     outside the zones that they lead to. ``service`` is the Service that the answers are of,
-    ``constraint`` and ``selection`` how its endpoints were chosen, None where nothing was.
+    ``declaration`` and ``selection`` how its endpoints were chosen, None where nothing was.
     ``terms`` are the label keys on whose values at the client the answer depends. ``hangs_on``
     is the value that holds all that the decision was made from, None for a name of which there
     is no end: one that does not exist, say.
@@ -69,7 +69,7 @@ class Decision(Struct, frozen=True, eq=False):
     additional: tuple[Record, ...] = ()
     elsewhere: str | None = None
     service: CompiledService | None = None
-    constraint: Constraint | None = None
+    declaration: Declaration | None = None
     selection: Selection | None = None
     terms: tuple[str, ...] = ()
     hangs_on: CompiledService | Snapshot | None = None
@@ -81,14 +81,25 @@ class Decision(Struct, frozen=True, eq=False):
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
-class Asked(Struct, frozen=True):
-    """Everything that a resolver may look at, and how it says what it found."""
+class EndpointNames(Struct, frozen=True):
+    """The endpoints of a Service by the first label of their names, and these labels by address."""
+
+    endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
+    labels: dict[bytes, list[str]]
+
+
+class Request(Struct, frozen=True):
+    """Everything that a resolver may look at, and how it says what it found.
+
+    ``names_of`` returns the names of a Service's endpoints; whoever asks often remembers them.
+    """
 
     meaning: Meaning
     qtype: int
     snapshot: Snapshot
     location: Location
     authority: Authority
+    names_of: Callable[[CompiledService], EndpointNames]
 
     def decision(
         self,
@@ -114,7 +125,7 @@ class Asked(Struct, frozen=True):
             authority=() if answers else (self.soa(),),
             additional=tuple(additional),
             service=service,
-            constraint=service.constraint if service is not None else None,
+            declaration=service.declaration if service is not None else None,
             hangs_on=hangs_on,
         )
 

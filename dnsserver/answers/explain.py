@@ -16,7 +16,7 @@ from locator.model import ERROR, SUCCESSORS
 from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import ZONAL_NAME
-from locator.topology.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Selection, Step
+from locator.topology.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, FirstMatch, Narrowing, Selection, Step
 
 RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
 SHOWN_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "kubernetes.io/hostname")
@@ -95,15 +95,15 @@ def _reason(decision: Decision, authority: Authority) -> str:
         return "an endpoint's own name is never narrowed"
     if not compiled.service.headless:
         return "the Service is not headless"
-    if compiled.constraint is None:
+    if compiled.declaration is None:
         return "the Service asks for nothing"
-    if not compiled.constraint.valid:
+    if not compiled.declaration.valid:
         return "the constraint is invalid"
-    return compiled.constraint.without_effect or "no endpoint is chosen for this name and type"
+    return compiled.declaration.without_effect or "no endpoint is chosen for this name and type"
 
 
 def _outcome(decision: Decision, selection: Selection) -> str:
-    if decision.constraint is not None and decision.constraint.source == ZONAL_NAME:
+    if decision.declaration is not None and decision.declaration.source == ZONAL_NAME:
         return ZONAL_OUTCOMES[selection.outcome]
     if selection.outcome == ALL and selection.key is None:
         return "every ready endpoint, since unknown clients are given all"
@@ -129,19 +129,20 @@ def _service(decision: Decision) -> dict[str, str] | None:
 
 
 def _constraint(decision: Decision) -> dict[str, Any] | None:
-    constraint = decision.constraint
-    if constraint is None:
+    declaration = decision.declaration
+    if declaration is None:
         return None
+    constraint = declaration.constraint
     return {
-        "source": constraint.source,
+        "source": declaration.source,
         "keys": list(constraint.keys),
-        "valid": constraint.valid,
-        "error": constraint.error,
-        "effective": constraint.effective,
-        "without_effect": constraint.without_effect,
-        "min_endpoints": constraint.min_endpoints,
-        "required": None if constraint.required is None else list(constraint.required),
-        "policies": list(constraint.policies),
+        "valid": declaration.valid,
+        "error": declaration.error,
+        "effective": declaration.effective,
+        "without_effect": declaration.without_effect,
+        "min_endpoints": constraint.at_least if isinstance(constraint, FirstMatch | Narrowing) else 1,
+        "required": list(constraint.required) if isinstance(constraint, Narrowing) else None,
+        "policies": list(declaration.policies),
     }
 
 

@@ -19,6 +19,7 @@ from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
+from dnsserver.message.rotation import Rotations
 from dnsserver.names import labels_of, name_text
 
 MAX_PACKED = 65536  # rendered records of hot endpoints: some 10 MB
@@ -56,14 +57,13 @@ class RenderedAnswer:
     counts as, ``elsewhere`` the aliases again, as records, where what they lead to is to be
     looked up, and ``finished`` what was last found there, with the answer that it made. An
     answer is ``plain`` if nothing but a rotation and an OPT record is left to be done. What
-    changes: ``turn`` is the record that the next reply begins with, ``cut_turn`` the same of
-    truncated ones, since a client that is told to ask again by TCP would else take two turns;
-    ``stamp`` brings the serial up to date.
+    changes: ``turns`` yields the record that the next reply begins with, until ``take_turn`` begins
+    anew; ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
-        "aliases", "blob", "counts", "cut_turn", "dependent", "elsewhere", "error", "finished", "flags", "glue",
-        "heads", "length", "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
+        "aliases", "blob", "counts", "dependent", "elsewhere", "error", "finished", "flags", "glue",
+        "heads", "length", "offsets", "plain", "records", "rotation", "serial_at", "size", "tail", "tally", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +79,7 @@ class RenderedAnswer:
         error: tuple[int, str] | None = None,
         elsewhere: tuple[Record, ...] = (),
         tally: int = 0,
-        turn: int = 0,
+        rotations: Rotations,
     ) -> None:
         self.flags = flags
         self.aliases = tuple(aliases)
@@ -99,17 +99,24 @@ class RenderedAnswer:
         self.finished: tuple[object, RenderedAnswer] | None = None
         self.plain = not aliases and error is None
         self.tally = tally
-        self.turn = self.cut_turn = turn % (len(answers) or 1)
+        self.rotation = rotations.of(len(answers))
+        self.turns = self.rotation.begin()
 
     @property
     def weight(self) -> int:
         """How many octets of memory it takes, roughly."""
         return 1000 + self.size + self.length + 40 * self.records
 
-    def take_turn(self) -> bytes:
-        """Return the answer records, aliases first; the next time they begin with another one."""
-        turn = self.turn
-        self.turn = turn + 1 if turn + 1 < self.records else 0
+    def take_turn(self) -> int:
+        """Return with which record a reply begins, counted from 0."""
+        turn = next(self.turns, None)
+        if turn is None:
+            self.turns = self.rotation.go_on()
+            turn = next(self.turns)
+        return turn
+
+    def body(self, turn: int) -> bytes:
+        """Return the answer records, aliases first, beginning with one of them."""
         start = self.offsets[turn]
         return b"".join((*self.aliases, self.blob[start : start + self.length]))
 
@@ -226,20 +233,18 @@ def _text(text: str) -> bytes:
     return bytes((len(text),)) + text.encode()
 
 
-def truncated(rendered: RenderedAnswer, head: int, room: int) -> tuple[bytes, bytes]:
-    """Return flags with counts, and records, of an answer that has only *room* octets.
+def truncated(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
+    """Return flags with counts, and records, of an answer that has only *room* octets, beginning with one of them.
 
-    Glue goes first and silently; then as many whole records stay as fit, those whose turn it
-    is, with TC (RFC 2181, section 9).
+    Glue goes first and silently; then as many whole records stay as fit, with TC (RFC 2181, section 9).
     """
     answers, authority, _ = rendered.counts
     if rendered.size - rendered.glue <= room:
         rest = rendered.tail[: len(rendered.tail) - rendered.glue]
-        return _heads(rendered.flags, answers, authority, 0)[head], rendered.take_turn() + rest
+        return _heads(rendered.flags, answers, authority, 0)[head], rendered.body(turn) + rest
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
     kept, fit = b"".join(aliases), 0
-    turn, offsets = rendered.cut_turn, rendered.offsets
-    rendered.cut_turn = turn + 1 if turn + 1 < rendered.records else 0
+    offsets = rendered.offsets
     start = offsets[turn]
     if len(aliases) == len(rendered.aliases):
         last = start + room - len(kept)  # the octet behind which nothing fits

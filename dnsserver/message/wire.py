@@ -74,6 +74,11 @@ class Edns(Struct, frozen=True):
     option: bytes | None = None
     nsid: bool = False
 
+    @property
+    def names_client(self) -> bool:
+        """Whether it names a client."""
+        return bool(self.option) or (self.subnet is not None and self.subnet.source > 0)
+
 
 class Query(Struct, frozen=True):
     """A readable query. ``end`` is where its question ends, ``labels`` are in lower case."""

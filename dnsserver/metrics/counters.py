@@ -19,8 +19,9 @@ PROGRAMMING_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30
 # Types that have a label of their own; the rest are "other", so that nobody can make labels by asking.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
-MAX_FORWARDERS = 1024  # distinct addresses counted; more are counted together as "other"
-TELL_SECONDS = 3600.0  # between two log lines about one forwarder: it asks on meanwhile, and somebody must mend it
+MAX_SOURCES = 1024  # distinct addresses counted; more are counted together as "other"
+TELL_SECONDS = 3600.0  # between two log lines about one source: it asks on meanwhile, and somebody must mend it
+SUSPICIOUS_CLIENTS = 3  # named by one source that is not trusted: it is likely to be a forwarder
 
 
 class Tally(Struct, frozen=True):
@@ -73,26 +74,36 @@ class Durations:
         return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.seconds)
 
 
-class UnnamedClients:
-    """Trusted forwarders that named no client: how often each did, and of whom people are to be told."""
+class SourceCounter:
+    """Queries of one sort by the address that they came from, bounded; and of whom people are to be told.
 
-    def __init__(self) -> None:
+    People are told of a source that named at least *clients* different clients.
+    """
+
+    def __init__(self, *, clients: int = 0) -> None:
         self.numbers: Counter[str] = Counter()
-        self._told: dict[str, tuple[float, int]] = {}  # when last, and how many there were
+        self._clients = clients
+        self._named: dict[str, set[bytes]] = {}
+        self._told: dict[str, tuple[float, int]] = {}  # when last, and how many queries there were
 
-    def note(self, forwarder: str) -> None:
-        """Note a query that said nothing of who asked."""
-        known = forwarder in self.numbers or len(self.numbers) < MAX_FORWARDERS
-        self.numbers[forwarder if known else OTHER] += 1
+    def note(self, source: str, named: bytes = b"") -> None:
+        """Count a query from *source*, which *named* a client other than itself if that is not empty."""
+        known = source in self.numbers or len(self.numbers) < MAX_SOURCES
+        self.numbers[source if known else OTHER] += 1
+        if known and named and self._clients:
+            clients = self._named.setdefault(source, set())
+            if len(clients) < self._clients:
+                clients.add(named)
 
     def untold(self, now: float) -> list[str]:
-        """Return those who did it again since they were returned last: each once in ``TELL_SECONDS`` at most."""
+        """Return the sources that did it again since they were returned last: each once an hour at most."""
         fresh = []
-        for forwarder, number in self.numbers.items():
-            since, before = self._told.get(forwarder, (-math.inf, 0))
-            if forwarder != OTHER and number > before and now - since >= TELL_SECONDS:
-                self._told[forwarder] = now, number
-                fresh.append(forwarder)
+        for source, number in self.numbers.items():
+            since, before = self._told.get(source, (-math.inf, 0))
+            enough = len(self._named.get(source, ())) >= self._clients
+            if source != OTHER and enough and number > before and now - since >= TELL_SECONDS:
+                self._told[source] = now, number
+                fresh.append(source)
         return fresh
 
 
@@ -104,7 +115,10 @@ class Counts:
         self.tallies: list[Tally] = []
         self._numbers: dict[Tally, int] = {}
         self.located: Counter[str] = Counter()
-        self.nameless = UnnamedClients()
+        self.unnamed_clients = SourceCounter()
+        """Queries from trusted forwarders that name no client."""
+        self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
+        """Queries that name a client but come from nobody who is trusted."""
         self.computed = 0
         self.silent = 0
         self.malformed_headers: Counter[str] = Counter()

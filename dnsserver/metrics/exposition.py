@@ -73,7 +73,13 @@ class Metrics(Undescribed):
             "topodns_forwarded_without_client",
             "Queries from trusted forwarders that named no client.",
             ("forwarder",),
-            _labelled(counts.nameless.numbers),
+            _labelled(counts.unnamed_clients.numbers),
+        )
+        yield _counter(
+            "topodns_client_subnets_ignored",
+            "Queries that named a client but did not come from a trusted forwarder.",
+            ("source",),
+            _labelled(counts.ignored_clients.numbers),
         )
         yield _counter(
             "topodns_malformed_proxy_headers",

@@ -20,7 +20,8 @@ from trio.lowlevel import wait_readable
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not

@@ -23,7 +23,8 @@ import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
     from dnsserver.net.upstream import Upstream

@@ -1,38 +1,50 @@
 """Who asks, and where: what a packet's source and what it says of its client come to.
 
-Only a trusted forwarder is believed, and of what it says only the first of these that is there: a PROXY
-header, the EDNS client option, EDNS client subnet. One that then names nobody asks for an unknown client.
+topodns believes a trusted forwarder only, and of what that says the first of these that is there: a PROXY
+header, the EDNS client option, EDNS client subnet. A forwarder that then names nobody asks for an unknown client.
 """
 
 from __future__ import annotations
 
-from dnsserver.message.wire import Edns
-from locator.ip import plain_address
-from locator.model import UNKNOWN
-from locator.places.address_book import NOWHERE, AddressBook, Place
+from collections.abc import Mapping
+
+from dnsserver.message.wire import ClientSubnet, Edns
+from locator.bounded_map import BoundedMap
+from locator.ip import Network, plain_address
+from locator.model import UNKNOWN, Location
+from locator.places.address_book import NOWHERE, AddressBook, AgreedParts, Place
 
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # of whom nothing is said
-MAX_BLOCKS = 8192  # remembered client subnets shorter than a host: a /24 for each node of a large cluster fits
+MAX_BLOCKS = 16_384  # remembered client subnets shorter than a host: a /24 for each node of a large cluster fits
+MAX_LABEL_SETS = 4096  # remembered sets of labels that the addresses of such subnets share
 
 
 class Clients:
     """Where clients are by one address book after another.
 
-    ``places`` has the book's places in one dictionary: what is looked up for each query. ``blocks``
-    are the places of client subnets shorter than a host, by the option's content.
+    ``places`` has the book's places in one dictionary, and ``blocks`` those of client subnets shorter
+    than a host by the option's content: what is looked up for each query. Both stay the same objects.
     """
 
     def __init__(self) -> None:
         self._book = AddressBook()
+        self._agreed = AgreedParts()
+        self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
+        self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
         self.places: dict[bytes, Place] = {}
-        self.blocks: dict[bytes, Place] = {}
+        self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
     def follow(self, book: AddressBook) -> None:
         """Locate clients by *book* from now on."""
-        if book is not self._book:
-            book.bring_up_to_date(self.places, self._book)
-            self._book = book
-            self.blocks.clear()
+        if book is self._book:
+            return
+        for address, place in book.places.changes_since(self._book.places):
+            if place is None:
+                self.places.pop(address, None)
+            else:
+                self.places[address] = place
+        self._book = book
+        self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source; of a trusted forwarder only that it is one."""
@@ -43,7 +55,7 @@ class Clients:
         return self.places.get(address) or self._book.locate(plain_address(address))
 
     def place_of(self, source: bytes, edns: Edns | None, *, client: bytes | None, remember: bool) -> Place:
-        """Return where the client is; ``UNNAMED_CLIENT`` where a forwarder that is believed does not say who it is.
+        """Return where the client is; ``UNNAMED_CLIENT`` if a trusted forwarder does not say who it is.
 
         *client* is what a PROXY header says: empty where it names nobody, None without one. *remember*
         is whether what a block agrees on may come from memory, and stays there.
@@ -61,14 +73,23 @@ class Clients:
             return UNNAMED_CLIENT
         if subnet.host:
             return self.locate(subnet.address)
-        known = self.blocks.get(subnet.content) if remember else None
-        if known is None:
-            known = self._book.locate_network(network)
-            if remember:
-                self._keep(subnet.content, known)
-        return known
+        return self._block(subnet, network) if remember else self._book.locate_network(network)
 
-    def _keep(self, content: bytes, place: Place) -> None:
-        if len(self.blocks) >= MAX_BLOCKS:
-            self.blocks.clear()
-        self.blocks[content] = place
+    def _block(self, subnet: ClientSubnet, network: Network) -> Place:
+        place = self._blocks.get(subnet.content)
+        if place is None:
+            place = self._blocks[subnet.content] = self._with_shared_location(
+                self._book.locate_network(network, self._agreed)
+            )
+        return place
+
+    def _with_shared_location(self, place: Place) -> Place:
+        """Return a place whose location is the same object for all blocks that share these labels, and no node."""
+        location = place.location
+        if location.node is not None or not location.known:
+            return place
+        labels = frozenset(location.labels.items())
+        shared = self._shared.get(labels)
+        if shared is None:
+            shared = self._shared[labels] = location
+        return Place(shared, place.located_by, place.holder, place.forwarder)

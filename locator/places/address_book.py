@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 
 from msgspec import Struct
 
+from locator.bounded_map import BoundedMap
 from locator.ip import Network, network_end, network_text
 from locator.model import UNKNOWN, Location, canonical_labels
 from locator.places.address_map import GROUP, AddressMap, Group, PrefixTable, Row
@@ -26,7 +27,7 @@ SUBNET = "subnet"
 NOWHERE = "unknown"
 
 WORTH_REMEMBERING = 8  # places: what fewer agree on is found out as soon as it is remembered
-MAX_LEFT = 4096  # parts that are gone and still remembered
+MAX_AGREED = 65_536  # parts of a cluster of which a reader remembers what they agree on
 
 
 class Place(Struct, frozen=True, eq=False, gc=False):
@@ -91,10 +92,6 @@ class AddressBook:
         # What speaks for the blocks around it: held addresses for which no pod CIDR speaks, and pod CIDRs.
         self._witnesses: AddressMap[Place] = AddressMap()
         self._cidr_witnesses: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()
-        # What rows and groups of witnesses agree on, with each of them; most live on from one book to the next.
-        self._agreed_parts: dict[bytes, tuple[object, Agreed]] = {}
-        self._edition = object()
-        self._change: tuple[object, Mapping[bytes, Place | None]] | None = None  # which edition became this, and how
 
     def changed(
         self,
@@ -119,8 +116,6 @@ class AddressBook:
             elif len(self._witnesses) and self._witnesses.get(address) is not None:
                 witnesses[address] = None
         after._witnesses = self._witnesses.changed(witnesses)
-        after._edition = object()
-        after._change = (self._edition, places) if len(places) < len(self.places) // 4 else None
         return after
 
     def source(self, address: bytes) -> Place:
@@ -138,32 +133,20 @@ class AddressBook:
         """Return the place that an address has, or would have, if nothing known holds it."""
         return self.cidrs.find(address) or self._subnet_table.find(address) or STRANGER
 
-    def locate_network(self, network: Network) -> Place:
-        """Return the place that all of a block (a plain one) agrees on: a node, shared labels, or ``STRANGER``."""
+    def locate_network(self, network: Network, known: AgreedParts | None = None) -> Place:
+        """Return the place that all of a block (a plain one) agrees on: a node, shared labels, or ``STRANGER``.
+
+        Whoever asks often hands in *known*, the same from one book to the next.
+        """
         if network.length == 8 * len(network.address):
             return self.locate(network.address)
-        return self._agreed(network) if network.length else STRANGER  # all there is is nowhere
+        if not network.length:  # all addresses together are nowhere
+            return STRANGER
+        return self._agreed(network, AgreedParts() if known is None else known)
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address lies in a network of trusted forwarders."""
         return self.trusting and self._trusted.find(address) is not None
-
-    def bring_up_to_date(self, flat: dict[bytes, Place], before: AddressBook) -> None:
-        """Make *flat*, which holds the ``places`` of *before*, hold those of this book.
-
-        Where they are looked up for each query, one dictionary is the quickest.
-        """
-        if self._edition is before._edition:
-            return
-        if self._change is None or self._change[0] is not before._edition:
-            flat.clear()
-            flat.update(self.places.items())
-            return
-        for address, place in self._change[1].items():
-            if place is None:
-                flat.pop(address, None)
-            else:
-                flat[address] = place
 
     def stated(self, network: Network) -> Place | None:
         """Return the place of a believed pod CIDR, None if there is none of just this size."""
@@ -180,7 +163,7 @@ class AddressBook:
                 row[network.length] = place
         return {address: tuple(sorted(row.items(), key=itemgetter(0))) or None for address, row in rows.items()}
 
-    def _agreed(self, network: Network) -> Place:
+    def _agreed(self, network: Network, known: AgreedParts) -> Place:
         around = self.cidrs.find(network.address, network.length)
         found = [
             Agreed(address, place, place.location)
@@ -188,7 +171,7 @@ class AddressBook:
             for length, place in cidrs
             if length > network.length
         ]
-        found += self._agreed_within(network)
+        found += self._agreed_within(network, known)
         if not found and around is None:  # nothing of the cluster is there
             around = self._subnet_table.find(network.address, network.length)
             lowest, highest = network.address, network_end(network)
@@ -207,7 +190,7 @@ class AddressBook:
             return first
         return Place(location, first.located_by, network_text(network)) if location.known else STRANGER
 
-    def _agreed_within(self, network: Network) -> Iterator[Agreed]:
+    def _agreed_within(self, network: Network, known: AgreedParts) -> Iterator[Agreed]:
         """Yield what the witnesses in a block agree on, those of a row or of a group together."""
         octets, witnesses = len(network.address), self._witnesses
         if network.length > 8 * (octets - 1):
@@ -215,25 +198,34 @@ class AddressBook:
                 yield agreed(some)
         elif network.length > 8 * GROUP[octets]:
             for head, row in witnesses.rows_within(network):
-                yield self._of_row(head, row)
+                yield known.of_row(head, row)
         else:
             for common, group in witnesses.groups_within(network):
-                yield self._of_group(common, group)
+                yield known.of_group(common, group)
 
-    def _of_group(self, common: bytes, group: Group[Place]) -> Agreed:
-        return self._remembered(
-            common, group, lambda: all_agreed([self._of_row(head, row) for head, row in group.items()])
-        )
 
-    def _of_row(self, head: bytes, row: Row[Place]) -> Agreed:
-        return agreed(row) if len(row) < WORTH_REMEMBERING else self._remembered(head, row, lambda: agreed(row))
+class AgreedParts:
+    """What parts of a cluster's addresses agree on, remembered by a reader of address books.
 
-    def _remembered(self, key: bytes, part: object, agree: Callable[[], Agreed]) -> Agreed:
-        known = self._agreed_parts.get(key)
+    A part is a row or a group of an ``AddressMap``. What is remembered of it holds as long as the
+    part is the same object, so most lives on from one book to the next.
+    """
+
+    def __init__(self) -> None:
+        self._known: BoundedMap[bytes, tuple[object, Agreed]] = BoundedMap(MAX_AGREED)
+
+    def of_group(self, common: bytes, group: Group[Place]) -> Agreed:
+        """Return what the places of a group agree on; its addresses begin with *common*."""
+        return self._of(common, group, lambda: all_agreed([self.of_row(head, row) for head, row in group.items()]))
+
+    def of_row(self, head: bytes, row: Row[Place]) -> Agreed:
+        """Return what the places of a row agree on; its addresses begin with *head*."""
+        return agreed(row) if len(row) < WORTH_REMEMBERING else self._of(head, row, lambda: agreed(row))
+
+    def _of(self, key: bytes, part: object, agree: Callable[[], Agreed]) -> Agreed:
+        known = self._known.get(key)
         if known is None or known[0] is not part:
-            if len(self._agreed_parts) > len(self._witnesses) + MAX_LEFT:
-                self._agreed_parts.clear()  # what is long gone has filled it
-            known = self._agreed_parts[key] = part, agree()
+            known = self._known[key] = part, agree()
         return known[1]
 
 

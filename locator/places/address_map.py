@@ -115,6 +115,18 @@ class AddressMap(Generic[T]):
         size = len(network.address)
         return self._groups[size].between(network.address[: GROUP[size]], network_end(network)[: GROUP[size]])
 
+    def changes_since(self, before: AddressMap[T]) -> Iterator[tuple[bytes, T | None]]:
+        """Yield the addresses at which something else stands than in *before*, None where nothing stands any more.
+
+        If one of the two was made from the other, the cost is that of the parts that changed.
+        """
+        for octets, groups in self._groups.items():
+            for _, now, then in _unlike(groups, before._groups[octets]):
+                for _, row, other in _unlike(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
+                    row, other = row or {}, other or {}
+                    yield from ((address, value) for address, value in row.items() if other.get(address) is not value)
+                    yield from ((address, None) for address in other if address not in row)
+
     def any_within(self, network: Network) -> bool:
         """Whether some address in *network* has a value."""
         return next(self.within(network), None) is not None
@@ -145,6 +157,18 @@ class AddressMap(Generic[T]):
         after._size = size
         after._groups = {octets: _regrouped(groups, touched[octets]) for octets, groups in self._groups.items()}
         return after
+
+
+def _unlike(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
+    """Yield each key with its two values, where these are not the same object."""
+    if now is then:
+        return
+    for key, value in now.items():
+        if (other := then.get(key)) is not value:
+            yield key, value, other
+    for key, value in then.items():
+        if now.get(key) is None:
+            yield key, None, value
 
 
 def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes, Row[T] | None]]) -> InOrder[Group[T]]:

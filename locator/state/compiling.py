@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from locator.model import Endpoint, EndpointSlice, Location, Service
-from locator.state.snapshot import CompiledService, terms_of
-from locator.topology.constraints import Constraint
+from locator.state.snapshot import CompiledService
+from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
 
 
 def compiled(
     service: Service,
-    constraint: Constraint | None,
+    declaration: Declaration | None,
     slices: Iterable[EndpointSlice],
     locate: Callable[[str, Endpoint], Location],
     before: CompiledService | None,
     *,
     endpoint_records: bool,
 ) -> CompiledService:
-    """Return a Service with its constraint and the ready endpoints of its slices, each at its location.
+    """Return a Service with what it declares and the ready endpoints of its slices, each at its location.
 
     It is the very one from *before* if that says the same. Without *endpoint_records* it only
     knows whether there are endpoints.
@@ -32,9 +32,9 @@ def compiled(
     bare = replace(service, labels={}) if service.labels else service
     if before is not None:
         same = before.empty == empty and _same(before.endpoints, endpoints)
-        if same and before.constraint == constraint and before.service == bare:
+        if same and before.declaration == declaration and before.service == bare:
             return before
-    return CompiledService(bare, constraint, endpoints, terms=terms_of(constraint), empty=empty)
+    return CompiledService(bare, declaration, endpoints, empty)
 
 
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:

@@ -1,53 +1,46 @@
 """One cluster at one moment, immutable: whatever is answered comes from one of these.
 
 A Service stands here in its compiled form, with its endpoints' locations inside, so that it
-holds *all* that its answers are made from. What is remembered of it hangs on it, and is gone
-when the Service, its endpoints or their nodes change; unchanged Services live on in the next
-snapshot with all that is remembered of them.
+holds *all* that its answers are made from. A Service stays the same object from one snapshot to
+the next until it, its endpoints or their nodes change: so a reader may remember by this object
+what it made of it. Nothing here belongs to any reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct, field
 
-from locator.model import SUCCESSORS, Finding, Service
+from locator.model import Finding, Service
 from locator.places.address_book import AddressBook
 from locator.places.address_map import AddressMap
 from locator.state.service_addresses import ServiceAddresses
-from locator.topology.constraints import ANY, Constraint
-from locator.topology.selection import LocatedEndpoint
+from locator.topology.constraints import Declaration, in_effect
+from locator.topology.selection import Constraint, LocatedEndpoint
 
 
 class CompiledService(Struct, frozen=True, eq=False):
-    """A Service with its constraint and its ready endpoints, dual-stack ones joined.
+    """A Service with what it declares and its ready endpoints, dual-stack ones joined.
 
     ``service`` is without its labels: what they decide is decided. ``empty`` says that no endpoint
-    is ready, which is more than that none is to be told of. ``terms`` are the label keys, in
-    their present names, whose values at the client decide which endpoints it gets: empty where
-    the client does not matter. ``memory`` may hold what is derived from this value alone.
+    is ready, which is more than that none is to be told of.
     """
 
     service: Service
-    constraint: Constraint | None
+    declaration: Declaration | None
     endpoints: tuple[LocatedEndpoint, ...]
-    terms: tuple[str, ...] = ()
     empty: bool = False
-    memory: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def constraint(self) -> Constraint:
+        """By what its endpoints are chosen."""
+        return in_effect(self.declaration)
 
     @property
     def addresses(self) -> set[bytes]:
         """The addresses that a name of the Service has: its own, and those of its endpoints."""
         return {*self.service.cluster_ips, *(a for located in self.endpoints for a in located.endpoint.addresses)}
-
-
-def terms_of(constraint: Constraint | None) -> tuple[str, ...]:
-    """Return the label keys on whose values at the client the answer depends."""
-    if constraint is None or not constraint.effective:
-        return ()
-    return tuple(SUCCESSORS.get(key, key) for key in constraint.keys if key != ANY)
 
 
 class Snapshot(Struct, frozen=True, eq=False):

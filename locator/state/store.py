@@ -43,7 +43,7 @@ from locator.state.snapshot import (
     locations_in,
     services_after,
 )
-from locator.topology.constraints import IGNORED, constraint_of, findings, policy_findings
+from locator.topology.constraints import IGNORED, declaration_of, findings, policy_findings
 from locator.topology.scope import Scope
 
 K = TypeVar("K", Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
@@ -327,11 +327,11 @@ class Store:
         if service is None or not self._exposed(service.namespace) or not self._scope.serves(service):
             self._findings.take(OF_SERVICE, key, ())
             return None
-        constraint = constraint_of(service, tuple(self._policies_in.get(service.namespace, {}).values()))
-        self._findings.take(OF_SERVICE, key, findings(service, constraint))
+        declaration = declaration_of(service, tuple(self._policies_in.get(service.namespace, {}).values()))
+        self._findings.take(OF_SERVICE, key, findings(service, declaration))
         return compiled(
             service,
-            constraint,
+            declaration,
             self._slices.of(key),
             self._locations.of_endpoint,
             before,

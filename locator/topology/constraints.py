@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from locator.labels import valid_label_key
 from locator.model import ERROR, WARNING, Finding, Service, ServicePolicy
+from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
-ANY = "*"
 MAX_KEYS = 16  # KEP-536
 INVALID = "invalid constraint"
 
@@ -32,41 +32,37 @@ FIELD = "field"
 ZONAL_NAME = "zonal-name"  # not said by the Service, but by who asks
 
 
-class Constraint(Struct, frozen=True):
-    """What a Service asks for, by one source, valid or not.
+class Declaration(Struct, frozen=True):
+    """What one source declares for a Service, valid or not.
 
     ``error`` says what makes it invalid, None if nothing does; ``without_effect`` why DNS narrows
-    nothing by it even so. ``min_endpoints`` is how many a tier must hold to decide.
-    ``required`` are those of the keys that must all hold, while each of the others narrows what
-    is left; None where the first key that finds endpoints decides. ``policies`` are the names
-    of the ServicePolicies that ask, in the order of their keys.
+    nothing by it even so. ``policies`` are the names of the ServicePolicies that ask, in the order
+    of their keys.
     """
 
     source: str
-    keys: tuple[str, ...]
+    constraint: Constraint
     error: str | None = None
     without_effect: str | None = None
-    min_endpoints: int = 1
-    required: tuple[str, ...] | None = None
     policies: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
-        """Whether the keys obey the rules."""
+        """Whether it obeys the rules."""
         return self.error is None
 
     @property
-    def soft(self) -> bool:
-        """Whether any endpoint will do where none is near: nothing is required, or ``*`` stands last."""
-        return self.keys[-1] == ANY if self.required is None else not self.required
-
-    @property
     def effective(self) -> bool:
-        """Whether the constraint narrows what DNS answers."""
+        """Whether it narrows what DNS answers."""
         return self.error is None and self.without_effect is None
 
 
-def constraint_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> Constraint | None:
+def in_effect(declaration: Declaration | None) -> Constraint:
+    """Return the constraint by which endpoints are chosen, given what the Service declares, if anything."""
+    return declaration.constraint if declaration is not None and declaration.effective else Unconstrained()
+
+
+def declaration_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
     """Return what *service* asks for, or None where no source speaks. Never raises.
 
     *policies* are those of its namespace. Where peers find each other by a Service, only its
@@ -76,10 +72,10 @@ def constraint_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> C
     return next((found for read in readers if (found := read(service, policies)) is not None), None)
 
 
-Reader = Callable[[Service, Sequence[ServicePolicy]], Constraint | None]
+Reader = Callable[[Service, Sequence[ServicePolicy]], Declaration | None]
 
 
-def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Constraint | None:
+def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Declaration | None:
     """Every ServicePolicy that selects the Service: the required ones first, then by age and name."""
     speaking = [each for each in policies if each.mode != IGNORED and each.selector.matches(service.labels)]
     if not speaking:
@@ -90,24 +86,23 @@ def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Constraint
     hindrance = _hindrance(service)
     if hindrance is None and service.publishes_unready:
         hindrance = "the Service publishes addresses that are not ready, so only its own word narrows it"
-    return Constraint(
+    required = tuple(dict.fromkeys(each.topology_key for each in speaking if each.mode == REQUIRED))
+    return Declaration(
         POLICY,
-        keys,
+        Narrowing(keys, required, at_least=_min_endpoints(service) or 1),
         # On a Service that DNS does not narrow anyway, this contradicts nothing: a policy speaks for many.
         error=next(errors, None) or (_error(keys, service) if service.headless else keys_error(keys)),
         without_effect=hindrance,
-        min_endpoints=_min_endpoints(service) or 1,
-        required=tuple(dict.fromkeys(each.topology_key for each in speaking if each.mode == REQUIRED)),
         policies=tuple(each.name for each in speaking),
     )
 
 
-def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Constraint | None:
+def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
     text = service.annotations.get(TOPOLOGY_KEYS, "").strip()
     return _listed(ANNOTATION, tuple(key.strip() for key in text.split(",")) if text else (), service)
 
 
-def _field(service: Service, _: Sequence[ServicePolicy]) -> Constraint | None:
+def _field(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
     return _listed(FIELD, service.topology_keys or (), service)
 
 
@@ -124,16 +119,15 @@ SPELLED = {
 }
 
 
-def _listed(source: str, keys: tuple[str, ...], service: Service) -> Constraint | None:
+def _listed(source: str, keys: tuple[str, ...], service: Service) -> Declaration | None:
     """Keys in order, of which the first that finds endpoints decides; none of them is nothing asked."""
     if not keys:
         return None
-    return Constraint(
+    return Declaration(
         source,
-        keys,
+        FirstMatch(keys, at_least=_min_endpoints(service) or 1),
         error=_error(keys, service),
         without_effect=_hindrance(service),
-        min_endpoints=_min_endpoints(service) or 1,
     )
 
 
@@ -177,22 +171,22 @@ def _min_endpoints(service: Service) -> int | None:
     return number or None
 
 
-def findings(service: Service, constraint: Constraint | None) -> Iterator[Finding]:
+def findings(service: Service, declaration: Declaration | None) -> Iterator[Finding]:
     """Yield what is wrong in how *service* asks."""
 
     def finding(severity: str, field: str, message: str, expected: str = "") -> Finding:
         return Finding(severity, "Service", service.namespace, service.name, field, message, expected)
 
-    if constraint is not None:
-        field = SPELLED[constraint.source]
-        if constraint.error is not None:
+    if declaration is not None:
+        field = SPELLED[declaration.source]
+        if declaration.error is not None:
             expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
-            if constraint.source == POLICY:
+            if declaration.source == POLICY:
                 expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-            yield finding(ERROR, field, f"{INVALID}: {constraint.error}", expected)
-        elif constraint.without_effect is not None:
+            yield finding(ERROR, field, f"{INVALID}: {declaration.error}", expected)
+        elif declaration.without_effect is not None:
             expected = "clusterIP: None" if not service.headless else f"the annotation {TOPOLOGY_KEYS}"
-            yield finding(WARNING, field, f"constraint without effect: {constraint.without_effect}", expected)
+            yield finding(WARNING, field, f"constraint without effect: {declaration.without_effect}", expected)
     if _min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         yield finding(WARNING, f"metadata.annotations[{MIN_ENDPOINTS}]", message, "a whole number from 1")

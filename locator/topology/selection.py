@@ -1,13 +1,20 @@
-"""Which endpoints a client gets, and why: the heart of topodns, and all of it."""
+"""Which endpoints a client gets, and why: all of the choosing, and nothing else.
+
+A constraint is a value that selects. ``FirstMatch`` is KEP-536's list of keys, ``Narrowing`` what
+ServicePolicies ask for, ``NamedDomain`` what a zonal name asks for, ``Unconstrained`` the rest. A
+new way to choose is one more such type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
-from locator.model import Endpoint, Location
-from locator.topology.constraints import ANY
+from locator.model import SUCCESSORS, Endpoint, Location
+
+ANY = "*"
 
 NEAREST = "nearest"
 ALL = "all"
@@ -23,7 +30,7 @@ class LocatedEndpoint(Struct, frozen=True, eq=False):
 
 
 class Step(Struct, frozen=True):
-    """One key that was looked at: the client's value of it, and how many of the endpoints left share it."""
+    """One key that was tried: the client's value of it, and how many of the remaining endpoints share that value."""
 
     key: str
     value: str | None
@@ -34,7 +41,7 @@ class Selection(Struct, frozen=True, eq=False):
     """The endpoints given to one client, with the reason.
 
     ``key`` is the topology key that decided, None where none did; ``steps`` are the keys in
-    the order they were looked at.
+    the order in which they were tried.
     """
 
     endpoints: tuple[LocatedEndpoint, ...]
@@ -43,72 +50,171 @@ class Selection(Struct, frozen=True, eq=False):
     key: str | None = None
 
 
-def unconstrained(endpoints: Sequence[LocatedEndpoint]) -> Selection:
-    """Return the selection of a Service that asks for nothing: every endpoint."""
-    return Selection(tuple(endpoints), UNCONSTRAINED)
+class Constraint(Protocol):
+    """What decides which endpoints a client gets."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The topology keys in order, ``*`` included, as they were written."""
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The label keys, under their present names, whose values at the client decide; () if no client differs."""
+
+    @property
+    def soft(self) -> bool:
+        """Whether every client gets some endpoint as long as there is one."""
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """Choose among *endpoints* for a client at a location. Having none to give is an answer, not an error."""
 
 
 def select(
-    keys: Sequence[str],
-    here: Location,
+    constraint: Constraint,
+    client: Location,
     endpoints: Sequence[LocatedEndpoint],
     *,
-    at_least: int = 1,
-    required: Collection[str] | None = None,
+    unknown_gets_all: bool = False,
 ) -> Selection:
-    """Pick the endpoints that share the client's value of the first useful key.
+    """Choose the endpoints that a client gets.
 
-    The first tier with *at_least* endpoints decides; ``*`` takes all. If the keys run out, the
-    first tier that had any. None had: that is an answer, not an error. Without a final ``*``
-    the constraint is hard, and the selection is empty (KEP-536). A client or endpoint without
-    a label never matches its key.
-
-    Where some of the keys are *required*, or none of them (but not None), no key decides alone:
-    each narrows what those before it left, a required one to nothing if it must, any other only
-    where *at_least* endpoints stay.
+    A client that cannot be located has no labels, so a hard constraint gives it nothing (KEP-536), unless
+    *unknown_gets_all* (``--unknown-client all``).
     """
-    if required is not None:
-        return _narrowed(keys, here, endpoints, at_least, required)
-    steps: list[Step] = []
-    fallback: Selection | None = None
-    for key in keys:
-        if key == ANY:
-            steps.append(Step(ANY, None, len(endpoints)))
-            return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
-        tier = _tier(key, here, endpoints, steps)
-        if len(tier) >= at_least:
-            return Selection(tier, NEAREST, tuple(steps), key)
-        if tier and fallback is None:
-            fallback = Selection(tier, NEAREST, key=key)
-    if fallback is not None:
-        return Selection(fallback.endpoints, NEAREST, tuple(steps), fallback.key)
-    return Selection((), UNMET, tuple(steps))
+    selection = constraint.select(client, endpoints)
+    if unknown_gets_all and selection.outcome == UNMET and not client.known:
+        return Selection(tuple(endpoints), ALL, selection.steps)
+    return selection
 
 
-def _narrowed(
-    keys: Sequence[str],
-    here: Location,
-    endpoints: Sequence[LocatedEndpoint],
-    at_least: int,
-    required: Collection[str],
-) -> Selection:
-    """Narrow by each key in turn; ``key`` is the last that did."""
-    steps: list[Step] = []
-    left, narrowing = tuple(endpoints), ANY
-    for key in keys:
-        tier = _tier(key, here, left, steps)
-        if key in required and not tier:
+class Unconstrained(Struct, frozen=True):
+    """Every client gets every endpoint."""
+
+    keys: tuple[str, ...] = ()
+    terms: tuple[str, ...] = ()
+    soft: bool = True
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """Choose all of them."""
+        return Selection(tuple(endpoints), UNCONSTRAINED)
+
+
+class FirstMatch(Struct, frozen=True):
+    """The first key that finds enough endpoints decides (KEP-536, ``topologyKeys``).
+
+    A key finds the endpoints that share the client's value of it; ``*`` finds all. Enough is
+    *at_least*; if the keys run out, the first key that found any decides. A client or an endpoint
+    without a label never matches its key.
+    """
+
+    keys: tuple[str, ...]
+    at_least: int = 1
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """See ``Constraint``."""
+        return _terms(self.keys)
+
+    @property
+    def soft(self) -> bool:
+        """Whether ``*`` stands last."""
+        return self.keys[-1:] == (ANY,)
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """See ``Constraint``."""
+        steps: list[Step] = []
+        too_few: tuple[str, tuple[LocatedEndpoint, ...]] | None = None
+        for key in self.keys:
+            if key == ANY:
+                steps.append(Step(ANY, None, len(endpoints)))
+                return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+            tier = _tier(key, client, endpoints, steps)
+            if len(tier) >= self.at_least:
+                return Selection(tier, NEAREST, tuple(steps), key)
+            if tier and too_few is None:
+                too_few = key, tier
+        if too_few is None:
             return Selection((), UNMET, tuple(steps))
-        if key in required or len(tier) >= at_least:
-            left, narrowing = tier, key
-    return Selection(left, ALL if narrowing == ANY else NEAREST, tuple(steps), narrowing)
+        key, tier = too_few
+        return Selection(tier, NEAREST, tuple(steps), key)
+
+
+class Narrowing(Struct, frozen=True):
+    """Each key narrows what the keys before it left (``ServicePolicy``).
+
+    A *required* key narrows to nothing if it must. Any other narrows only if *at_least* endpoints stay.
+    """
+
+    keys: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    at_least: int = 1
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """See ``Constraint``."""
+        return _terms(self.keys)
+
+    @property
+    def soft(self) -> bool:
+        """Whether no key is required."""
+        return not self.required
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """See ``Constraint``. The key that decided is the last one that narrowed."""
+        steps: list[Step] = []
+        left, decided = tuple(endpoints), ANY
+        for key in self.keys:
+            tier = _tier(key, client, left, steps)
+            if key in self.required and not tier:
+                return Selection((), UNMET, tuple(steps))
+            if key in self.required or len(tier) >= self.at_least:
+                left, decided = tier, key
+        return Selection(left, ALL if decided == ANY else NEAREST, tuple(steps), decided)
+
+
+class NamedDomain(Struct, frozen=True):
+    """The endpoints in the topology domain that the question's name states, wherever the client is.
+
+    *value* is in lower case, as names are. If no endpoint is there: with *or_all* all of them, else none.
+    """
+
+    key: str
+    value: str
+    or_all: bool = False
+    terms: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """See ``Constraint``."""
+        return (self.key, ANY) if self.or_all else (self.key,)
+
+    @property
+    def soft(self) -> bool:
+        """Whether all endpoints will do if none is in the domain."""
+        return self.or_all
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """See ``Constraint``."""
+        there = tuple(
+            located for located in endpoints if (located.location.value(self.key) or "").lower() == self.value
+        )
+        step = Step(self.key, self.value, len(there))
+        if there:
+            return Selection(there, NEAREST, (step,), self.key)
+        if self.or_all:
+            return Selection(tuple(endpoints), ALL, (step, Step(ANY, None, len(endpoints))), ANY)
+        return Selection((), UNMET, (step,))
+
+
+def _terms(keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(SUCCESSORS.get(key, key) for key in keys if key != ANY)
 
 
 def _tier(
-    key: str, here: Location, endpoints: Sequence[LocatedEndpoint], steps: list[Step]
+    key: str, client: Location, endpoints: Sequence[LocatedEndpoint], steps: list[Step]
 ) -> tuple[LocatedEndpoint, ...]:
     """Return the endpoints that share the client's value of a key, and note the step."""
-    value = here.value(key)
-    tier = () if value is None else tuple(each for each in endpoints if each.location.value(key) == value)
+    value = client.value(key)
+    tier = () if value is None else tuple(located for located in endpoints if located.location.value(key) == value)
     steps.append(Step(key, value, len(tier)))
     return tier

@@ -1,0 +1,272 @@
+"""What is remembered: gone when what it was made from changes, kept when it does not, and bounded."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import dns.message
+import dns.rcode
+import pytest
+
+from dnsserver.answers.decision import Decision
+from dnsserver.answers.explain import explain
+from dnsserver.app import authority_of, store_of
+from dnsserver.message.records import Address, Record
+from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
+from dnsserver.metrics.counters import Counts, Tally
+from dnsserver.names import labels_of
+from dnsserver.responder.answer_cache import MAX_ENDLESS, MAX_TERMS, AnswerCache
+from dnsserver.responder.clients import MAX_BLOCKS, Clients
+from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_AT, EdnsProfiles
+from dnsserver.responder.rendered_decisions import DecisionRenderer
+from dnsserver.responder.responder import Responder
+from locator.cluster import dump_files
+from locator.ip import Network, parse_client
+from locator.model import UNKNOWN
+from locator.places.address_book import AddressBook
+from tests.clusters import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.support import NOW, ask_in_memory, settings_of
+
+WEB = "web.shop.svc.cluster.local"
+BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
+
+
+def alias(name: str, target: str) -> Item:
+    own = service(name, ports=())
+    own["spec"] = {"type": "ExternalName", "externalName": target}
+    return own
+
+
+def headless(name: str, *addresses: str, keys: str | None = None, on: str = "a1") -> list[Item]:
+    rows = [endpoint(address, nodeName=on) for address in addresses]
+    return [service(name, keys=keys), endpoint_slice(name, 1, rows)]
+
+
+class Changing:
+    """A responder whose cluster is replaced, as a server replaces it when its snapshot changes."""
+
+    def __init__(self, **flags: Any) -> None:
+        settings = settings_of({key.replace("_", "-"): value for key, value in flags.items()})
+        self.counts = Counts()
+        self.responder = Responder(authority_of(settings), self.counts, chance=random.Random(0).random)
+        self._store = store_of(settings)
+        self._now = NOW
+
+    def become(self, items: Sequence[Item]) -> None:
+        dump_files.apply(dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects, self._store)
+        self._now += 1
+        self.responder.publish(self._store.publish(self._now))
+
+    def ask(self, name: str, rtype: str, client: str = "127.1.0.1") -> list[str]:
+        """Return the data of the answer, the rcode if there is none."""
+        reply = ask_in_memory(self.responder, dns.message.make_query(name, rtype), client, counts=self.counts)
+        assert reply is not None
+        if reply.authority:
+            assert reply.authority[0][0].serial == self._now
+        return sorted(str(row) for rrset in reply.answer for row in rrset) or [dns.rcode.to_text(reply.rcode())]
+
+
+CHANGES = [
+    # id, name, type, cluster before, answer before, cluster after, answer after
+    ("another-service-has-the-address", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
+     [*headless("web", "10.0.0.1"), *headless("api", "10.0.0.1")],
+     ["10-0-0-1.api.shop.svc.cluster.local.", f"10-0-0-1.{WEB}."]),
+    ("the-address-is-a-services-own-now", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."],
+     [*headless("web", "10.0.0.1"), service("api", cluster_ips=("10.0.0.1",))], ["api.shop.svc.cluster.local."]),
+    ("nobody-has-the-address-any-more", "1.0.0.10.in-addr.arpa", "PTR",
+     headless("web", "10.0.0.1"), [f"10-0-0-1.{WEB}."], headless("web", "10.0.0.2"), ["NXDOMAIN"]),
+    ("somebody-has-an-address-within", "0.10.in-addr.arpa", "PTR",
+     headless("web", "10.1.0.1"), ["NXDOMAIN"], headless("web", "10.0.0.1"), ["NOERROR"]),
+    ("the-alias-leads-to-other-endpoints", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB), *headless("web", "10.0.0.1", keys=ZONE)], ["10.0.0.1", f"{WEB}."],
+     [alias("near", WEB), *headless("web", "10.0.0.2", keys=ZONE)], ["10.0.0.2", f"{WEB}."]),
+    ("the-alias-leads-to-another-service", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")], ["10.0.0.1", f"{WEB}."],
+     [alias("near", "api.shop.svc.cluster.local"), *headless("web", "10.0.0.1"), *headless("api", "10.0.0.2")],
+     ["10.0.0.2", "api.shop.svc.cluster.local."]),
+    ("the-alias-leads-to-something-now", "near.shop.svc.cluster.local", "A",
+     [alias("near", WEB)], [f"{WEB}."],
+     [alias("near", WEB), *headless("web", "10.0.0.1")], ["10.0.0.1", f"{WEB}."]),
+    ("the-alias-leads-elsewhere", "near.shop.svc.cluster.local", "A",
+     [alias("near", "a.example.")], ["a.example."], [alias("near", "b.example.")], ["b.example."]),
+    ("the-endpoint-moved", f"a.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web", "10.0.0.1", on="b1"), ["NOERROR"]),
+    ("the-zone-has-one-now", f"b.pin._zone.{WEB}", "A",
+     headless("web", "10.0.0.1"), ["NOERROR"], headless("web", "10.0.0.1", on="b1"), ["10.0.0.1"]),
+    ("the-pod-is-gone", "10-0-0-1.shop.pod.cluster.local", "A", [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"],
+     [pod("x", ["10.0.0.1"], "a1", phase="Failed")], ["NXDOMAIN"]),
+    ("the-pod-is-there", "10-0-0-1.shop.pod.cluster.local", "A", [], ["NXDOMAIN"],
+     [pod("x", ["10.0.0.1"], "a1")], ["10.0.0.1"]),
+    ("the-service-is-there", WEB, "A", [], ["NXDOMAIN"], headless("web", "10.0.0.1"), ["10.0.0.1"]),
+    ("the-service-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], [], ["NXDOMAIN"]),
+    ("the-last-endpoint-is-gone", WEB, "A", headless("web", "10.0.0.1"), ["10.0.0.1"], headless("web"), ["NXDOMAIN"]),
+    ("the-namespace-is-there", "lab.svc.cluster.local", "A", [], ["NXDOMAIN"], [namespace("lab")], ["NOERROR"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "rtype", "before", "first", "after", "second"),
+    [row[1:] for row in CHANGES],
+    ids=[row[0] for row in CHANGES],
+)
+def test_a_change_is_seen(
+    name: str, rtype: str, before: list[Item], first: list[str], after: list[Item], second: list[str]
+) -> None:
+    """Whatever was remembered, the answer is that of the cluster as it is; and as it was, once it is so again."""
+    cluster = Changing(pods="verified")
+    for items, expected in ((before, first), (after, second), (before, first)):
+        cluster.become(items)
+        for _ in range(2):
+            assert cluster.ask(name, rtype) == expected
+
+
+def test_what_did_not_change_is_not_computed_again() -> None:
+    """A hot name costs nothing while other Services come and go; only the SOA's serial is new."""
+    cluster = Changing()
+    hot = [*headless("web", "10.0.0.1", keys=f"{ZONE},*"), alias("out", "a.example.")]
+    asked = ((WEB, "A"), (WEB, "AAAA"), (f"_main._tcp.{WEB}", "SRV"), (f"a.pin._zone.{WEB}", "A"),
+             ("out.shop.svc.cluster.local", "A"))  # fmt: skip
+    for number in range(4):
+        cluster.become([*hot, *headless(f"other-{number}", "10.9.0.1")])
+        if number == 1:
+            computed = cluster.counts.computed
+        for name, rtype in asked:
+            cluster.ask(name, rtype)
+    assert cluster.counts.computed == computed
+
+
+ENDLESS = [
+    # of such names there is no end; {} is a number
+    "n{}.cluster.local",
+    "n{}.shop.svc.cluster.local",
+    f"n{{}}.{WEB}",
+    f"n{{}}.pin._zone.{WEB}",
+    f"n{{}}.prefer._zone.{WEB}",
+    "{}-0-0-10.shop.pod.cluster.local",
+    "fd00--{}.shop.pod.cluster.local",
+    "{}.0.0.11.in-addr.arpa",
+]
+
+
+def test_endless_names_push_out_nothing_hot() -> None:
+    """A flood of random names, some of which even have records, leaves the names that exist in place."""
+    cluster = Changing(pods="insecure")
+    cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
+    cluster.ask(WEB, "A")
+    computed = cluster.counts.computed
+    for number in range(300):
+        for name in ENDLESS:
+            cluster.ask(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
+    assert cluster.counts.computed == computed + 300 * len(ENDLESS)
+    cluster.ask(WEB, "A")
+    assert cluster.counts.computed == computed + 300 * len(ENDLESS)
+
+
+def test_endless_names_share_a_small_memory() -> None:
+    """However many of them are asked for, what is remembered of them has a bound in octets."""
+    cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
+    records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
+    for number in range(2 * MAX_ENDLESS // 5000):
+        question = b"\x06%06d\0\0\x01\0\x01" % number
+        read = Query(len(question), (b"%06d" % number,), A, 1, None)
+        decision = Decision(None, A, 0, tuple(records))
+        cache.keep(question, lambda: renderer.render(read, decision), hangs_on=None, location=UNKNOWN, terms=())  # noqa: B023
+    assert MAX_ENDLESS / 4 < sum(found.weight for found in cache.endless.values()) <= MAX_ENDLESS
+
+
+def test_one_snapshot_for_several_readers() -> None:
+    """Two responders and an explainer read one snapshot in turns: none of them meets what another remembers."""
+    store = store_of(settings_of())
+    items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
+    dump_files.apply(dump_files.read([("cluster.json", listed(items).encode())]).objects, store)
+    snapshot, authority = store.publish(NOW), authority_of(settings_of())
+    counts = [Counts() for _ in range(2)]
+    counts[1].tally(Tally("MX", 0))  # so that the same answer is another number to each
+    responders = [Responder(authority, own, chance=random.Random(0).random) for own in counts]
+    for responder in responders:
+        responder.publish(snapshot)
+    names = (WEB, "db.shop.svc.cluster.local", "near.shop.svc.cluster.local", f"10-0-0-1.{WEB}", f"_main._tcp.{WEB}")
+    for name, rtype in product((*names, *names), ("A", "SRV")):
+        query = dns.message.make_query(name, rtype)
+        explained = explain(labels_of(name), query.question[0].rdtype, parse_client("127.1.0.1"), snapshot, authority)
+        for responder, own in zip(responders, counts, strict=True):
+            reply = ask_in_memory(responder, query, "127.1.0.1", counts=own)
+            assert reply is not None
+            data = [str(row) for rrset in reply.answer for row in rrset]
+            assert data == [record["data"] for record in explained["answers"]]
+    assert counts[0].computed == counts[1].computed > 0
+
+
+def test_a_flood_of_places_leaves_a_hot_one() -> None:
+    """Clients with thousands of values of a key ask one name; one that asks all the time is computed once."""
+    cluster, nodes = Changing(), 3000
+    cluster.become([
+        *headless("web", "10.0.0.1", keys="rack,*"),
+        *(node(f"n{number}", {"rack": f"r{number}"}, addresses=[f"127.2.{number // 250}.{number % 250 + 1}"])
+          for number in range(nodes)),
+    ])  # fmt: skip
+    cluster.ask(WEB, "A")
+    cluster.ask(WEB, "A")
+    for number in range(nodes):
+        before = cluster.counts.computed
+        cluster.ask(WEB, "A")
+        assert cluster.counts.computed == before, number
+        cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}")
+
+
+def test_a_flood_of_terms_leaves_a_hot_list() -> None:
+    """Services with hundreds of different lists of keys are asked for; one that is hot is computed once."""
+    cluster, others = Changing(), 3 * MAX_TERMS
+    keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]
+    cluster.become([
+        *headless("web", "10.0.0.1", keys=ZONE),
+        *(item for number in range(others) for item in headless(f"s{number}", "10.0.1.1", keys=keys[number])),
+    ])  # fmt: skip
+    cluster.ask(WEB, "A")
+    cluster.ask(WEB, "A")
+    for number in range(others):
+        cluster.ask(f"s{number}.shop.svc.cluster.local", "A")
+        before = cluster.counts.computed
+        cluster.ask(WEB, "A")
+        assert cluster.counts.computed == before, number
+
+
+def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
+    """Somebody writes queries in thousands of ways; the way of a real forwarder is recognised all the time."""
+    profiles = EdnsProfiles(b"")
+    hot = wire_of("web.shop.svc.cluster.local", 1232)
+    profiles.of(*hot)
+    for number in range(4 * MAX_PROFILES):
+        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number))
+        if number % 50 == 0:
+            profiles.of(*hot)
+            assert hot[0][hot[1].end :][:SUBNET_AT] in profiles.known
+        assert len(profiles.known) <= MAX_PROFILES
+
+
+def wire_of(name: str, payload: int) -> tuple[bytes, Query]:
+    octets = dns.message.make_query(name, "A", use_edns=0, payload=payload).to_wire()
+    return octets, read_untrusted(octets)
+
+
+def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
+    """A forwarder names tens of thousands of blocks; one that it names all the time stays remembered."""
+    clients, forwarder = Clients(), bytes((10, 0, 0, 53))
+    clients.follow(AddressBook(forwarders=[Network(forwarder, 32)], subnets={Network(bytes((10, 1, 0, 0)), 16): {}}))
+    hot = ClientSubnet(1, 24, bytes((10, 1, 1)))
+
+    def ask(subnet: ClientSubnet) -> None:
+        clients.place_of(forwarder, Edns(1232, 0, False, subnet), client=None, remember=True)
+
+    ask(hot)
+    for number in range(2 * MAX_BLOCKS):
+        ask(ClientSubnet(1, 24, bytes((20 + number // 65536, number // 256 % 256, number % 256))))
+        if number % 1000 == 0:
+            ask(hot)
+            assert hot.content in clients.blocks
+        assert len(clients.blocks) <= MAX_BLOCKS

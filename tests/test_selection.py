@@ -1,0 +1,130 @@
+"""Which endpoints a client gets: one row a rule, in the words of topologyKeys, policies and zonal names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from locator.model import HOSTNAME, REGION, UNKNOWN, ZONE, Endpoint, Location
+from locator.topology.selection import (
+    ALL,
+    ANY,
+    NEAREST,
+    UNCONSTRAINED,
+    UNMET,
+    Constraint,
+    FirstMatch,
+    LocatedEndpoint,
+    NamedDomain,
+    Narrowing,
+    Unconstrained,
+    select,
+)
+
+RACK = "example.com/rack"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+
+PLACES: Mapping[str, Mapping[str, str]] = {
+    "a1": {HOSTNAME: "a1", RACK: "r1", ZONE: "a", REGION: "west"},
+    "a2": {HOSTNAME: "a2", RACK: "r2", ZONE: "a", REGION: "west"},
+    "b1": {HOSTNAME: "b1", RACK: "r1", ZONE: "b", REGION: "west"},
+    "c1": {HOSTNAME: "c1", ZONE: "C", REGION: "east"},
+    "bare": {},
+}
+NODES = {name: Location(name, dict(labels)) for name, labels in PLACES.items()}
+ENDPOINTS = {
+    name: LocatedEndpoint(Endpoint((bytes((10, 0, 0, number)),)), location)
+    for number, (name, location) in enumerate(NODES.items())
+}
+LAB = Location(None, {ZONE: "a"})  # a client in a subnet that the operator placed
+
+ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
+    # id, constraint, client, endpoints, chosen, outcome and key
+    ("no-constraint", Unconstrained(), "a1", "a1 b1 bare", "a1 b1 bare", UNCONSTRAINED),
+    ("same-node", FirstMatch((HOSTNAME, ZONE, ANY)), "a1", "a1 a2 b1", "a1", f"{NEAREST} {HOSTNAME}"),
+    ("same-zone-where-not-same-node", FirstMatch((HOSTNAME, ZONE, ANY)), "a1", "a2 b1", "a2", f"{NEAREST} {ZONE}"),
+    ("any-where-nothing-is-near", FirstMatch((HOSTNAME, ZONE, ANY)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY}"),
+    ("hard-and-met", FirstMatch((ZONE,)), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
+    ("hard-and-unmet", FirstMatch((HOSTNAME, ZONE)), "a1", "b1 c1", "", UNMET),
+    ("any-alone", FirstMatch((ANY,)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY}"),
+    ("order-of-keys", FirstMatch((REGION, HOSTNAME)), "a1", "a1 a2 b1 c1", "a1 a2 b1", f"{NEAREST} {REGION}"),
+    ("a-label-under-its-old-name", FirstMatch((OLD_ZONE,)), "a1", "a2 b1", "a2", f"{NEAREST} {OLD_ZONE}"),
+    ("endpoint-without-the-label", FirstMatch((RACK,)), "a1", "c1 bare", "", UNMET),
+    ("client-without-the-label", FirstMatch((RACK, ZONE)), "c1", "a1 c1", "c1", f"{NEAREST} {ZONE}"),
+    ("no-label-is-not-a-value", FirstMatch((RACK,)), "bare", "bare c1", "", UNMET),
+    ("values-are-case-sensitive", FirstMatch((ZONE,)), "c1", "c1", "c1", f"{NEAREST} {ZONE}"),
+    ("no-endpoints-hard", FirstMatch((ZONE,)), "a1", "", "", UNMET),
+    ("no-endpoints-soft", FirstMatch((ZONE, ANY)), "a1", "", "", f"{ALL} {ANY}"),
+    ("enough-of-them", FirstMatch((HOSTNAME, ZONE), at_least=2), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
+    ("never-enough-first-that-had-any", FirstMatch((RACK, ZONE), at_least=3), "a1", "a2 b1", "b1", f"{NEAREST} {RACK}"),
+    ("any-takes-too-few-too", FirstMatch((ZONE, ANY), at_least=5), "a1", "a1 b1", "a1 b1", f"{ALL} {ANY}"),
+    ("subnet-with-some-labels", FirstMatch((HOSTNAME, ZONE)), "lab", "a1 b1", "a1", f"{NEAREST} {ZONE}"),
+    ("unknown-client-hard", FirstMatch((ZONE,)), "unknown", "a1 b1", "", UNMET),
+    ("unknown-client-soft", FirstMatch((ZONE, ANY)), "unknown", "a1 b1", "a1 b1", f"{ALL} {ANY}"),
+    ("required", Narrowing((ZONE,), (ZONE,)), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
+    ("required-unmet", Narrowing((ZONE,), (ZONE,)), "a1", "b1 c1", "", UNMET),
+    ("all-required-hold", Narrowing((ZONE, RACK), (ZONE, RACK)), "a1", "a1 a2 b1", "a1", f"{NEAREST} {RACK}"),
+    ("one-required-fails", Narrowing((ZONE, RACK), (ZONE, RACK)), "a1", "a2 b1", "", UNMET),
+    ("preferred-narrows", Narrowing((ZONE, RACK)), "a1", "a1 a2 b1", "a1", f"{NEAREST} {RACK}"),
+    ("preferred-that-leaves-nothing", Narrowing((ZONE, HOSTNAME)), "a1", "a2 b1", "a2", f"{NEAREST} {ZONE}"),
+    ("preferred-leaves-too-few", Narrowing((ZONE, RACK), at_least=2), "a1", "a1 a2 b1", "a1 a2", f"{NEAREST} {ZONE}"),
+    ("nothing-preferred-is-near", Narrowing((ZONE,)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY}"),
+    ("required-then-preferred", Narrowing((REGION, ZONE), (REGION,)), "a1", "b1 c1", "b1", f"{NEAREST} {REGION}"),
+    ("pinned", NamedDomain(ZONE, "b"), "a1", "a1 b1", "b1", f"{NEAREST} {ZONE}"),
+    ("pinned-for-anybody", NamedDomain(ZONE, "b"), "unknown", "a1 b1", "b1", f"{NEAREST} {ZONE}"),
+    ("pinned-name-in-lower-case", NamedDomain(ZONE, "c"), "a1", "a1 c1", "c1", f"{NEAREST} {ZONE}"),
+    ("pinned-and-nobody-there", NamedDomain(ZONE, "z"), "a1", "a1 b1", "", UNMET),
+    ("preferred-name", NamedDomain(ZONE, "b", or_all=True), "a1", "a1 b1", "b1", f"{NEAREST} {ZONE}"),
+    ("preferred-name-and-nobody-there", NamedDomain(ZONE, "z", or_all=True), "a1", "a1 b1", "a1 b1", f"{ALL} {ANY}"),
+]  # fmt: skip
+IDS = [row[0] for row in ROWS]
+
+
+def client_at(name: str) -> Location:
+    return {"unknown": UNKNOWN, "lab": LAB}.get(name) or NODES[name]
+
+
+@pytest.mark.parametrize(("constraint", "client", "ready", "chosen", "reason"), [row[1:] for row in ROWS], ids=IDS)
+def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: str, reason: str) -> None:
+    """The endpoints, in the order in which they stand, the outcome and the key that decided."""
+    endpoints = [ENDPOINTS[name] for name in ready.split()]
+    selection = select(constraint, client_at(client), endpoints)
+    assert selection.endpoints == tuple(ENDPOINTS[name] for name in chosen.split())
+    assert " ".join(filter(None, (selection.outcome, selection.key))) == reason
+
+
+@pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
+def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
+    """Two clients with the same values of the terms get the same; that is what answers are remembered by."""
+    endpoints = [ENDPOINTS[name] for name in ready.split()]
+    here = client_at(client)
+    alike = Location("elsewhere", {key: here.labels[key] for key in constraint.terms if key in here.labels}, here.known)
+    assert select(constraint, alike, endpoints).endpoints == select(constraint, here, endpoints).endpoints
+
+
+@pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
+def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, ready: str) -> None:
+    """Where some endpoint is ready, everybody gets one; a hard constraint gives a client without labels nothing."""
+    endpoints = [ENDPOINTS[name] for name in ready.split()]
+    if constraint.soft:
+        assert bool(select(constraint, client_at(client), endpoints).endpoints) == bool(endpoints)
+    elif constraint.terms:
+        assert select(constraint, UNKNOWN, endpoints).outcome == UNMET
+
+
+@pytest.mark.parametrize(
+    ("client", "constraint", "outcome"),
+    [
+        pytest.param(UNKNOWN, FirstMatch((ZONE,)), ALL, id="hard"),
+        pytest.param(UNKNOWN, Narrowing((ZONE,), (ZONE,)), ALL, id="required"),
+        pytest.param(UNKNOWN, NamedDomain(ZONE, "a"), NEAREST, id="pinned"),
+        pytest.param(Location("n", {}), FirstMatch((ZONE,)), UNMET, id="known but without the label"),
+        pytest.param(NODES["b1"], FirstMatch((ZONE,)), UNMET, id="known"),
+    ],
+)
+def test_unknown_clients_may_get_all(client: Location, constraint: Constraint, outcome: str) -> None:
+    """``--unknown-client all`` gives all endpoints to who cannot be located, and changes nothing for others."""
+    selection = select(constraint, client, [ENDPOINTS["a1"]], unknown_gets_all=True)
+    assert selection.outcome == outcome
+    assert bool(selection.endpoints) == (outcome != UNMET)
