@@ -93,8 +93,9 @@ class ClusterCode(FindingCode):
         "A Service asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
         " address for all clients. If a Service publishes addresses that are not ready, ServicePolicies do not narrow"
         " its answers, so that its peers find each other.",
-        "Make the Service headless (`clusterIP: None`), or remove the constraint. If its peers should find only near"
-        " peers, ask for that with the Service's own annotation `topodns.io/topology-keys`.",
+        "Make the Service headless (`clusterIP: None`, which Kubernetes takes only for a new Service), or remove the"
+        " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
+        " `topodns.io/topology-keys`.",
     )
     NoTrustedForwarder = (
         WARNING,

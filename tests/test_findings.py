@@ -13,6 +13,7 @@ from dnsserver.cli.findings import as_json, as_lines, gravest_first
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from locator.finding_codes import ClusterCode, FindingCode
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
+from tests.findings_page import DOCUMENT, document
 
 CODES: list[FindingCode] = [*ClusterCode, *CorefileCode]
 
@@ -111,3 +112,8 @@ IN_A_CLUSTER = {
 def test_codes_are_stable() -> None:
     """Each under its name, with its severity."""
     assert {code.name: code.severity for code in ClusterCode} == IN_A_CLUSTER
+
+
+def test_codes_are_documented() -> None:
+    """The page for users is made from the tables."""
+    assert DOCUMENT.read_text() == document(), "renew it: make docs"
