@@ -7,7 +7,7 @@ INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check --quiet install
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run test fuzz bench lint clean
+.PHONY: run test fuzz bench docs lint clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -21,6 +21,11 @@ fuzz: $(VENV)/.installed-fuzz
 
 bench: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench
+
+# Renews the pages that are made from tables in the code; a test fails while one is stale.
+docs: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
+	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 
 lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check

@@ -28,8 +28,8 @@ SUCCESSORS = {
 
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
 
-ERROR = "error"
-WARNING = "warning"
+ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (ERROR, WARNING, INFO)  # the gravest first
 
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -237,11 +237,13 @@ def by_kind(objects: Iterable[Object]) -> dict[type[Object], list[Object]]:
 
 
 class Finding(Struct, frozen=True, gc=False):
-    """Something wrong in a cluster or a dump, in the words of ``check``.
+    """Something wrong in a cluster, a dump or a Corefile, in the words of ``check``.
 
-    ``file`` is where the object stood, if it came from a file.
+    ``code`` names the cause and never changes; the other words may, and nothing reads them.
+    ``file`` is where the object stood, if it came from a file, and ``line`` its line there, if it is known.
     """
 
+    code: str
     severity: str
     kind: str
     namespace: str
@@ -249,12 +251,15 @@ class Finding(Struct, frozen=True, gc=False):
     field: str
     message: str
     expected: str = ""
+    line: int | None = None
     file: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        line = "" if self.line is None else f"line {self.line}"
+        key = f"{self.namespace}/{self.name}" if self.namespace else self.name
         what = f"{self.message}, expected {self.expected}" if self.expected else self.message
-        return ": ".join(part for part in (self.file, f"{self.kind} {where}".strip(), self.field, what) if part)
+        where = (self.file, line, f"{self.kind} {key}".strip(), self.field)
+        return f"{': '.join(part for part in (*where, what) if part)} [{self.code}]"
 
 
 class Health(NamedTuple):

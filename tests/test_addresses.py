@@ -204,7 +204,8 @@ def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple
     found = [each for each in snapshot_of(cluster).findings if each.kind == "Node"]
     assert [each.name for each in found] == [name for name, _ in expected]
     for each, (_, words) in zip(found, expected, strict=True):
-        assert each.field.startswith("spec.podCIDR") and not [word for word in words if word not in each.message]
+        assert each.code == "PodCidrDistrusted" and each.field == "spec.podCIDRs"
+        assert not [word for word in words if word not in each.message]
 
 
 def test_a_block_agrees_with_the_subnets_within_it() -> None:

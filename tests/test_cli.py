@@ -559,8 +559,8 @@ def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
     ran = topodns("check", "-o", "json", *flags)
     (finding,) = ran.json
     assert ran.status == DONE
-    assert (finding["severity"], finding["kind"], finding["namespace"], finding["name"]) == (
-        "warning", "EndpointSlice", "shop", "web-1")  # fmt: skip
+    assert (finding["code"], finding["severity"], finding["kind"], finding["namespace"], finding["name"]) == (
+        "ObjectTwice", "warning", "EndpointSlice", "shop", "web-1")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -674,6 +674,7 @@ def test_bad_object(topodns: Run, tmp_path: Path, item: dict[str, Any], where: s
     errors = [line for line in ran.out.splitlines() if line.startswith("error")]
     assert ran.status == FAILED and len(errors) == 1
     assert where in errors[0] and field in errors[0] and words in errors[0]
+    assert errors[0].endswith("[InvalidTopologyKeys]" if "invalid constraint" in errors[0] else "[UnreadableObject]")
     explained = topodns("explain", NAME, "--client", "127.1.0.9", "--snapshot", path, "-o", "json")
     assert explained.status == DONE
     assert [answer["data"] for answer in explained.json["answers"]] == ["10.9.0.1"]
@@ -687,50 +688,54 @@ def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
     assert [finding["name"] for finding in ran.json] == ["items[6]", "items[7]"]
 
 
-ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str]] = {
-    # what: (objects beside the cluster, kind and name, words)
-    "node-without-zone": ([changed(NODE_B, metadata__labels={})], "Node b1", "node without zone"),
+ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
+    # what: (objects beside the cluster, code, kind and name, words)
+    "node-without-zone": ([changed(NODE_B, metadata__labels={})], "NodeWithoutZone", "Node b1", "node without zone"),
     "endpoint-without-location": (
         [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"]}])],
-        "EndpointSlice shop/web-2", "endpoint without location"),
+        "EndpointWithoutLocation", "EndpointSlice shop/web-2", "endpoint without location"),
     "endpoint-on-an-unknown-node": (
         [changed(SLICE, metadata__name="web-2", endpoints=[{"addresses": ["10.9.0.5"], "nodeName": "gone"}])],
-        "EndpointSlice shop/web-2", "gone"),
+        "EndpointWithoutLocation", "EndpointSlice shop/web-2", "gone"),
     "slice-without-a-service": (
         [changed(SLICE, metadata__name="web-2", metadata__labels={"kubernetes.io/service-name": "none"})],
-        "EndpointSlice shop/web-2", "shop/none"),
+        "SliceWithoutService", "EndpointSlice shop/web-2", "shop/none"),
     "slice-without-a-label": ([changed(SLICE, metadata__name="web-2", metadata__labels={})],
-                              "EndpointSlice shop/web-2", "without a Service"),
-    "pod-cidr-that-lies": ([changed(NODE_B, spec={"podCIDR": "10.9.0.0/24"})], "Node b1", "10.9.0.0/24"),
+                              "SliceWithoutService", "EndpointSlice shop/web-2", "without a Service"),
+    "pod-cidr-that-lies": (
+        [changed(NODE_B, spec={"podCIDR": "10.9.0.0/24"})], "PodCidrDistrusted", "Node b1", "10.9.0.0/24"),
     "pod-cidr-that-is-shared": (
         [changed(NODE_A, spec={"podCIDR": "10.8.0.0/24"}), changed(NODE_B, spec={"podCIDR": "10.8.0.0/24"})],
-        "Node b1", "10.8.0.0/24"),
+        "PodCidrDistrusted", "Node b1", "10.8.0.0/24"),
     "constraint-without-effect": (
-        [changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0.7")], "Service shop/s2", "not headless"),
+        [changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0.7")],
+        "ConstraintWithoutEffect", "Service shop/s2", "not headless"),
     "unknown-annotation": (
         [changed(SERVICE, metadata__annotations__topodns=None, metadata__name="s2",
                  metadata__annotations={"topodns.io/topology-key": "a"})],
-        "Service shop/s2", "topodns.io/topology-keys"),
+        "UnknownAnnotation", "Service shop/s2", "topodns.io/topology-keys"),
     "min-endpoints": (
         [changed(SERVICE, metadata__name="s2", metadata__annotations={"topodns.io/min-endpoints": "many"})],
-        "Service shop/s2", "'many' counts as 1"),
+        "InvalidMinEndpoints", "Service shop/s2", "'many' counts as 1"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("others", "where", "words"), ODDITIES.values(), ids=ODDITIES)
-def test_warning(topodns: Run, tmp_path: Path, others: list[dict[str, Any]], where: str, words: str) -> None:
+@pytest.mark.parametrize(("others", "code", "where", "words"), ODDITIES.values(), ids=ODDITIES)
+def test_warning(topodns: Run, tmp_path: Path, others: list[dict[str, Any]], code: str, where: str, words: str) -> None:
     """What may be meant but probably is not is a warning: it names the object, and the status stays 0."""
     (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER, *others]))
-    twice = "the same object stands twice"
     ran = topodns("check", "--snapshot", path)
-    lines = [line for line in ran.out.splitlines()[:-1] if twice not in line]
+    lines = [line for line in ran.out.splitlines()[:-1] if "[ObjectTwice]" not in line]
     assert ran.status == DONE and lines and all(line.startswith("warning") for line in lines)
-    assert [line for line in lines if where in line and words in line]
-    found = [each for each in topodns("check", "--snapshot", path, "-o", "json").json if twice not in each["message"]]
+    assert [line for line in lines if where in line and words in line and line.endswith(f" [{code}]")]
+    rows = topodns("check", "--snapshot", path, "-o", "json").json
+    found = [finding for finding in rows if finding["code"] != "ObjectTwice"]
     assert len(found) == len(lines)
-    for each in found:
-        assert {"severity", "kind", "namespace", "name", "field", "message", "expected"} <= set(each)
-        assert each["severity"] == "warning" and each["field"]
+    for finding in found:
+        assert list(finding) == ["code", "severity", "kind", "namespace", "name", "field", "message", "expected",
+                                 "line", "file"]  # fmt: skip
+        assert finding["severity"] == "warning" and finding["field"]
+    assert code in {finding["code"] for finding in found}
 
 
 def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:

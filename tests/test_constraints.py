@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from locator.model import ERROR, WARNING, Service
+from locator.model import Service
 from locator.topology.constraints import (
     ANNOTATION,
     FIELD,
@@ -113,25 +113,25 @@ def test_min_endpoints(text: str, number: int) -> None:
     declaration = declaration_of(asked)
     assert declaration is not None and declaration.valid
     assert declaration.constraint == FirstMatch((ZONE,), at_least=number)
-    reported = [each for each in findings(asked, declaration) if MIN_ENDPOINTS in each.field]
+    reported = [finding for finding in findings(asked, declaration) if finding.code == "InvalidMinEndpoints"]
     assert bool(reported) == (number == 1 and text != "1")
 
 
 @pytest.mark.parametrize(
-    ("asked", "severity", "field"),
+    ("asked", "code", "field"),
     [
-        (service("*,a"), ERROR, f"metadata.annotations[{TOPOLOGY_KEYS}]"),
-        (service(field=("a", "a")), ERROR, "spec.topologyKeys"),
-        (service(ZONE, headless=False), WARNING, f"metadata.annotations[{TOPOLOGY_KEYS}]"),
-        (service(annotations={"topodns.io/toplogy-keys": ZONE}), WARNING,
+        (service("*,a"), "InvalidTopologyKeys", f"metadata.annotations[{TOPOLOGY_KEYS}]"),
+        (service(field=("a", "a")), "InvalidTopologyKeys", "spec.topologyKeys"),
+        (service(ZONE, headless=False), "ConstraintWithoutEffect", f"metadata.annotations[{TOPOLOGY_KEYS}]"),
+        (service(annotations={"topodns.io/toplogy-keys": ZONE}), "UnknownAnnotation",
          "metadata.annotations[topodns.io/toplogy-keys]"),
         (service(ZONE), None, None),
     ],
     ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing"],
 )  # fmt: skip
-def test_findings(asked: Service, severity: str | None, field: str | None) -> None:
+def test_findings(asked: Service, code: str | None, field: str | None) -> None:
     """What is wrong is said with its field; an unknown annotation with the nearest known one."""
     found = list(findings(asked, declaration_of(asked)))
-    assert [(each.severity, each.field) for each in found] == ([(severity, field)] if severity else [])
+    assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
     if field and "toplogy" in field:
         assert found[0].expected == TOPOLOGY_KEYS

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from dnsserver.cli.main import main
 from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
+from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.settings.fields import ListenAddress, parse_upstream
 from tests.support import PATIENCE, needs_tool, run
 from tests.tools import ROOT, Daemon, coredns, free_port, until
@@ -313,208 +314,221 @@ FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
 FOUND = {
     "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
         "error    F: line 1: shop.svc.cluster.local:53: topodns is not told who asks, "
-        "expected the line 'rewrite edns0 subnet set 32 128 revert'",
+        "expected the line 'rewrite edns0 subnet set 32 128 revert' [ClientNotNamed]",
     ]),
     "ecs-taken-out": ("", "cluster.local {\nrewrite edns0 subnet unset\nforward . 10.96.0.53\n}", [
-        f"error    F: line 1: cluster.local: topodns is not told who asks, expected the line '{ECS}'",
+        f"error    F: line 1: cluster.local: topodns is not told who asks, expected the line '{ECS}' [ClientNotNamed]",
     ]),
     "append": ("", "cluster.local {\nrewrite edns0 subnet append 32 128 revert\nforward . 10.96.0.53\n}", [
         "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it",
+        "expected set in place of it [ClientNamesItself]",
     ]),
     "replace": ("", "cluster.local {\nrewrite EDNS0 Subnet Replace 32 128 revert\nforward . 10.96.0.53\n}", [
         "error    F: line 2: cluster.local: replace leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it",
+        "expected set in place of it [ClientNamesItself]",
     ]),
     "no-revert": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\nforward . 10.96.0.53\n}", [
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
-        "expected 'revert' at the end",
+        "expected 'revert' at the end [SubnetNotReverted]",
     ]),
     "short-prefix": ("", "cluster.local {\nrewrite edns0 subnet set 24 0x38 revert\nforward . 10.96.0.53\n}", [
         "warning  F: line 2: cluster.local: 'edns0 subnet set 24 0x38 revert' does not name a client by its whole "
-        f"address, expected the line '{ECS}'",
+        f"address, expected the line '{ECS}' [ClientNamedInPart]",
     ]),
     "prefix-is-a-word": ("", "cluster.local {\nrewrite edns0 subnet set all revert\nforward . 10.96.0.53\n}", [
         "warning  F: line 2: cluster.local: 'edns0 subnet set all revert' does not name a client by its whole "
-        f"address, expected the line '{ECS}'",
+        f"address, expected the line '{ECS}' [ClientNamedInPart]",
     ]),
     "a-rule-before": ("", f"cluster.local {{\nrewrite name a b\n{GOOD}\n}}", [
         "warning  F: line 2: cluster.local: the rules below are passed over for what 'name a b' matches, "
-        "expected 'rewrite continue ...'",
+        "expected 'rewrite continue ...' [RewriteStopsEarlier]",
     ]),
     "a-rule-for-all-before": ("", f"cluster.local {{\nrewrite edns0 nsid set\n{GOOD}\n}}", [
         "warning  F: line 2: cluster.local: the rules below are passed over for what 'edns0 nsid set' matches, "
-        "expected 'rewrite continue ...'",
+        "expected 'rewrite continue ...' [RewriteStopsEarlier]",
     ]),
     "option": ("", "cluster.local {\nrewrite edns0 local set 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
         "warning  F: line 2: cluster.local: a client's own subnet is believed, unless topodns has "
-        f"--client-option 0xfe00, expected that flag there, or the line '{ECS}'",
+        f"--client-option 0xfe00, expected that flag there, or the line '{ECS}' [ClientSubnetBelieved]",
     ]),
     "option-appended": ("", "cluster.local {\nrewrite edns0 local append 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
         "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it",
+        "expected set in place of it [ClientNamesItself]",
     ]),
     "cache": ("", f"cluster.local {{\ncache 30\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "[CacheMixesClients]",
     ]),
     "half-a-cache": ("", f"cluster.local {{\ncache {{\ndisable success\n}}\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "[CacheMixesClients]",
     ]),
     "template-first": ("", f"cluster.local {{\ntemplate ANY ANY {{\nrcode NXDOMAIN\n}}\n{GOOD}\n}}", [
         "warning  F: line 2: cluster.local: template answers for cluster.local before forward: topodns is not asked, "
-        "expected template in a block of its own, or none",
+        "expected template in a block of its own, or none [PluginAnswersFirst]",
     ]),
     "acl-first": ("--to=10.96.0.53", f".:53 {{\nacl shop.svc.cluster.local {{\nblock\n}}\n{GOOD}\n}}", [
         "warning  F: line 2: .:53: acl answers for shop.svc.cluster.local before forward: topodns is not asked, "
-        "expected acl in a block of its own, or none",
+        "expected acl in a block of its own, or none [PluginAnswersFirst]",
     ]),
     "another-forward-first": (
         "--to=10.96.0.53", f".:53 {{\n{ECS}\nforward . 192.0.2.53\nforward shop.svc.cluster.local 10.96.0.53\n}}", [
         "error    F: line 4: .:53: shop.svc.cluster.local is forwarded at line 3 already: topodns is not asked, "
-        "expected this line before that one",
+        "expected this line before that one [EarlierForwardWins]",
     ]),
     "another-forward-first-of-all": ("--to=10.96.0.53", f"cluster.local {{\n{ECS}\nforward . 192.0.2.53\n"
                                                         "forward . 10.96.0.53\n}", [
         "error    F: line 4: cluster.local: cluster.local is forwarded at line 3 already: topodns is not asked, "
-        "expected this line before that one",
+        "expected this line before that one [EarlierForwardWins]",
     ]),
     "forward-to-nobody": ("", "cluster.local {\nwhoami\n}\nexample {\nforward\n}\nsvc.cluster.local {\n"
                               f"{ECS}\nforward .\n}}", [
-        "error    F: line 5: example: forward to 0 addresses: CoreDNS does not start, expected 1 to 15",
-        "error    F: line 9: svc.cluster.local: forward to 0 addresses: CoreDNS does not start, expected 1 to 15",
+        "error    F: line 5: example: forward to 0 addresses: CoreDNS does not start, expected 1 to 15 [UpstreamCount]",
+        "error    F: line 9: svc.cluster.local: forward to 0 addresses: CoreDNS does not start, expected 1 to 15 "
+        "[UpstreamCount]",
     ]),
     "forward-to-too-many": (
         "--to=10.96.0.53", f"cluster.local {{\n{GOOD} {' '.join(f'127.0.0.{each}' for each in range(1, 16))}\n}}", [
-        "error    F: line 3: cluster.local: forward to 16 addresses: CoreDNS does not start, expected 1 to 15",
+        "error    F: line 3: cluster.local: forward to 16 addresses: CoreDNS does not start, expected 1 to 15 "
+        "[UpstreamCount]",
     ]),
     "kubernetes-first": ("", f"shop.svc.cluster.local:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
         "error    F: line 2: shop.svc.cluster.local:53: kubernetes answers for shop.svc.cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none",
+        "topodns is not asked, expected kubernetes in a block of its own, or none [KubernetesAnswersFirst]",
     ]),
     "kubernetes-first-at-the-root": ("--to=10.96.0.53", f".:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
         "error    F: line 2: .:53: kubernetes answers for cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none",
+        "topodns is not asked, expected kubernetes in a block of its own, or none [KubernetesAnswersFirst]",
     ]),
     "twice": ("", f"cluster.local:53 {{\n{GOOD}\n}}\nCluster.local. {{\n{GOOD}\n}}", [
         "error    F: line 5: Cluster.local.: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
-        "expected one block for it",
+        "expected one block for it [ZoneServedTwice]",
     ]),
     "twice-one-bound": ("", f"cluster.local {{\nbind 10.0.0.1\n{GOOD}\n}}\ncluster.local {{\n{GOOD}\n}}", [
         "error    F: line 6: cluster.local: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
-        "expected one block for it",
+        "expected one block for it [ZoneServedTwice]",
     ]),
     "except": ("", f"cluster.local {{\n{GOOD} {{\nexcept shop.svc.cluster.local\n}}\n}}", [
         "error    F: line 4: cluster.local: names under shop.svc.cluster.local are not forwarded and get SERVFAIL, "
-        "expected nothing of the stub zone",
+        "expected nothing of the stub zone [StubZoneExcepted]",
     ]),
     "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
         "warning  F: line 4: cluster.local: prefer_udp: a client that asks by TCP for a long answer is asked for "
-        "by UDP first, expected no such line",
+        "by UDP first, expected no such line [UdpPreferred]",
     ]),
     "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
         "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
-        "expected no zone beneath the one that is forwarded at line 1",
+        "expected no zone beneath the one that is forwarded at line 1 [SubzoneNotForwarded]",
     ]),
     "no-stub": ("", ".:53 {\nkubernetes cluster.local\nforward . /etc/resolv.conf\n}", [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected the block that 'topodns corefile --for coredns' prints",
+        "expected the block that 'topodns corefile --for coredns' prints [NoStubZone]",
     ]),
     "no-stub-of-nodelocal": ("--for=nodelocal", "", [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected the block that 'topodns corefile --for nodelocal' prints",
+        "expected the block that 'topodns corefile --for nodelocal' prints [NoStubZone]",
     ]),
     "nothing-goes-there": ("--to=10.96.0.54,10.96.0.55", f"cluster.local {{\n{GOOD}\n}}", [
         "error    F: line 1: nothing forwards to 10.96.0.54:53 or 10.96.0.55:53: topodns is not asked, "
-        "expected the block that 'topodns corefile --for coredns' prints",
+        "expected the block that 'topodns corefile --for coredns' prints [ZoneNotForwarded]",
     ]),
     "one-zone-is-not-there": ("--zone=a.example --zone=b.example", f"a.example {{\n{GOOD}\n}}", [
         "error    F: line 1: nothing forwards b.example: topodns is not asked, "
-        "expected the block that 'topodns corefile --for coredns' prints",
+        "expected the block that 'topodns corefile --for coredns' prints [ZoneNotForwarded]",
     ]),
     "a-zone-does-not-go-there": ("--to=10.96.0.54 --zone=cluster.local", f"cluster.local {{\n{GOOD}\n}}", [
         "error    F: line 1: nothing forwards cluster.local to 10.96.0.54:53: topodns is not asked, "
-        "expected the block that 'topodns corefile --for coredns' prints",
+        "expected the block that 'topodns corefile --for coredns' prints [ZoneNotForwarded]",
     ]),
     "parts-of-a-zone": ("--zone=cluster.local", f"shop.svc.cluster.local a.cluster.local {{\n{GOOD}\n}}", [
         "error    F: line 1: of cluster.local only shop.svc.cluster.local a.cluster.local is forwarded: "
-        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints",
+        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints "
+        "[ZoneNotForwarded]",
     ]),
     "reverse-zones-beside-those-of-a-block": ("--zone=10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}", [
         "error    F: line 1: of 10.in-addr.arpa only 0.10.in-addr.arpa 1.10.in-addr.arpa is forwarded: "
-        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints",
+        "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints "
+        "[ZoneNotForwarded]",
     ]),
     "files": ("", f"import more/*.server\ncluster.local {{\nimport x.override\n{GOOD}\n}}", [
-        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one",
-        "warning  F: line 3: import x.override: this file is not looked into, expected all in one",
+        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one [ImportNotRead]",
+        "warning  F: line 3: import x.override: this file is not looked into, expected all in one [ImportNotRead]",
     ]),
     "block-without-a-zone": ("", f"cluster.local {{\n{GOOD}\n}}\n{{\nwhoami\n}}", [
-        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{'",
+        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{' [BlockWithoutZone]",
     ]),
     "errors-come-first": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\ncache\nforward . 10.96.0.53\n}", [
-        "error    F: line 3: cluster.local: cache: everybody gets what the first client got, expected no cache here",
+        "error    F: line 3: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "[CacheMixesClients]",
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
-        "expected 'revert' at the end",
+        "expected 'revert' at the end [SubnetNotReverted]",
     ]),
     "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
                             + FALLBACK.format("bind 127.0.0.1"), [
         "warning  F: line 3: cluster.local: 127.0.0.1:5301 answers in place of topodns although topodns is there, "
-        "expected 'policy sequential'",
+        "expected 'policy sequential' [FallbackNotSequential]",
     ]),
     "no-failover": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover REFUSED\n}}\n}}\n"
                         + FALLBACK.format("bind 127.0.0.1"), [
-        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED'",
+        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED' "
+        "[FailoverMissing]",
     ]),
     "fallback-first": ("", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5301 10.96.0.53 {{\npolicy sequential\n"
                            "failover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind ::1 127.0.0.1"), [
         "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
-        "dead, expected topodns first",
+        "dead, expected topodns first [FallbackFirst]",
     ]),
     "fallback-for-all": ("", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                          .replace("    bind 127.0.0.1\n", ""), [
-        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1'",
+        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1' "
+        "[FallbackOpenToAll]",
     ]),
     "fallback-elsewhere": ("", stub_blocks.printed(
         "coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                            .replace("cluster.local:5301", "cluster.local:5302"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it",
+        "expected one as --fail-open prints it [FallbackUnanswered]",
     ]),
     "fallback-for-another-zone": (
         "", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
-        "expected the block that 'topodns corefile --for coredns' prints",
+        "expected the block that 'topodns corefile --for coredns' prints [NoStubZone]",
     ]),
     "fallback-for-another-zone-with-to": (
         "--to=10.96.0.53", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it",
+        "expected one as --fail-open prints it [FallbackUnanswered]",
     ]),
     "nodelocal-by-udp": ("--for=nodelocal", "cluster.local {\ncache 5\nforward . 10.96.0.53\n}", [
         "warning  F: line 3: cluster.local: forward by UDP: an entry in connection tracking for each query, "
-        "and some get lost, expected force_tcp",
+        "and some get lost, expected force_tcp [ForwardByUdp]",
     ]),
     "nodelocal-keeps": ("--for=nodelocal", "cluster.local {\ncache {\nsuccess 9984 30 20\ndenial 9984 5\n}\n"
                         "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
-        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5",
+        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5 "
+        "[AnswersKeptTooLong]",
     ]),
     "nodelocal-keeps-for-long": ("--for=nodelocal", "cluster.local {\ncache 5 {\nserve_stale 1h\n}\n"
                                  "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
-        "warning  F: line 3: cluster.local: serve_stale: answers are given after their TTL, expected no such line",
+        "warning  F: line 3: cluster.local: serve_stale: answers are given after their TTL, expected no such line "
+        "[StaleAnswersServed]",
     ]),
     "fallback-onto-itself": ("", ASKS_ITSELF + STOCK, [
-        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port",
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port "
+        "[FallbackAsksItself]",
     ]),
     "fallback-onto-itself-with-to": ("--to=10.96.0.53", ASKS_ITSELF + STOCK, [
-        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port",
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port "
+        "[FallbackAsksItself]",
     ]),
     "fallback-that-a-longer-zone-takes": (
         "--to=10.96.0.53", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover SERVFAIL REFUSED\n"
         "}\n}\n" + FALLBACK.replace("cluster.local:5301", ".:5301").format("bind 127.0.0.1")
         + "local:5301 {\nbind 127.0.0.1\nkubernetes k8s.example\n}", [
         "warning  F: line 3: cluster.local: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it",
+        "expected one as --fail-open prints it [FallbackUnanswered]",
     ]),
 }  # fmt: skip
 
@@ -537,6 +551,12 @@ def test_found(
     last = f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
     status = FAILED if errors else DONE
     assert checked(capsys, tmp_path / "Corefile", text, flags) == (status, [*expected, last], "")
+
+
+def test_each_code_is_found() -> None:
+    """A cause that no Corefile above has would be nobody's."""
+    found = {line.rpartition(" ")[2] for _, _, lines in FOUND.values() for line in lines}
+    assert found == {f"[{code.name}]" for code in CorefileCode}
 
 
 # Flags, and a Corefile in which nothing is wrong.
@@ -610,13 +630,15 @@ def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert main(["corefile", "--check", str(path), "-o", "json"]) == FAILED
     assert json.loads(capsys.readouterr().out) == [
         {
+            "code": "CacheMixesClients",
             "severity": "error",
-            "kind": "line",
+            "kind": "",
             "namespace": "",
-            "name": "2",
+            "name": "",
             "field": "cluster.local",
             "message": "cache: everybody gets what the first client got",
             "expected": "no cache here",
+            "line": 2,
             "file": str(path),
         }
     ]
@@ -808,8 +830,9 @@ def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: boo
         findings = corefile_check.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
     except Unparsable:
         return
-    for each in findings:
-        assert 1 <= int(each.name) <= text.count("\n") + 1 and each.message and each.expected
+    for finding in findings:
+        assert finding.line is not None and 1 <= finding.line <= text.count("\n") + 1
+        assert finding.message and finding.expected
 
 
 names = st.lists(st.from_regex(r"[a-z0-9_-]{1,10}", fullmatch=True), min_size=1, max_size=4).map(".".join)

@@ -17,14 +17,22 @@ from locator.api.events import MAX_MESSAGE, event_of, uid_untrusted
 from locator.cluster.api_client import ApiClient
 from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused
-from locator.model import ERROR, Finding
+from locator.finding_codes import ClusterCode
+from locator.model import Finding
 from locator.topology.constraints import is_invalid_constraint
 from tests.clusters import TOPOLOGY_KEYS, namespace
 from tests.kube import ControlPlane, Item
 from tests.support import snapshot_of
 
 FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]"
-WRONG = Finding(ERROR, "Service", "shop", "web", FIELD, "invalid constraint: 'x' stands twice", "distinct label keys")
+WRONG = ClusterCode.InvalidTopologyKeys.finding(
+    "Service",
+    "shop",
+    "web",
+    field=FIELD,
+    message="invalid constraint: 'x' stands twice",
+    expected="distinct label keys",
+)
 WALL = "2026-01-01T00:00:00Z"
 
 

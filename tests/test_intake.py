@@ -13,7 +13,8 @@ import trio.testing
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace
 from locator.cluster.publisher import AT_ONCE, Publisher
-from locator.model import ERROR, EndpointSlice, Finding, Namespace, Object
+from locator.finding_codes import ClusterCode
+from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests import clusters
@@ -147,7 +148,7 @@ def test_a_kept_view_is_published_at_once() -> None:
 
 def test_findings_last_until_they_are_mended() -> None:
     """What cannot be read in one object is told with every view, as long as it is so."""
-    wrong = Finding(ERROR, "Service", "shop", "web", "spec.ports", "unreadable object")
+    wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 
     async def test(desk: Reconciler) -> None:
         desk.list_all()

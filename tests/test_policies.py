@@ -20,7 +20,7 @@ from locator.api.deltas import Put, Replace
 from locator.api.dump import decode
 from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
-from locator.model import ERROR, WARNING, Endpoint, Finding, Location, Service, ServicePolicy
+from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
 from locator.topology.constraints import (
     MAX_KEYS,
@@ -119,8 +119,8 @@ def test_selects_nothing(selector: object) -> None:
     """A selector that is empty or cannot be read selects nothing, rather than too much, and is reported."""
     found, wrong = read(selector)
     assert found is None
-    assert [(each.severity, each.kind, each.namespace, each.name) for each in wrong] == [
-        (ERROR, "ServicePolicy", "shop", "p")
+    assert [(finding.code, finding.kind, finding.namespace, finding.name) for finding in wrong] == [
+        ("InvalidServicePolicy", "ServicePolicy", "shop", "p")
     ]
     assert wrong[0].field.startswith("spec.serviceSelector") and wrong[0].expected
 
@@ -220,20 +220,23 @@ def test_constraint(
 
 
 @pytest.mark.parametrize(
-    ("asked", "policies", "severity", "words"),
+    ("asked", "policies", "code", "words"),
     [
         (service(), [REQUIRES], None, ""),
-        (service(), [policy("a b", "required", name="bad")], ERROR, "invalid constraint: ServicePolicy bad"),
-        (service(headless=False), [REQUIRES], WARNING, "constraint without effect: the Service is not headless"),
-        (service(publishes_unready=True), [REQUIRES], WARNING, "constraint without effect: the Service publishes"),
+        (service(), [policy("a b", "required", name="bad")], "InvalidServicePolicy",
+         "invalid constraint: ServicePolicy bad"),
+        (service(headless=False), [REQUIRES], "ConstraintWithoutEffect",
+         "constraint without effect: the Service is not headless"),
+        (service(publishes_unready=True), [REQUIRES], "ConstraintWithoutEffect",
+         "constraint without effect: the Service publishes"),
         (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
     ],
     ids=["nothing", "invalid", "not-headless", "peers", "peers-by-their-own-word"],
 )  # fmt: skip
-def test_findings(asked: Service, policies: list[ServicePolicy], severity: str | None, words: str) -> None:
+def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
     """What makes a Service's policies count for nothing is said of the Service, too."""
     found = list(findings(asked, declaration_of(asked, policies)))
-    assert [each.severity for each in found] == ([severity] if severity else [])
+    assert [finding.code for finding in found] == ([code] if code else [])
     assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
 
 
@@ -242,7 +245,7 @@ def test_policies_that_select_nothing() -> None:
     others = policy(ZONE, "ignored", selector=FOR_OTHERS.selector)
     assert list(policy_findings([REQUIRES, IGNORES, others], [service()])) == []
     (found,) = policy_findings([REQUIRES, FOR_OTHERS], [service()])
-    assert (found.severity, found.kind, found.field) == (WARNING, "ServicePolicy", "spec.serviceSelector")
+    assert (found.code, found.kind, found.field) == ("PolicySelectsNothing", "ServicePolicy", "spec.serviceSelector")
     assert list(policy_findings([REQUIRES], [])) != []
 
 

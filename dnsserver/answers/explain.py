@@ -12,7 +12,7 @@ from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NOERROR, NXDOMAIN, REFUSED
 from dnsserver.names import meaning_of
 from locator.ip import Network, network_text
-from locator.model import ERROR, SUCCESSORS
+from locator.model import SUCCESSORS
 from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import ZONAL_NAME
@@ -178,12 +178,6 @@ def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
     rows.append(("answer", rcode + (f" (extended error {error['code']}: {error['text']})" if error else "")))
     lines = [f"{paint(f'{title:<10}', BOLD) if title else ' ' * 10}  {text}" for title, text in _titled_once(rows)]
     return "\n".join(lines + [f"{'':10}  {line}" for line in _aligned_answers(explained["answers"])]) + "\n"
-
-
-def severity_text(severity: str, *, colour: bool) -> str:
-    """Return a finding's severity as it stands at the head of a line."""
-    padded = f"{severity:<8}"
-    return f"{RED if severity == ERROR else YELLOW}{padded}{PLAIN}" if colour else padded
 
 
 def _titled_once(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version as installed
 from typing import Any, NoReturn, TypeVar
 
-import msgspec
 import yaml
 
 from dnsserver import __version__, app
-from dnsserver.answers.explain import as_text, counted, explain, severity_text
+from dnsserver.answers.explain import as_text, explain
+from dnsserver.cli.findings import as_json, as_lines, gravest_first
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
@@ -262,17 +262,10 @@ def _check(parsed: argparse.Namespace) -> int:
 
 
 def _report(found: Sequence[Finding], output: str) -> int:
-    """Print what is wrong, errors first; return the exit status that says whether there is one."""
-    findings = sorted(found, key=lambda each: each.severity != ERROR)
-    if output == "json":
-        print(msgspec.json.format(msgspec.json.encode(findings), indent=2).decode())
-    else:
-        coloured = _coloured()
-        for finding in findings:
-            print(f"{severity_text(finding.severity, colour=coloured)} {finding}")
-        errors = sum(each.severity == ERROR for each in findings)
-        print(f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}")
-    return FAILED if any(each.severity == ERROR for each in findings) else DONE
+    """Print what is wrong, the gravest first; return the exit status that says whether there is one."""
+    findings = gravest_first(found)
+    print(as_json(findings) if output == "json" else "\n".join(as_lines(findings, colour=_coloured())))
+    return FAILED if any(finding.severity == ERROR for finding in findings) else DONE
 
 
 def _corefile(parsed: argparse.Namespace) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from dnsserver.forwarders.caddyfile import cut
+from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ECS_RULE
-from dnsserver.forwarders.stub_zones import Server, Stub, error, warning
+from dnsserver.forwarders.stub_zones import Server, Stub, line_finding
 from locator.model import Finding
 
 _EXPECTED = f"the line {ECS_RULE!r}"
@@ -38,28 +39,30 @@ def client_findings(stub: Stub) -> Iterator[Finding]:
     """Yield what is wrong with how a block names clients."""
     server, rules = stub.server, list(_rules(stub.server))
     # Of several the best one: what comes of them together is not looked into.
-    naming = sorted((each for each in rules if each.action), key=lambda each: (each.action != "set", each.code != ""))
+    naming = sorted((rule for rule in rules if rule.action), key=lambda rule: (rule.action != "set", rule.code != ""))
     if not naming:
-        yield error(server.block.line, server, "topodns is not told who asks", _EXPECTED)
+        message = "topodns is not told who asks"
+        yield line_finding(CorefileCode.ClientNotNamed, server.block.line, server, message, _EXPECTED)
         return
     rule = naming[0]
     if rule.action != "set":
         message = f"{rule.action} leaves it to a client whether it is named, and as whom"
-        yield error(rule.line, server, message, "set in place of it")
+        yield line_finding(CorefileCode.ClientNamesItself, rule.line, server, message, "set in place of it")
     elif rule.code:
         message = f"a client's own subnet is believed, unless topodns has --client-option {rule.code}"
-        yield warning(rule.line, server, message, f"that flag there, or {_EXPECTED}")
+        expected = f"that flag there, or {_EXPECTED}"
+        yield line_finding(CorefileCode.ClientSubnetBelieved, rule.line, server, message, expected)
     elif rule.words[3:5] != _WHOLE:
         message = f"'{cut(' '.join(rule.words))}' does not name a client by its whole address"
-        yield warning(rule.line, server, message, _EXPECTED)
+        yield line_finding(CorefileCode.ClientNamedInPart, rule.line, server, message, _EXPECTED)
     if not rule.code and rule.words[-1] != "revert":
-        yield warning(
-            rule.line, server, "the subnet stays in the reply to a client that sent none", "'revert' at the end"
-        )
-    for each in rules[: rules.index(rule)]:
-        if not each.goes_on:
-            message = f"the rules below are passed over for what '{cut(' '.join(each.words))}' matches"
-            yield warning(each.line, server, message, "'rewrite continue ...'")
+        message = "the subnet stays in the reply to a client that sent none"
+        yield line_finding(CorefileCode.SubnetNotReverted, rule.line, server, message, "'revert' at the end")
+    for earlier in rules[: rules.index(rule)]:
+        if not earlier.goes_on:
+            message = f"the rules below are passed over for what '{cut(' '.join(earlier.words))}' matches"
+            expected = "'rewrite continue ...'"
+            yield line_finding(CorefileCode.RewriteStopsEarlier, earlier.line, server, message, expected)
 
 
 def _rules(server: Server) -> Iterator[_Rule]:

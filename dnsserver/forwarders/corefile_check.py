@@ -14,16 +14,16 @@ import msgspec
 
 from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Unparsable, cut, parse
 from dnsserver.forwarders.client_rules import client_findings
+from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import COREDNS, MAX_UPSTREAMS, NODELOCAL, NODELOCAL_TTL
 from dnsserver.forwarders.stub_zones import (
     Key,
     Server,
     Stub,
-    error,
+    line_finding,
     overlap,
     server_of,
     stubs_of,
-    warning,
     within,
     zone_text,
     zones_named,
@@ -68,7 +68,8 @@ def check(
         _astray(servers, stubs),
     )
     unique = dict.fromkeys(found)  # two forwards of one block share what stands beside them
-    return [msgspec.structs.replace(each, file=file) for each in sorted(unique, key=lambda each: int(each.name))]
+    by_line = sorted(unique, key=lambda finding: finding.line or 0)
+    return [msgspec.structs.replace(finding, file=file) for finding in by_line]
 
 
 # --- The Corefile as a whole ------------------------------------------------------------------------------------------
@@ -77,10 +78,12 @@ def check(
 def _imports(blocks: Iterable[Block]) -> Iterator[Finding]:
     for each in (each for block in blocks for each in block.directives if each.name == IMPORT):
         what = cut(" ".join(each.arguments))
-        yield warning(each.line, None, f"import {what}: this file is not looked into", "all in one")
+        message = f"import {what}: this file is not looked into"
+        yield line_finding(CorefileCode.ImportNotRead, each.line, None, message, "all in one")
     for block in blocks:
         if not block.keys and any(each.name != IMPORT for each in block.directives):
-            yield warning(block.line, None, "a block without a zone serves nobody", "a zone in front of '{'")
+            message = "a block without a zone serves nobody"
+            yield line_finding(CorefileCode.BlockWithoutZone, block.line, None, message, "a zone in front of '{'")
 
 
 def _twins(servers: Iterable[Server]) -> Iterator[Finding]:
@@ -93,7 +96,7 @@ def _twins(servers: Iterable[Server]) -> Iterator[Finding]:
             others.append(server)
             if first is not None:
                 message = f"{zone_text(key.zone)}:{key.port} is served at line {first}, too: CoreDNS does not start"
-                yield error(server.block.line, server, message, "one block for it")
+                yield line_finding(CorefileCode.ZoneServedTwice, server.block.line, server, message, "one block for it")
 
 
 def _upstreams(servers: Iterable[Server]) -> Iterator[Finding]:
@@ -101,20 +104,20 @@ def _upstreams(servers: Iterable[Server]) -> Iterator[Finding]:
         for each in server.directives("forward"):
             if not 0 < (count := len(each.arguments) - 1) <= MAX_UPSTREAMS:
                 message = f"forward to {max(count, 0)} addresses: CoreDNS does not start"
-                yield error(each.line, server, message, f"1 to {MAX_UPSTREAMS}")
+                yield line_finding(CorefileCode.UpstreamCount, each.line, server, message, f"1 to {MAX_UPSTREAMS}")
 
 
 def _not_asked(
     stubs: Sequence[Stub], forwarder: str, to: Sequence[ListenAddress], zones: Sequence[str]
 ) -> Iterator[Finding]:
     """It is an error where somebody said what is to be forwarded, or where to."""
-    made = error if to or zones else warning
+    code = CorefileCode.ZoneNotForwarded if to or zones else CorefileCode.NoStubZone
     where = f" to {' or '.join(map(str, to))}" if to else ""
     expected = f"the block that 'topodns corefile --for {forwarder}' prints"
     named = [zone for stub in stubs for zone in stub.zones]
     if not (stubs or zones):
         what = "" if to else " a zone of the cluster"
-        yield made(1, None, f"nothing forwards{what}{where}: topodns is not asked", expected)
+        yield line_finding(code, 1, None, f"nothing forwards{what}{where}: topodns is not asked", expected)
     for zone in zones:
         if any(within(zone, each) for each in named):
             continue
@@ -122,7 +125,7 @@ def _not_asked(
             message = f"of {zone} only {cut(' '.join(parts))} is forwarded{where}: topodns is not asked for the rest"
         else:
             message = f"nothing forwards {zone}{where}: topodns is not asked"
-        yield made(1, None, message, expected)
+        yield line_finding(code, 1, None, message, expected)
 
 
 def _astray(servers: Iterable[Server], stubs: Iterable[Stub]) -> Iterator[Finding]:
@@ -136,7 +139,7 @@ def _astray(servers: Iterable[Server], stubs: Iterable[Stub]) -> Iterator[Findin
             if stub is not None and _meet(server, stub.server):
                 message = f"names under {zone_text(key.zone)} are answered here: topodns is not asked"
                 expected = f"no zone beneath the one that is forwarded at line {stub.server.block.line}"
-                yield warning(server.block.line, server, message, expected)
+                yield line_finding(CorefileCode.SubzoneNotForwarded, server.block.line, server, message, expected)
 
 
 def _above(zone: str) -> Iterator[str]:
@@ -164,7 +167,8 @@ def _not_cached(stub: Stub) -> Iterator[Finding]:
         }
         if off >= {"success", "denial"} or (named and not overlap(stub.zones, named)):
             continue
-        yield error(each.line, stub.server, "cache: everybody gets what the first client got", "no cache here")
+        message = "cache: everybody gets what the first client got"
+        yield line_finding(CorefileCode.CacheMixesClients, each.line, stub.server, message, "no cache here")
 
 
 def _not_answered_before(stub: Stub) -> Iterator[Finding]:
@@ -174,8 +178,8 @@ def _not_answered_before(stub: Stub) -> Iterator[Finding]:
         certain = each.name == "kubernetes"
         if zone is not None and (certain or not each.lines("fallthrough")):
             message = f"{each.name} answers for {zone_text(zone)} before forward: topodns is not asked"
-            made = error if certain else warning
-            yield made(each.line, stub.server, message, f"{each.name} in a block of its own, or none")
+            code = CorefileCode.KubernetesAnswersFirst if certain else CorefileCode.PluginAnswersFirst
+            yield line_finding(code, each.line, stub.server, message, f"{each.name} in a block of its own, or none")
 
 
 def _not_forwarded_before(stub: Stub) -> Iterator[Finding]:
@@ -187,7 +191,8 @@ def _not_forwarded_before(stub: Stub) -> Iterator[Finding]:
         for zone in stub.zones:
             if any(within(zone, other) for other in taken) and not any(within(zone, other) for other in left):
                 message = f"{zone_text(zone)} is forwarded at line {each.line} already: topodns is not asked"
-                yield error(stub.forward.line, stub.server, message, "this line before that one")
+                expected = "this line before that one"
+                yield line_finding(CorefileCode.EarlierForwardWins, stub.forward.line, stub.server, message, expected)
 
 
 def _not_excepted(stub: Stub) -> Iterator[Finding]:
@@ -196,7 +201,8 @@ def _not_excepted(stub: Stub) -> Iterator[Finding]:
     zone = overlap(stub.zones, _excepted(stub.forward))
     if zone is not None:
         message = f"names under {zone_text(zone)} are not forwarded and get SERVFAIL"
-        yield error(stub.forward.lines("except")[0].number, stub.server, message, "nothing of the stub zone")
+        line = stub.forward.lines("except")[0].number
+        yield line_finding(CorefileCode.StubZoneExcepted, line, stub.server, message, "nothing of the stub zone")
 
 
 def _excepted(forward: Directive) -> list[str]:
@@ -207,13 +213,13 @@ def _by_any_protocol(stub: Stub) -> Iterator[Finding]:
     if not stub.forward.lines("force_tcp"):
         for line in stub.forward.lines("prefer_udp"):
             message = "prefer_udp: a client that asks by TCP for a long answer is asked for by UDP first"
-            yield warning(line.number, stub.server, message, "no such line")
+            yield line_finding(CorefileCode.UdpPreferred, line.number, stub.server, message, "no such line")
 
 
 def _by_tcp(stub: Stub) -> Iterator[Finding]:
     if not stub.forward.lines("force_tcp"):
         message = "forward by UDP: an entry in connection tracking for each query, and some get lost"
-        yield warning(stub.forward.line, stub.server, message, "force_tcp")
+        yield line_finding(CorefileCode.ForwardByUdp, stub.forward.line, stub.server, message, "force_tcp")
 
 
 def _not_kept(stub: Stub) -> Iterator[Finding]:
@@ -221,9 +227,11 @@ def _not_kept(stub: Stub) -> Iterator[Finding]:
         least = line.words[3] if len(line.words) > 3 and line.words[0] in ("success", "denial") else ""
         if least.isascii() and least.isdigit() and len(least) < 10 and int(least) > NODELOCAL_TTL:
             message = f"answers are kept {int(least)} s whatever their TTL"
-            yield warning(line.number, stub.server, message, f"at most {NODELOCAL_TTL}")
+            expected = f"at most {NODELOCAL_TTL}"
+            yield line_finding(CorefileCode.AnswersKeptTooLong, line.number, stub.server, message, expected)
         elif line.words[0] == "serve_stale":
-            yield warning(line.number, stub.server, "serve_stale: answers are given after their TTL", "no such line")
+            message = "serve_stale: answers are given after their TTL"
+            yield line_finding(CorefileCode.StaleAnswersServed, line.number, stub.server, message, "no such line")
 
 
 _BOTH = (_not_answered_before, _not_forwarded_before, _not_excepted)
@@ -242,14 +250,14 @@ def _fail_open(stub: Stub, servers: Sequence[Server], to: Sequence[ListenAddress
         return
     if not any(line.words[1:2] == ("sequential",) for line in forward.lines("policy")):
         message = f"{plain[0]} answers in place of topodns although topodns is there"
-        yield warning(forward.line, server, message, "'policy sequential'")
+        yield line_finding(CorefileCode.FallbackNotSequential, forward.line, server, message, "'policy sequential'")
     elif all_of_them.index(plain[0]) < len(all_of_them) - len(plain):
         message = f"{plain[0]} stands before topodns: that one is asked only when it is dead"
-        yield error(forward.line, server, message, "topodns first")
+        yield line_finding(CorefileCode.FallbackFirst, forward.line, server, message, "topodns first")
     rcodes = {word.upper() for line in forward.lines("failover") for word in line.words[1:]}
     if missing := [rcode for rcode in ("SERVFAIL", "REFUSED") if rcode not in rcodes]:
         message = f"topodns's {' and '.join(missing)} reach clients"
-        yield warning(forward.line, server, message, "'failover SERVFAIL REFUSED'")
+        yield line_finding(CorefileCode.FailoverMissing, forward.line, server, message, "'failover SERVFAIL REFUSED'")
     for each in plain:
         if ip_address(each.address).is_loopback:
             yield from _plain_answers(stub, each, servers)
@@ -268,14 +276,16 @@ def _plain_answers(stub: Stub, each: ListenAddress, servers: Sequence[Server]) -
         ]
         server = servers[max(around)[1]] if around else None
         if server == stub.server:
-            yield error(stub.forward.line, stub.server, f"{each} is this very block: it asks itself", "another port")
+            message = f"{each} is this very block: it asks itself"
+            yield line_finding(CorefileCode.FallbackAsksItself, stub.forward.line, stub.server, message, "another port")
         elif server is None or not _answers(server, zone):
             message = f"no block here answers for {zone_text(zone)} at {each}"
-            yield warning(stub.forward.line, stub.server, message, "one as --fail-open prints it")
+            expected = "one as --fail-open prints it"
+            yield line_finding(CorefileCode.FallbackUnanswered, stub.forward.line, stub.server, message, expected)
         elif not (server.directives("forward") or (server.bound and all(map(_is_local, server.bound)))):
             # One that forwards is there for others, too, who are not to lose it.
             message = f"whoever asks port {each.port} goes past topodns"
-            yield warning(server.block.line, server, message, "'bind 127.0.0.1'")
+            yield line_finding(CorefileCode.FallbackOpenToAll, server.block.line, server, message, "'bind 127.0.0.1'")
 
 
 def _answers(server: Server, zone: str) -> bool:

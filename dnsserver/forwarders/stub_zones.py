@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from dnsserver.forwarders.caddyfile import Block, Directive, cut
+from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
 from dnsserver.settings.fields import DNS_PORT, ListenAddress, parse_upstream
-from locator.model import ERROR, WARNING, Finding
+from locator.model import Finding
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
 _PILLAR_DOMAIN = "__pillar__dns__domain__"  # what the manifest of NodeLocal DNSCache has in place of the domain
@@ -149,10 +149,7 @@ def zone_text(zone: str) -> str:
     return cut(zone) or "."
 
 
-def _finding(severity: str, line: int, server: Server | None, message: str, expected: str) -> Finding:
+def line_finding(code: CorefileCode, line: int, server: Server | None, message: str, expected: str) -> Finding:
+    """Return a finding about a line of a Corefile, in the block of *server* or outside any."""
     keys = cut(" ".join(server.block.keys)) if server is not None else ""
-    return Finding(severity, "line", "", str(line), keys, message, expected)
-
-
-error = partial(_finding, ERROR)  # what makes answers wrong, or keeps CoreDNS from starting
-warning = partial(_finding, WARNING)  # what is hardly meant
+    return code.finding("", "", "", field=keys, message=message, expected=expected, line=line)

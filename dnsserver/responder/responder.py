@@ -151,11 +151,8 @@ class Responder:
             return self._reply(found, Envelope(query, end, head, profile, address, channel))
         # The common case of ``written``, in line: a call costs as much as all of this.
         channel.counts[found.tally] += 1
-        for turn in found.turns:  # the next one, at half the cost of a call
-            break
-        else:
-            turn = found.take_turn()
-        start = found.offsets[turn]
+        turn = next(found.turns, None)
+        start = found.offsets[found.take_turn() if turn is None else turn]
         body = found.blob[start : start + found.length]
         reply: bytes = b"".join((query[:2], found.heads[head], question, body, found.tail, opt, address))
         return reply

@@ -17,6 +17,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 
 from locator.api import schema
+from locator.finding_codes import ClusterCode
 from locator.ip import (
     Network,
     parse_address,
@@ -24,7 +25,6 @@ from locator.ip import (
 )
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
-    ERROR,
     HOSTNAME,
     MAX_NAME,
     ZONE,
@@ -79,15 +79,16 @@ T = TypeVar("T")
 
 
 class Reading(list[Finding]):
-    """What was found wrong while one object was read."""
+    """What was found wrong while one object was read; all of it has one *code*."""
 
-    def __init__(self, kind: str, namespace: str, name: str) -> None:
+    def __init__(self, code: ClusterCode, kind: str, namespace: str, name: str) -> None:
         super().__init__()
+        self._code = code
         self._object = (kind, namespace, name)
 
     def wrong(self, field: str, message: str, expected: str) -> None:
         """Note that *field* holds what it must not."""
-        self.append(Finding(ERROR, *self._object, field, message, expected))
+        self.append(self._code.finding(*self._object, field=field, message=message, expected=expected))
 
     def try_parse(self, field: str, parse: Callable[[str], T], text: str, expected: str) -> T | None:
         """Return what *parse* makes of *text*, None where it raises ValueError, which is noted."""
@@ -332,7 +333,8 @@ class Resource(NamedTuple):
     """How objects of a kind are read: where the API has them all, what reads the shape of their JSON, what is
     built from it.
 
-    ``optional`` says that the API need not know the kind: its CRD may be installed later, or never.
+    ``optional`` says that the API need not know the kind: its CRD may be installed later, or never. ``code`` is that
+    of a field which breaks a rule.
     """
 
     name: str
@@ -340,6 +342,7 @@ class Resource(NamedTuple):
     decoder: Decoder[Any]
     build: Callable[[Any, Reading], Any]
     optional: bool = False
+    code: ClusterCode = ClusterCode.UnreadableObject
 
     @property
     def group(self) -> str:
@@ -363,6 +366,7 @@ RESOURCES: Mapping[type[Object], Resource] = {
         Decoder(schema.ServicePolicy),
         _service_policy,
         optional=True,
+        code=ClusterCode.InvalidServicePolicy,
     ),
     EndpointSlice: Resource(
         "EndpointSlice", "/apis/discovery.k8s.io/v1/endpointslices", Decoder(schema.EndpointSlice), _endpoint_slice
@@ -398,15 +402,22 @@ def decode_untrusted(kind: Resource, raw: Raw | bytes, where: str = "") -> Decod
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a field of the wrong type, or no JSON
         message, path = error_words(error)
         namespace, name, version = _identity(bytes(raw))
-        finding = Finding(ERROR, kind.name, namespace, name or where, path, f"unreadable object: {message}")
+        finding = ClusterCode.UnreadableObject.finding(
+            kind.name, namespace, name or where, field=path, message=f"unreadable object: {message}"
+        )
         return Decoded(namespace, name, version, None, [finding])
     meta: schema.Meta = shaped.metadata
     if not meta.name:
-        finding = Finding(
-            ERROR, kind.name, meta.namespace or "", where, "metadata.name", "object without a name", "a name"
+        finding = ClusterCode.UnreadableObject.finding(
+            kind.name,
+            meta.namespace or "",
+            where,
+            field="metadata.name",
+            message="object without a name",
+            expected="a name",
         )
         return Decoded(meta.namespace or "", "", meta.version or "", None, [finding])
-    found = Reading(kind.name, meta.namespace or "", meta.name)
+    found = Reading(kind.code, kind.name, meta.namespace or "", meta.name)
     built = kind.build(shaped, found)
     triggered = ""
     if isinstance(meta, schema.SliceMeta) and meta.annotations is not None:

@@ -17,7 +17,8 @@ from msgspec import Raw, Struct, field
 from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
 
 from locator.api.decoding import READ, decode_untrusted, error_words
-from locator.model import ERROR, Finding, Object
+from locator.finding_codes import ClusterCode
+from locator.model import Finding, Object
 
 # Blocks of kubectl's YAML that nobody reads, two thirds of a pod. A block is its key and all
 # lines indented deeper; labels hold no blocks, so no label can be mistaken for one.
@@ -122,11 +123,14 @@ def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) 
         envelope = msgspec.json.decode(raw, type=_Typed)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = error_words(error)
-        yield Finding(ERROR, listed or "object", "", where, path, f"unreadable object: {message}")
+        message = f"unreadable object: {message}"
+        yield ClusterCode.UnreadableObject.finding(listed or "object", "", where, field=path, message=message)
         return
     kind = envelope.kind or listed
     if not kind:
-        yield Finding(ERROR, "object", "", where, "kind", "object without a kind", "such as Service")
+        yield ClusterCode.UnreadableObject.finding(
+            "object", "", where, field="kind", message="object without a kind", expected="such as Service"
+        )
         return
     group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
     reader = READ.get((group if slash else "", kind))

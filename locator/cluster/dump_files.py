@@ -23,7 +23,8 @@ from msgspec import Struct
 
 from locator.api import dump, packing
 from locator.cluster.publisher import Published, uncollected
-from locator.model import KINDS, WARNING, Finding, Health, Object, Pod, by_kind
+from locator.finding_codes import ClusterCode
+from locator.model import KINDS, Finding, Health, Object, Pod, by_kind
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
@@ -148,9 +149,10 @@ def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 continue
             key = (type(found), found.key)
             if key in objects:
-                place = found.key.rpartition("/")
+                kind, place = type(found).__name__, found.key.rpartition("/")
                 message = "the same object stands twice; the later one holds"
-                findings.append(Finding(WARNING, type(found).__name__, place[0], place[2], "", message, "", name))
+                twice = ClusterCode.ObjectTwice.finding(kind, place[0], place[2], field="", message=message, file=name)
+                findings.append(twice)
             objects[key] = found
             if not isinstance(found, Pod):
                 origins[f"{type(found).__name__} {found.key}"] = name

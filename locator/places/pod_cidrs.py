@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 
+from locator.finding_codes import ClusterCode
 from locator.ip import (
     Network,
     address_text,
     network_text,
 )
-from locator.model import WARNING, Finding, Location, Node
+from locator.model import Finding, Location, Node
 from locator.places.address_book import (
     POD_CIDR,
     Place,
@@ -159,4 +160,5 @@ def _is_elsewhere(claim: Claim, owners: Container[str]) -> bool:
 
 
 def _warning(node: str, message: str, expected: str) -> Finding:
-    return Finding(WARNING, "Node", "", node, "spec.podCIDRs", message, expected)
+    code = ClusterCode.PodCidrDistrusted
+    return code.finding("Node", "", node, field="spec.podCIDRs", message=message, expected=expected)

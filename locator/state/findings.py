@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from locator.model import HOSTNAME, WARNING, ZONE, EndpointSlice, Finding, Location, Node
+from locator.finding_codes import ClusterCode
+from locator.model import HOSTNAME, ZONE, EndpointSlice, Finding, Location, Node
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -38,34 +39,44 @@ class Findings:
 def node_findings(node: Node) -> Iterator[Finding]:
     """Yield what is wrong with a node."""
     if ZONE not in node.labels:
-        yield Finding(WARNING, "Node", "", node.name, f"metadata.labels[{ZONE}]", "node without zone", "a label")
+        field = f"metadata.labels[{ZONE}]"
+        yield ClusterCode.NodeWithoutZone.finding(
+            "Node", "", node.name, field=field, message="node without zone", expected="a label"
+        )
 
 
-def orphan_findings(each: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
+def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
     """Yield that a slice belongs to no Service, if it is so."""
-    if each.service_key is None:
-        yield _of(each, SERVICE_LABEL, "slice without a Service", "a Service's name")
+    code, message = ClusterCode.SliceWithoutService, "slice without a Service"
+    if endpoint_slice.service_key is None:
+        yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service's name")
     elif not service_known:
-        message = f"slice without a Service: there is no Service {each.service_key}"
-        yield _of(each, SERVICE_LABEL, message, "a Service in the same namespace")
+        message = f"{message}: there is no Service {endpoint_slice.service_key}"
+        yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service in the same namespace")
 
 
-def location_findings(each: EndpointSlice, lost: Sequence[int], *, nodes_known: bool) -> Iterator[Finding]:
+def location_findings(endpoint_slice: EndpointSlice, lost: Sequence[int], *, nodes_known: bool) -> Iterator[Finding]:
     """Yield that endpoints of a slice have no location: those at the places *lost*.
 
     *nodes_known* says whether Nodes are looked at, rather than PodLocators alone.
     """
     if not lost:
         return
-    endpoint = each.endpoints[lost[0]]  # one of a slice stands for all
+    endpoint = endpoint_slice.endpoints[lost[0]]  # one of a slice stands for all
     why = ""
     if nodes_known and endpoint.node is not None:
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
-        why = f": no PodLocator tells of {each.namespace}/{endpoint.pod}"
+        why = f": no PodLocator tells of {endpoint_slice.namespace}/{endpoint.pod}"
     more = f" (and {len(lost) - 1} more in this slice)" if len(lost) > 1 else ""
     field, expected = (".nodeName", "the name of a Node") if nodes_known else (".targetRef", "a pod with a PodLocator")
-    yield _of(each, f"endpoints[{lost[0]}]{field}", f"endpoint without location{why}{more}", f"{expected}, or a zone")
+    yield _about(
+        endpoint_slice,
+        ClusterCode.EndpointWithoutLocation,
+        f"endpoints[{lost[0]}]{field}",
+        f"endpoint without location{why}{more}",
+        f"{expected}, or a zone",
+    )
 
 
 def is_somewhere(location: Location) -> bool:
@@ -73,5 +84,6 @@ def is_somewhere(location: Location) -> bool:
     return len(location.labels) > 1 or bool(location.labels.keys() - {HOSTNAME})
 
 
-def _of(each: EndpointSlice, field: str, message: str, expected: str) -> Finding:
-    return Finding(WARNING, "EndpointSlice", each.namespace, each.name, field, message, expected)
+def _about(endpoint_slice: EndpointSlice, code: ClusterCode, field: str, message: str, expected: str) -> Finding:
+    namespace, name = endpoint_slice.namespace, endpoint_slice.name
+    return code.finding("EndpointSlice", namespace, name, field=field, message=message, expected=expected)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from locator.finding_codes import ClusterCode
 from locator.labels import valid_label_key
-from locator.model import ERROR, WARNING, Finding, Service, ServicePolicy
+from locator.model import Finding, Service, ServicePolicy
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
-INVALID = "invalid constraint"
 
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
@@ -174,36 +174,49 @@ def _min_endpoints(service: Service) -> int | None:
 def findings(service: Service, declaration: Declaration | None) -> Iterator[Finding]:
     """Yield what is wrong in how *service* asks."""
 
-    def finding(severity: str, field: str, message: str, expected: str = "") -> Finding:
-        return Finding(severity, "Service", service.namespace, service.name, field, message, expected)
+    def finding(code: ClusterCode, field: str, message: str, expected: str) -> Finding:
+        return code.finding("Service", service.namespace, service.name, field=field, message=message, expected=expected)
 
     if declaration is not None:
         field = SPELLED[declaration.source]
         if declaration.error is not None:
+            code = ClusterCode.InvalidTopologyKeys
             expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
             if declaration.source == POLICY:
+                code = ClusterCode.InvalidServicePolicy
                 expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-            yield finding(ERROR, field, f"{INVALID}: {declaration.error}", expected)
+            yield finding(code, field, f"invalid constraint: {declaration.error}", expected)
         elif declaration.without_effect is not None:
             expected = "clusterIP: None" if not service.headless else f"the annotation {TOPOLOGY_KEYS}"
-            yield finding(WARNING, field, f"constraint without effect: {declaration.without_effect}", expected)
+            message = f"constraint without effect: {declaration.without_effect}"
+            yield finding(ClusterCode.ConstraintWithoutEffect, field, message, expected)
     if _min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
-        yield finding(WARNING, f"metadata.annotations[{MIN_ENDPOINTS}]", message, "a whole number from 1")
+        field = f"metadata.annotations[{MIN_ENDPOINTS}]"
+        yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
     for name in service.annotations:
         if name not in ANNOTATIONS:
             near = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
-            yield finding(WARNING, f"metadata.annotations[{name}]", "unknown annotation", near)
+            field = f"metadata.annotations[{name}]"
+            yield finding(ClusterCode.UnknownAnnotation, field, "unknown annotation", near)
+
+
+_INVALID = {ClusterCode.InvalidTopologyKeys.name, ClusterCode.InvalidServicePolicy.name}
 
 
 def is_invalid_constraint(finding: Finding) -> bool:
     """Whether a finding says that what a Service asks for is invalid."""
-    return finding.kind == "Service" and finding.message.startswith(INVALID)
+    return finding.kind == "Service" and finding.code in _INVALID
 
 
 def policy_findings(policies: Iterable[ServicePolicy], services: Sequence[Service]) -> Iterator[Finding]:
     """Yield which of the policies of a namespace speak for none of its *services*."""
-    for each in policies:
-        if each.mode != IGNORED and not any(each.selector.matches(service.labels) for service in services):
-            message = "policy without effect: it selects no Service"
-            yield Finding(WARNING, "ServicePolicy", each.namespace, each.name, "spec.serviceSelector", message)
+    for policy in policies:
+        if policy.mode != IGNORED and not any(policy.selector.matches(service.labels) for service in services):
+            yield ClusterCode.PolicySelectsNothing.finding(
+                "ServicePolicy",
+                policy.namespace,
+                policy.name,
+                field="spec.serviceSelector",
+                message="policy without effect: it selects no Service",
+            )

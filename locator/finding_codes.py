@@ -1,0 +1,142 @@
+"""What can be wrong in a cluster: one code for each cause, with its severity and its cure.
+
+A code is stable: scripts, dashboards and people look it up, so nothing has to read a message.
+``docs/findings.md`` is made from this table by ``make docs``.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+from locator.model import ERROR, WARNING, Finding
+
+
+class FindingCode(Enum):
+    """A cause that a finding can have. Its name is the code.
+
+    ``cause`` says what is wrong and what comes of it, ``cure`` what to do about it, both in Markdown; ``command`` is
+    what to type for the cure, empty where no command helps.
+    """
+
+    def __init__(self, severity: str, cause: str, cure: str, command: str = "") -> None:
+        self.severity = severity
+        self.cause = cause
+        self.cure = cure
+        self.command = command
+
+    def finding(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        *,
+        field: str,
+        message: str,
+        expected: str = "",
+        line: int | None = None,
+        file: str = "",
+    ) -> Finding:
+        """Return a finding of this cause about one object, or about a line of a file."""
+        return Finding(self.name, self.severity, kind, namespace, name, field, message, expected, line, file)
+
+
+@unique
+class ClusterCode(FindingCode):
+    """What ``topodns check`` finds in a cluster or in a dump of one."""
+
+    InvalidTopologyKeys = (
+        ERROR,
+        "The annotation `topodns.io/topology-keys` of a Service, or its `spec.topologyKeys`, breaks a rule. The Service"
+        " is answered as if it asked for nothing: every client gets all ready endpoints.",
+        "Write at most 16 label keys, separated by commas, none of them twice, and `*` only at the end. Remove"
+        " `externalTrafficPolicy: Local` if the Service has it.",
+        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'",
+    )
+    InvalidServicePolicy = (
+        ERROR,
+        "A ServicePolicy breaks a rule, or the policies that select a Service break one together. The Services that it"
+        " selects are answered as if they asked for nothing. A policy with an empty or unreadable selector selects no"
+        " Service.",
+        "Give the policy a `spec.serviceSelector` that is not empty, a label key as `spec.topology.key`, and one of"
+        " `required`, `preferred` and `ignored` as `spec.topology.mode`. All policies of one Service may name 16 keys"
+        " together, and a headless Service that they select must not have `externalTrafficPolicy: Local`.",
+        "kubectl -n NAMESPACE edit servicepolicy NAME",
+    )
+    UnreadableObject = (
+        ERROR,
+        "An object, or a field of it, is not what the Kubernetes API defines: it has no name, a value has the wrong"
+        " type, or an address is no address. topodns ignores the field, or the object if it cannot be used without it.",
+        "Correct the field, in the cluster or in the dump. The API server shows what it holds:",
+        "kubectl -n NAMESPACE get KIND NAME -o yaml",
+    )
+    PolicySelectsNothing = (
+        WARNING,
+        "The selector of a ServicePolicy matches no Service in the namespace of the policy. The policy does nothing.",
+        "Compare the selector with the labels of the Services:",
+        "kubectl -n NAMESPACE get services --show-labels",
+    )
+    UnknownAnnotation = (
+        WARNING,
+        "A Service has an annotation that begins with `topodns.io/` and that topodns does not know. topodns ignores it."
+        " It is probably misspelled: the finding names the nearest annotation that topodns knows.",
+        "Write the annotation as the finding expects it, and remove the wrong one:",
+        "kubectl -n NAMESPACE annotate service NAME ANNOTATION-",
+    )
+    InvalidMinEndpoints = (
+        WARNING,
+        "The annotation `topodns.io/min-endpoints` is not a whole number from 1 to 999999999. It counts as 1.",
+        "Write a number:",
+        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/min-endpoints=3",
+    )
+    ConstraintWithoutEffect = (
+        WARNING,
+        "A Service asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
+        " address for all clients. If a Service publishes addresses that are not ready, ServicePolicies do not narrow"
+        " its answers, so that its peers find each other.",
+        "Make the Service headless (`clusterIP: None`, which Kubernetes takes only for a new Service), or remove the"
+        " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
+        " `topodns.io/topology-keys`.",
+    )
+    NoTrustedForwarder = (
+        WARNING,
+        "topodns knows no endpoint of the cluster's DNS Service, and no `--trusted-forwarder` is given. A DNS server"
+        " that asks on behalf of clients is not believed: it gets the answer for the place where it runs itself.",
+        "Name the Service of the DNS server with `--forwarder-service NAMESPACE/NAME`, or its addresses with"
+        " `--trusted-forwarder CIDR`. A dump must contain the Service and its EndpointSlices:",
+        "kubectl -n kube-system get endpointslices -l kubernetes.io/service-name=kube-dns",
+    )
+    NodeWithoutZone = (
+        WARNING,
+        "A node has no label `topology.kubernetes.io/zone`. By zone, clients on it are near no endpoint, and endpoints"
+        " on it are near no client.",
+        "Label the node, if your cloud provider does not:",
+        "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
+    )
+    EndpointWithoutLocation = (
+        WARNING,
+        "topodns does not know where an endpoint is. Its EndpointSlice names no zone, and no node that exists. Only"
+        " clients that get all endpoints of the Service get this one.",
+        "If the slice is written by hand, set `nodeName` or `zone` of the endpoint. If the cluster is read from a dump,"
+        " dump the Nodes, too. With `--client-source podlocators`, check that `topodns controller` runs.",
+    )
+    PodCidrDistrusted = (
+        WARNING,
+        "The pod CIDR of a node does not say where a pod is: an endpoint has an address in it and runs on another node,"
+        " or several nodes have the same CIDR. topodns does not locate clients by a CIDR that an endpoint contradicts;"
+        " by one that nodes share it knows only the labels that these nodes share.",
+        "While topodns watches Pods, it locates pods by their own addresses: nothing has to be done. Some network"
+        " plugins, such as Calico with its own IPAM, do not use `spec.podCIDRs`; do not run topodns with"
+        " `--client-source nodes` there.",
+    )
+    SliceWithoutService = (
+        WARNING,
+        "An EndpointSlice has no label `kubernetes.io/service-name`, or the label names a Service that its namespace"
+        " does not have. No name is answered with its endpoints.",
+        "Correct the label, or delete the slice if its Service is gone:",
+        "kubectl -n NAMESPACE delete endpointslice NAME",
+    )
+    ObjectTwice = (
+        WARNING,
+        "The files of `--snapshot` contain the same object twice. The later one counts.",
+        "Remove the older one, or name the files in order, the newest last.",
+    )

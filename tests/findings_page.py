@@ -1,0 +1,58 @@
+"""Prints ``docs/findings.md`` from the tables of codes: ``make docs``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dnsserver.forwarders.corefile_codes import CorefileCode
+from locator.finding_codes import ClusterCode, FindingCode
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "findings.md"
+
+HEAD = """\
+# Findings
+
+`topodns check` reports what is wrong in a cluster, or in a dump of one. `topodns corefile --check` reports what is
+wrong in a Corefile. `topodns serve` logs the findings of the cluster that it serves. Each finding ends with a code,
+which you can look up here:
+
+```console
+$ topodns check --snapshot examples/
+warning  examples/cluster.yaml: Node node-edge1: metadata.labels[topology.kubernetes.io/zone]: node without zone, \
+expected a label [NodeWithoutZone]
+...
+```
+
+One code stands for one cause. Codes and their severities are stable. The words of a message are not, so let scripts
+read the code. With `-o json` a finding has the fields `code`, `severity`, `kind`, `namespace`, `name`, `field`,
+`message`, `expected`, `line` and `file`; `line` is `null` if it is not known. A finding in a Corefile has no `kind`,
+`namespace` or `name`, and its `field` holds the zones of the block.
+
+| severity | meaning |
+| --- | --- |
+| error | topodns ignores something, or clients get wrong answers; the exit status is 1 |
+| warning | probably not what was meant |
+| info | worth knowing; nothing has to be done |
+"""
+FOOT = """
+<!-- Printed by "make docs"; the tables are locator/finding_codes.py and dnsserver/forwarders/corefile_codes.py. -->
+"""
+
+
+def document() -> str:
+    """Return the page."""
+    return HEAD + _section("In a cluster", ClusterCode) + _section("In a Corefile", CorefileCode) + FOOT
+
+
+def _section(title: str, codes: Iterable[FindingCode]) -> str:
+    return f"\n## {title}\n" + "".join(map(_entry, codes))
+
+
+def _entry(code: FindingCode) -> str:
+    command = f"\n```console\n$ {code.command}\n```\n" if code.command else ""
+    return f"\n### {code.name}\n\n{code.severity.capitalize()}. {code.cause}\n\n**What to do:** {code.cure}\n{command}"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

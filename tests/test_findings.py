@@ -1,0 +1,119 @@
+"""Findings: how they are told, and the tables of codes that they are looked up in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from dnsserver.answers.explain import RED
+from dnsserver.cli.findings import as_json, as_lines, gravest_first
+from dnsserver.forwarders.corefile_codes import CorefileCode
+from locator.finding_codes import ClusterCode, FindingCode
+from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
+from tests.findings_page import DOCUMENT, document
+
+CODES: list[FindingCode] = [*ClusterCode, *CorefileCode]
+
+
+def finding(severity: str, name: str = "web", line: int | None = None, file: str = "") -> Finding:
+    """Return a finding with a field and an expectation."""
+    return Finding("SomeCode", severity, "Service", "shop", name, "spec.x", "'y' found", "z", line, file)
+
+
+@pytest.mark.parametrize(
+    ("severities", "last"),
+    [
+        ((), "0 errors, 0 warnings"),
+        ((ERROR,), "1 error, 0 warnings"),
+        ((WARNING, ERROR, WARNING), "1 error, 2 warnings"),
+        ((INFO,), "0 errors, 0 warnings, 1 info"),
+        ((INFO, WARNING, INFO), "0 errors, 1 warning, 2 infos"),
+    ],
+    ids=["nothing", "error", "both", "info", "several-infos"],
+)
+def test_counted(severities: Sequence[str], last: str) -> None:
+    """The last line counts every severity; infos, which nobody has to mend, only where there are some."""
+    lines = as_lines([finding(severity) for severity in severities], colour=False)
+    assert lines[-1] == last and len(lines) == len(severities) + 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        (finding(ERROR), "error    Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (finding(WARNING, file="c.yaml"),
+         "warning  c.yaml: Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (finding(INFO, line=7, file="c.yaml"),
+         "info     c.yaml: line 7: Service shop/web: spec.x: 'y' found, expected z [SomeCode]"),
+        (Finding("SomeCode", ERROR, "", "", "", "a.example:53", "cache", line=2, file="Corefile"),
+         "error    Corefile: line 2: a.example:53: cache [SomeCode]"),
+    ],
+    ids=["alone", "with-file", "with-line", "of-a-line"],
+)  # fmt: skip
+def test_a_line(shown: Finding, line: str) -> None:
+    """Where, what was found, what was expected, as far as each is known; and the code to look it up by."""
+    assert as_lines([shown], colour=False)[0] == line
+    coloured = as_lines([shown], colour=True)[0]
+    assert re.sub("\033\\[\\d+m", "", coloured) == line and (RED in coloured) == (shown.severity == ERROR)
+
+
+def test_the_gravest_come_first() -> None:
+    """Within a severity the order stays."""
+    mixed = [finding(severity, name) for name in "ab" for severity in reversed(SEVERITIES)]
+    ordered = [(each.severity, each.name) for each in gravest_first(mixed)]
+    assert ordered == [(severity, name) for severity in SEVERITIES for name in "ab"]
+
+
+def test_json() -> None:
+    """Every field under its name, a line that is not known as null."""
+    assert json.loads(as_json([finding(INFO)])) == [
+        {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
+         "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": ""},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_a_code(code: FindingCode) -> None:
+    """It is spelled as Kubernetes spells reasons, has a known severity, and says what to do in whole sentences."""
+    assert re.fullmatch(r"([A-Z][a-z0-9]+)+", code.name) and code.severity in SEVERITIES
+    assert code.cause.endswith(".") and code.cure[-1] in ".:"
+    assert "  " not in code.cause + code.cure and code.cause.count("`") % 2 == code.cure.count("`") % 2 == 0
+    assert bool(code.command) or not code.cure.endswith(":"), "a colon announces a command"
+    made = code.finding("Service", "shop", "web", field="spec.x", message="'y' found")
+    assert (made.code, made.severity) == (code.name, code.severity)
+
+
+def test_no_code_stands_for_two_causes() -> None:
+    """Not even one in a cluster and one in a Corefile."""
+    assert len({code.name for code in CODES}) == len(CODES)
+
+
+# Stable: scripts and dashboards hold on to them. A code may be added, never renamed.
+IN_A_CLUSTER = {
+    "InvalidTopologyKeys": ERROR,
+    "InvalidServicePolicy": ERROR,
+    "UnreadableObject": ERROR,
+    "PolicySelectsNothing": WARNING,
+    "UnknownAnnotation": WARNING,
+    "InvalidMinEndpoints": WARNING,
+    "ConstraintWithoutEffect": WARNING,
+    "NoTrustedForwarder": WARNING,
+    "NodeWithoutZone": WARNING,
+    "EndpointWithoutLocation": WARNING,
+    "PodCidrDistrusted": WARNING,
+    "SliceWithoutService": WARNING,
+    "ObjectTwice": WARNING,
+}
+
+
+def test_codes_are_stable() -> None:
+    """Each under its name, with its severity."""
+    assert {code.name: code.severity for code in ClusterCode} == IN_A_CLUSTER
+
+
+def test_codes_are_documented() -> None:
+    """The page for users is made from the tables."""
+    assert DOCUMENT.read_text() == document(), "renew it: make docs"
