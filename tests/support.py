@@ -28,7 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.responder import PendingReply, Responder
-from dnsserver.settings.fields import Settings, read_settings
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.reading import read_settings
 from locator.cluster import dump_files
 from locator.ip import parse_address
 from locator.state.snapshot import Snapshot

@@ -173,7 +173,7 @@ BAD_SETTINGS = [
     ("namespace", "Shop", "namespace"),
     ("namespace-selector", "team in a", "label selector"),
     ("service-selector", "-team", "label key.*label selector"),
-    ("pods", "all", "disabled, insecure, verified"),
+    ("pods", "all", "disabled, insecure or verified"),
     ("endpoint-pod-names", "yes", "on or off"),
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
@@ -267,7 +267,7 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("explain", NAME), "--client"),
         (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
         (("check",), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
-        (("serve", "--snapshot=x", "--context=y"), "--context: given beside --snapshot, expected one or the other"),
+        (("serve", "--snapshot=x", "--context=y"), "--context: given together with --snapshot, expected only one"),
         (("check", "-o", "xml"), "xml"),
         (("explain", "--ttl"), "--ttl"),
         (("serve", "--no-endpoints", "on"), "'on' found"),
@@ -375,7 +375,10 @@ def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
     """A client whose node is known by its name alone is in no zone, which is hardly meant."""
     ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
     assert ran.status == DONE
-    assert "WARNING --client-source: pods alone tell on which node a client is, but not in which zone" in ran.err
+    assert (
+        "WARNING --client-source: with pods alone, topodns knows on which node a client is, but not in which zone"
+        in ran.err
+    )
 
 
 def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
@@ -875,7 +878,7 @@ def test_help_of_a_command(topodns: Run, command: str) -> None:
     ran = topodns(command, "--help")
     text = re.sub(r"\s+", " ", ran.out)
     assert ran.status == DONE
-    for theme in ("Where the cluster comes from:", "What is answered:", "Who is asking:"):
+    for theme in ("Cluster to read:", "Names and answers:", "Clients and forwarders:"):
         assert theme in text
     for flag in ("--snapshot PATH", "--zone NAME", "--ttl SECONDS", "--config FILE"):
         assert flag in text

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dnsserver.cli.main import main
 from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
-from dnsserver.settings.fields import ListenAddress, parse_upstream
+from dnsserver.settings.values import ListenAddress, parse_upstream
 from tests.support import PATIENCE, needs_tool, run
 from tests.tools import ROOT, Daemon, coredns, free_port, until
 

@@ -33,7 +33,7 @@ from dnsserver.metrics.exposition import Metrics
 from dnsserver.net import udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import ListenAddress
+from dnsserver.settings.values import ListenAddress
 from tests import clusters, support
 from tests.clusters import WEB, query
 from tests.support import PATIENCE, Server, has_ipv6, lacking, needs_tool, responder_of, serving, settings_of

@@ -31,16 +31,10 @@ from dnsserver.forwarders.stub_blocks import (
 from dnsserver.message import records
 from dnsserver.names import labels_of
 from dnsserver.net.sockets import CannotListen
-from dnsserver.settings.fields import (
-    FLAGS,
-    THEMES,
-    ListenAddress,
-    Settings,
-    Wrong,
-    nearest,
-    option,
-    read_settings,
-)
+from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.flags import THEMES
+from dnsserver.settings.reading import InvalidSetting, nearest, option, read_settings
+from dnsserver.settings.values import ListenAddress
 from locator.cluster import api_client, dump_files
 from locator.cluster.credentials import BadCluster
 from locator.cluster.responses import Refused, Unreachable
@@ -64,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0 done, 1 failed, 2 wrong input."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except (Wrong, dump_files.BadDump, BadCluster) as error:
+    except (InvalidSetting, dump_files.BadDump, BadCluster) as error:
         return _complain(str(error), WRONG)
     except (CannotListen, Refused, Unreachable) as error:
         return _complain(str(error), FAILED)
@@ -84,7 +78,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse, whose errors are ours: one line, with the nearest known word."""
 
     def error(self, message: str) -> NoReturn:
-        raise Wrong(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'")
+        raise InvalidSetting(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'")
 
 
 def _run(arguments: list[str]) -> int:
@@ -96,17 +90,17 @@ def _run(arguments: list[str]) -> int:
     if word == "--version":
         word = "version"
     if word not in commands:
-        raise Wrong(f"{word}: unknown command{nearest(word, commands)}; see 'topodns --help'")
+        raise InvalidSetting(f"{word}: unknown command{nearest(word, commands)}; see 'topodns --help'")
     command = commands[word]
     parsed, unknown = command.parse_known_intermixed_args([_SWITCHES.get(each, each) for each in arguments[1:]])
     for extra in unknown:
         flag = extra.partition("=")[0]
         if not extra.startswith("-") or extra == "-":
-            raise Wrong(f"{extra!r} found, expected nothing more after {word}")
+            raise InvalidSetting(f"{extra!r} found, expected nothing more after {word}")
         if (settings := FLAGS.get(flag.removeprefix("--").replace("-", "_"))) is not None:
-            raise Wrong(f"{flag}: a flag of {' and '.join(settings.commands)}, not of {word}")
+            raise InvalidSetting(f"{flag}: a flag of {' and '.join(settings.commands)}, not of {word}")
         known = [each for action in command._actions for each in action.option_strings]
-        raise Wrong(f"{flag}: unknown flag{nearest(flag, known)}")
+        raise InvalidSetting(f"{flag}: unknown flag{nearest(flag, known)}")
     run: Callable[[argparse.Namespace], int] = parsed.run
     return run(parsed)
 
@@ -186,7 +180,7 @@ def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
             shown = flag.shown or getattr(defaults, name)
             again = "; repeatable" if flag.repeatable else ""
             groups[flag.theme].add_argument(
-                option(name), metavar=flag.metavar, action="append", dest=f"setting_{name}",
+                option(name), metavar=flag.syntax.metavar, action="append", dest=f"setting_{name}",
                 nargs="?" if flag.switch else None,
                 help=f"{flag.help} (default: {shown}{again})".replace("%", "%%"),
             )  # fmt: skip
@@ -211,12 +205,14 @@ def _config(path: str) -> Any:
         with open(path, "rb") as file:
             return yaml.safe_load(file)
     except OSError as error:
-        raise Wrong(f"{path}: {error.strerror}, expected a file of settings") from None
+        raise InvalidSetting(f"{path}: {error.strerror}, expected a file of settings") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
-        raise Wrong(f"{path}: {line}no YAML ({error.problem}), expected settings as KEY: VALUE") from None
+        raise InvalidSetting(f"{path}: {line}no YAML ({error.problem}), expected settings as KEY: VALUE") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Wrong(f"{path}: no YAML ({' '.join(str(error).split())}), expected settings as KEY: VALUE") from None
+        raise InvalidSetting(
+            f"{path}: no YAML ({' '.join(str(error).split())}), expected settings as KEY: VALUE"
+        ) from None
 
 
 def _serve(parsed: argparse.Namespace) -> int:
@@ -232,7 +228,7 @@ def _controller(parsed: argparse.Namespace) -> int:
 def _explain(parsed: argparse.Namespace) -> int:
     if parsed.name is None or parsed.client is None:
         missing, what = ("NAME", "a domain name") if parsed.name is None else ("--client", "the client's address")
-        raise Wrong(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
+        raise InvalidSetting(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
     settings = _settings(parsed)
     name = _argument("NAME", labels_of, parsed.name, "a domain name")
     qtype = _argument("TYPE", records.type_number, parsed.type, "a record type such as A, AAAA or SRV")
@@ -250,7 +246,7 @@ def _argument(name: str, parse: Callable[[str], T], text: str, expected: str) ->
     try:
         return parse(text)
     except ValueError as error:
-        raise Wrong(f"{name}: {error}, expected {expected}") from None
+        raise InvalidSetting(f"{name}: {error}, expected {expected}") from None
 
 
 def _coloured() -> bool:
@@ -282,18 +278,20 @@ def _corefile(parsed: argparse.Namespace) -> int:
     if parsed.check is not None:
         return _check_corefile(parsed, to, zones)
     if parsed.forwarder is None:
-        raise Wrong("--for: missing, expected a program to print for, or --check FILE; see 'topodns corefile --help'")
+        raise InvalidSetting(
+            "--for: missing, expected a program to print for, or --check FILE; see 'topodns corefile --help'"
+        )
     _one_of(parsed.forwarder, FORWARDERS)
     if not to:
-        raise Wrong("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
+        raise InvalidSetting("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
     if parsed.output != "text":
-        raise Wrong(f"-o: {parsed.output!r} without --check, expected --check FILE beside it")
+        raise InvalidSetting(f"-o: {parsed.output!r} without --check, expected --check FILE beside it")
     if len(to) + parsed.fail_open > MAX_UPSTREAMS:
-        raise Wrong(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - parsed.fail_open}")
+        raise InvalidSetting(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - parsed.fail_open}")
     try:
         text = printed(parsed.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=parsed.fail_open)
     except ValueError as error:
-        raise Wrong(f"--fail-open: {error}") from None
+        raise InvalidSetting(f"--fail-open: {error}") from None
     print(text, end="")
     return DONE
 
@@ -305,13 +303,13 @@ def _check_corefile(parsed: argparse.Namespace, to: Sequence[ListenAddress], zon
     forwarder = parsed.forwarder or COREDNS
     _one_of(forwarder, CHECKED)
     if parsed.fail_open:
-        raise Wrong("--fail-open: given beside --check, expected one or the other")
+        raise InvalidSetting("--fail-open: given beside --check, expected one or the other")
     if not parsed.check:
-        raise Wrong("--check: '' found, expected a file, or - for standard input")
+        raise InvalidSetting("--check: '' found, expected a file, or - for standard input")
     try:
         if parsed.check == "-":
             if sys.stdin is None:
-                raise Wrong("-: standard input is closed, expected a Corefile")
+                raise InvalidSetting("-: standard input is closed, expected a Corefile")
             octets = sys.stdin.buffer.read()
         else:
             with open(parsed.check, "rb") as file:
@@ -320,13 +318,13 @@ def _check_corefile(parsed: argparse.Namespace, to: Sequence[ListenAddress], zon
         found = corefile_check.check(text, forwarder=forwarder, file=parsed.check, to=to, zones=zones)
     except (OSError, Unparsable) as error:
         why = f"{error.strerror}, expected a Corefile" if isinstance(error, OSError) else error
-        raise Wrong(f"{parsed.check}: {why}") from None
+        raise InvalidSetting(f"{parsed.check}: {why}") from None
     return _report(found, parsed.output)
 
 
 def _one_of(forwarder: str, known: Sequence[str]) -> None:
     if forwarder not in known:
-        raise Wrong(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")
+        raise InvalidSetting(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")
 
 
 def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
