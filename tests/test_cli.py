@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from dnsserver.cli.main import main
+from dnsserver.cli.dispatch import run_command
 from dnsserver.settings.fields import FLAGS
 from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
 
@@ -103,7 +103,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Return a function that runs a command in this process: the very ``main``, without the wait for a new one."""
+    """Return a function that runs a command in this process: the very one, without the wait for a new one."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
@@ -113,11 +113,7 @@ def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setenv("HOME", "/nonexistent")
         for name, value in env.items():
             monkeypatch.setenv(name, value)
-        try:
-            status = main(arguments)
-        except SystemExit as end:  # argparse's --help
-            status = int(end.code or 0)
-        ran = Ran(status, *capsys.readouterr())
+        ran = Ran(run_command(arguments), *capsys.readouterr())
         assert "Traceback" not in ran.err
         return ran
 
@@ -292,9 +288,13 @@ def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str
         ("ttl: [5, 6]", "ttl: 2 values"),
         ("ttl:", "ttl: "),
         ("\x00", "YAML"),
+        ("? [a]\n: b", "YAML"),
+        ("ttl: 0x" + "f" * 5000, "ttl: '0xfff"),
+        ('kubeconfig: "a\\0b"', "kubeconfig: 'a\\x00b', expected a kubeconfig"),
     ],
-    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary"],
-)
+    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary", "key-that-is-a-list",
+         "number-of-thousands-of-digits", "no-name-of-a-file"],
+)  # fmt: skip
 def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, content: str, message: str) -> None:
     """A configuration file that cannot be used is an error that names file and place."""
     path = tmp_path / "settings.yaml"

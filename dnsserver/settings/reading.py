@@ -6,17 +6,18 @@ file.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.spelling import nearest
 from dnsserver.settings.values import PODS
 from locator.ip import network_text
 
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # as --config, which is no setting
+MAX_BITS = 64  # of a number in a file; Python does not write out one of thousands of digits in decimal
 # What Kubernetes sets in pods if there is a Service that is called topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
 
@@ -55,12 +56,6 @@ def read_settings(
 def option(name: str) -> str:
     """Return the flag of a field."""
     return "--" + name.replace("_", "-")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``, did you mean ...?`` with the known word that is most like an unknown one."""
-    near = difflib.get_close_matches(word, list(known), 1, 0.0)
-    return f", did you mean {near[0]}?" if near else ""
 
 
 def _value(name: str, where: str, texts: Sequence[str]) -> object:
@@ -147,4 +142,9 @@ def _from_file(path: str, content: object) -> dict[str, _Given]:
 
 
 def _scalar(item: object) -> str:
-    return ("on" if item else "off") if isinstance(item, bool) else str(item)
+    """Return what a file's value would be on the command line."""
+    if isinstance(item, bool):
+        return "on" if item else "off"
+    if isinstance(item, int) and item.bit_length() > MAX_BITS:
+        return hex(item)
+    return str(item)

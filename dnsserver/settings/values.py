@@ -105,6 +105,8 @@ def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
 def _text(text: str) -> str:
     if not text:
         raise ValueError("empty")
+    if "\0" in text:  # which no file's name can hold
+        raise ValueError(repr(text))
     return text
 
 
@@ -180,7 +182,7 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-SWITCH = Syntax("on|off", "on or off", _switch)
+SWITCH = Syntax("=on|off", "on or off", _switch)  # never without the sign: the next word is no value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
 NAMESPACE = Syntax("NAME", "a namespace's name", _namespace)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
