@@ -44,7 +44,7 @@ class _Unfailing(io.FileIO):
 
     def write(self, data: ReadableBuffer) -> int:
         try:
-            return super().write(data)
+            return super().write(data) or memoryview(data).nbytes  # None where it would have to wait
         except OSError:
             return memoryview(data).nbytes
 
