@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from dnsserver.answers.decision import VERIFIED, Authority
+from dnsserver.answers.decision import Authority
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.metrics.counters import (
     Counts,
@@ -25,6 +25,7 @@ from dnsserver.metrics.exposition import (
     Metrics,
     Undescribed,
 )
+from dnsserver.names import VERIFIED
 from dnsserver.net import tcp, udp
 from dnsserver.net.sockets import (
     WILDCARDS,
@@ -37,7 +38,8 @@ from dnsserver.net.sockets import (
     in_pod,
 )
 from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import NODES, POD_LOCATORS, PODS, ListenAddress, Settings
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
 from locator.cluster.publisher import Source

@@ -56,6 +56,8 @@ SHAPES = (
     ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
+# Which names of pods exist: none, those of any address, those of pods that are known.
+DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
 MAX_LABEL = 63  # octets (RFC 1035, section 3.1)

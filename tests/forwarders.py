@@ -18,7 +18,7 @@ import dns.query
 import dns.rcode
 
 from dnsserver.forwarders.stub_blocks import printed
-from dnsserver.settings.fields import ListenAddress
+from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, parse_address
 from tests import tools
 from tests.support import Server, needs_tool

@@ -30,7 +30,8 @@ from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import Settings, read_settings
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.reading import read_settings
 from locator.cluster import dump_files
 from locator.ip import parse_address
 from locator.state.snapshot import Snapshot

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from dnsserver.cli.main import main
+from dnsserver.cli.dispatch import run_command
 from dnsserver.settings.fields import FLAGS
 from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
 
@@ -103,7 +103,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Return a function that runs a command in this process: the very ``main``, without the wait for a new one."""
+    """Return a function that runs a command in this process: the very one, without the wait for a new one."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
@@ -113,11 +113,7 @@ def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setenv("HOME", "/nonexistent")
         for name, value in env.items():
             monkeypatch.setenv(name, value)
-        try:
-            status = main(arguments)
-        except SystemExit as end:  # argparse's --help
-            status = int(end.code or 0)
-        ran = Ran(status, *capsys.readouterr())
+        ran = Ran(run_command(arguments), *capsys.readouterr())
         assert "Traceback" not in ran.err
         return ran
 
@@ -173,7 +169,7 @@ BAD_SETTINGS = [
     ("namespace", "Shop", "namespace"),
     ("namespace-selector", "team in a", "label selector"),
     ("service-selector", "-team", "label key.*label selector"),
-    ("pods", "all", "disabled, insecure, verified"),
+    ("pods", "all", "disabled, insecure or verified"),
     ("endpoint-pod-names", "yes", "on or off"),
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
@@ -267,7 +263,7 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("explain", NAME), "--client"),
         (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
         (("check",), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
-        (("serve", "--snapshot=x", "--context=y"), "--context: given beside --snapshot, expected one or the other"),
+        (("serve", "--snapshot=x", "--context=y"), "--context: given together with --snapshot, expected only one"),
         (("check", "-o", "xml"), "xml"),
         (("explain", "--ttl"), "--ttl"),
         (("serve", "--no-endpoints", "on"), "'on' found"),
@@ -292,9 +288,13 @@ def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str
         ("ttl: [5, 6]", "ttl: 2 values"),
         ("ttl:", "ttl: "),
         ("\x00", "YAML"),
+        ("? [a]\n: b", "YAML"),
+        ("ttl: 0x" + "f" * 5000, "ttl: '0xfff"),
+        ('kubeconfig: "a\\0b"', "kubeconfig: 'a\\x00b', expected a kubeconfig"),
     ],
-    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary"],
-)
+    ids=["unknown-key", "broken", "no-mapping", "nested", "several", "nothing", "binary", "key-that-is-a-list",
+         "number-of-thousands-of-digits", "no-name-of-a-file"],
+)  # fmt: skip
 def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, content: str, message: str) -> None:
     """A configuration file that cannot be used is an error that names file and place."""
     path = tmp_path / "settings.yaml"
@@ -375,7 +375,10 @@ def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
     """A client whose node is known by its name alone is in no zone, which is hardly meant."""
     ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
     assert ran.status == DONE
-    assert "WARNING --client-source: pods alone tell on which node a client is, but not in which zone" in ran.err
+    assert (
+        "WARNING --client-source: with pods alone, topodns knows on which node a client is, but not in which zone"
+        in ran.err
+    )
 
 
 def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
@@ -880,7 +883,7 @@ def test_help_of_a_command(topodns: Run, command: str) -> None:
     ran = topodns(command, "--help")
     text = re.sub(r"\s+", " ", ran.out)
     assert ran.status == DONE
-    for theme in ("Where the cluster comes from:", "What is answered:", "Who is asking:"):
+    for theme in ("Cluster to read:", "Names and answers:", "Clients and forwarders:"):
         assert theme in text
     for flag in ("--snapshot PATH", "--zone NAME", "--ttl SECONDS", "--config FILE"):
         assert flag in text

@@ -14,11 +14,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dnsserver.cli.main import main
+from dnsserver.cli.dispatch import run_command
 from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
-from dnsserver.settings.fields import ListenAddress, parse_upstream
+from dnsserver.settings.values import ListenAddress, parse_upstream
 from tests.support import PATIENCE, needs_tool, run
 from tests.tools import ROOT, Daemon, coredns, free_port, until
 
@@ -156,14 +156,14 @@ def test_printed(
 ) -> None:
     """Standard output holds what goes into the program's configuration, and nothing else."""
     flags = [*(f"--zone={zone}" for zone in zones), *(["--fail-open"] if fail_open else [])]
-    assert main(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
+    assert run_command(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
     assert capsys.readouterr() == (expected, "")
     assert stub_blocks.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     """Around commas they are passed over."""
-    assert main(["corefile", "--for", "coredns", "--to", " 10.96.0.53, 10.96.0.54 "]) == DONE
+    assert run_command(["corefile", "--for", "coredns", "--to", " 10.96.0.53, 10.96.0.54 "]) == DONE
     assert "    forward . 10.96.0.53 10.96.0.54\n" in capsys.readouterr().out
 
 
@@ -240,7 +240,7 @@ BAD_COMMAND_LINES = {
         ("--for", "coredns", "--to", "10.96.0.53,127.0.0.1:5301", "--fail-open"),
         "--fail-open: 127.0.0.1:5301 is where coredns answers by itself, expected topodns elsewhere",
     ),
-    "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given beside --check"),
+    "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
     "check-of-unbound": (("--for", "unbound", "--check", "x"), "--for: 'unbound', expected coredns or nodelocal"),
     "no-file": (("--check", "/nonexistent/Corefile"), "/nonexistent/Corefile: No such file or directory, expected"),
@@ -253,7 +253,7 @@ BAD_COMMAND_LINES = {
 @pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES.values(), ids=BAD_COMMAND_LINES)
 def test_bad_command_line(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str) -> None:
     """One line that names the flag, what was found and what was expected; status 2."""
-    assert main(["corefile", *arguments]) == WRONG
+    assert run_command(["corefile", *arguments]) == WRONG
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("topodns: ") and message in err and err.count("\n") == 1
 
@@ -536,7 +536,7 @@ FOUND = {
 def checked(capsys: pytest.CaptureFixture[str], path: Path, text: str, flags: str = "") -> tuple[int, list[str], str]:
     """Check a Corefile; return the status, the lines but the last with F for the file, and the errors."""
     path.write_text(text)
-    status = main(["corefile", "--check", str(path), *flags.split()])
+    status = run_command(["corefile", "--check", str(path), *flags.split()])
     out, err = capsys.readouterr()
     return status, out.replace(str(path), "F").splitlines(), err.replace(str(path), "F")
 
@@ -627,7 +627,7 @@ def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     """The same fields as those of ``check``."""
     path = tmp_path / "Corefile"
     path.write_text(f"cluster.local {{\ncache\n{GOOD}\n}}")
-    assert main(["corefile", "--check", str(path), "-o", "json"]) == FAILED
+    assert run_command(["corefile", "--check", str(path), "-o", "json"]) == FAILED
     assert json.loads(capsys.readouterr().out) == [
         {
             "code": "CacheMixesClients",
@@ -808,7 +808,7 @@ def test_odd_files(capsys: pytest.CaptureFixture[str], tmp_path: Path, octets: b
     """They are read, or refused by one short line."""
     path = tmp_path / "Corefile"
     path.write_bytes(octets)
-    assert main(["corefile", "--check", str(path)]) == status
+    assert run_command(["corefile", "--check", str(path)]) == status
     out, err = capsys.readouterr()
     assert all(len(line) < 500 for line in (out + err).splitlines()) and bool(err) == (status == WRONG)
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from dnsserver.answers.explain import RED
-from dnsserver.cli.findings import as_json, as_lines, gravest_first
+from dnsserver.cli.errors import DONE, FAILED
+from dnsserver.cli.report import as_lines, report
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from locator.finding_codes import ClusterCode, FindingCode
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
@@ -60,16 +61,18 @@ def test_a_line(shown: Finding, line: str) -> None:
     assert re.sub("\033\\[\\d+m", "", coloured) == line and (RED in coloured) == (shown.severity == ERROR)
 
 
-def test_the_gravest_come_first() -> None:
-    """Within a severity the order stays."""
+def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Within a severity the order stays; an error is a failure."""
     mixed = [finding(severity, name) for name in "ab" for severity in reversed(SEVERITIES)]
-    ordered = [(each.severity, each.name) for each in gravest_first(mixed)]
+    assert report(mixed, "json") == FAILED
+    ordered = [(row["severity"], row["name"]) for row in json.loads(capsys.readouterr().out)]
     assert ordered == [(severity, name) for severity in SEVERITIES for name in "ab"]
 
 
-def test_json() -> None:
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """Every field under its name, a line that is not known as null."""
-    assert json.loads(as_json([finding(INFO)])) == [
+    assert report([finding(INFO)], "json") == DONE
+    assert json.loads(capsys.readouterr().out) == [
         {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
          "field": "spec.x", "message": "'y' found", "expected": "z", "line": None, "file": ""},
     ]  # fmt: skip

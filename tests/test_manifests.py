@@ -12,7 +12,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from dnsserver.http.application import application
-from dnsserver.settings.fields import FLAGS, Settings, read_settings
+from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.reading import read_settings
 from tests import kustomize
 from tests.clusters import node
 from tests.kube import ApiError, ControlPlane, Item

@@ -24,7 +24,7 @@ import pytest
 
 from dnsserver.forwarders import corefile_check
 from dnsserver.forwarders.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
-from dnsserver.settings.fields import parse_upstream
+from dnsserver.settings.values import parse_upstream
 from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.forwarders import started
 from tests.kube import ControlPlane, Item, config_of

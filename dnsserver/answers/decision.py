@@ -9,7 +9,7 @@ from msgspec import Struct
 from dnsserver import names
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, Record, Soa
-from dnsserver.names import Meaning, Zone
+from dnsserver.names import DISABLED, Meaning, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import Declaration
@@ -21,8 +21,6 @@ _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 NAPTR, SVCB, HTTPS = 35, 64, 65
 # What is looked up elsewhere; there are 65,000 types, and asking for them all must not become as many look-ups.
 LOOKED_UP = frozenset((wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS))
-
-DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 
 
 class Authority(Struct, frozen=True):

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from dnsserver import names
 from dnsserver.answers import services
-from dnsserver.answers.decision import DISABLED, VERIFIED, Authority, Decision, EndpointNames, Request
+from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
-from dnsserver.names import Meaning, labels_of, meaning_of, pod_address
+from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Snapshot
 

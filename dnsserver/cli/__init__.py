@@ -1,1 +1,1 @@
-"""The edge that people type at: commands, exit codes, messages, logging."""
+"""The command line: finds a command, runs it, and says how it ended."""

@@ -28,7 +28,7 @@ from dnsserver.forwarders.stub_zones import (
     zone_text,
     zones_named,
 )
-from dnsserver.settings.fields import ListenAddress
+from dnsserver.settings.values import ListenAddress
 from locator.model import Finding
 
 _CONFIGMAPS = {COREDNS: "coredns", NODELOCAL: "node-local-dns"}

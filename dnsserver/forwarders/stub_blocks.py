@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from itertools import product
 
 from dnsserver.names import parse_zone
-from dnsserver.settings.fields import DNS_PORT, ListenAddress, parse_upstream
+from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import address_text
 
 COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = FORWARDERS = ("coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dnsserver.forwarders.caddyfile import Block, Directive, cut
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
-from dnsserver.settings.fields import DNS_PORT, ListenAddress, parse_upstream
+from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.model import Finding
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dnsserver.net import tcp, udp
-from dnsserver.settings.fields import ListenAddress
+from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text
 
 log = logging.getLogger("topodns")

@@ -28,7 +28,7 @@ from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
-from dnsserver.settings.fields import DNS_PORT, ListenAddress
+from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import msgspec
 
 from dnsserver.answers.explain import PLAIN, RED, YELLOW, counted
+from dnsserver.cli.errors import DONE, FAILED
+from dnsserver.cli.output import coloured, write
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 
 _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 
 
-def gravest_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings by severity, and in their own order within one."""
-    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+def report(found: Sequence[Finding], output: str) -> int:
+    """Print findings, the gravest first; return the exit status, which says whether there is an error.
 
-
-def as_json(findings: Sequence[Finding]) -> str:
-    """Return findings as a JSON array."""
-    return msgspec.json.format(msgspec.json.encode(findings), indent=2).decode()
+    *output* is "text" or "json".
+    """
+    findings = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+    if output == "json":
+        write(f"{json.dumps(msgspec.to_builtins(findings), indent=2)}\n")
+    else:
+        write("".join(f"{line}\n" for line in as_lines(findings, colour=coloured())))
+    return FAILED if any(finding.severity == ERROR for finding in findings) else DONE
 
 
 def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:

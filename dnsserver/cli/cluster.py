@@ -1,0 +1,44 @@
+"""The cluster that a command looks at, and the errors that it meets there.
+
+It brings all that reads clusters, so commands import it when they run, not before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dnsserver import app
+from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.net.sockets import CannotListen
+from dnsserver.settings.fields import Settings
+from locator.cluster import api_client, dump_files
+from locator.cluster.credentials import BadCluster
+from locator.cluster.responses import Refused, Unreachable
+from locator.model import Finding
+from locator.state.snapshot import Snapshot
+
+
+@contextmanager
+def cluster_errors() -> Iterator[None]:
+    """Turn errors of snapshots, clusters and listeners into those that end a command."""
+    try:
+        yield
+    except (dump_files.BadDump, BadCluster) as error:
+        raise WrongInput(str(error)) from None
+    except (CannotListen, Refused, Unreachable) as error:
+        raise Failed(str(error)) from None
+
+
+def read_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+    """Return the cluster as it is now, and all that is wrong in it. Raises CommandError."""
+    store = app.store_of(settings)
+    with cluster_errors():
+        if settings.snapshot:
+            dump = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs())
+        else:
+            dump = dump_files.Dump(*api_client.read(app.cluster_of(settings), store.kinds), {})
+    dump_files.apply(dump.objects, store)
+    snapshot = store.publish(int(time.time()))
+    return snapshot, [*dump.findings, *dump.located(snapshot.findings)]

@@ -1,0 +1,25 @@
+"""``topodns controller``: keeps PodLocators up to date until a signal ends it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from dnsserver.cli.errors import DONE
+from dnsserver.cli.parser import Parser
+from dnsserver.cli.settings_flags import add_settings, settings_of
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of a controller."""
+    add_settings(parser, "controller")
+
+
+def run(arguments: Namespace) -> int:
+    """Keep PodLocators up to date until SIGTERM or SIGINT."""
+    settings = settings_of(arguments)
+    from dnsserver import app
+    from dnsserver.cli.cluster import cluster_errors
+
+    with cluster_errors():
+        app.control(settings)
+    return DONE

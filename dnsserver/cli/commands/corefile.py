@@ -1,0 +1,121 @@
+"""``topodns corefile``: prints the configuration of a forwarder that asks topodns, or checks one that is there."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from dnsserver.cli.errors import DONE, WrongInput
+from dnsserver.cli.output import write
+from dnsserver.cli.parser import Parser, add_output_format, parsed
+from dnsserver.forwarders.stub_blocks import (
+    CHECKED,
+    CLUSTER_DOMAIN,
+    COREDNS,
+    FORWARDERS,
+    MAX_UPSTREAMS,
+    printed,
+    stub_address,
+    stub_zone,
+)
+from dnsserver.settings.values import ListenAddress
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add what to print or to check."""
+    parser.flags.add_argument(
+        "--for",
+        dest="forwarder",
+        metavar="PROGRAM",
+        help=f"The forwarder: {', '.join(FORWARDERS)}; with --check {' or '.join(CHECKED)} "
+        f"(default with --check: {COREDNS})",
+    )
+    parser.flags.add_argument(
+        "--to",
+        metavar="ADDR[:PORT],...",
+        action="append",
+        help="The addresses of topodns, separated by commas (default port: 53). With --check, only what is forwarded "
+        "there is checked (default with --check: whatever forwards the zones; repeatable)",
+    )
+    parser.flags.add_argument(
+        "--zone",
+        metavar="NAME",
+        action="append",
+        help=f"A zone to forward to topodns (default: {CLUSTER_DOMAIN}; with --check the zones of the plugin "
+        "'kubernetes' in FILE; repeatable)",
+    )
+    parser.flags.add_argument(
+        "--fail-open",
+        action="store_true",
+        help=f"Let {COREDNS} answer from its own view of the cluster while topodns does not answer (default: off)",
+    )
+    parser.flags.add_argument("--check", metavar="FILE", help="Check this Corefile, or standard input (-)")
+    add_output_format(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Print a forwarder's configuration, or the findings in a Corefile."""
+    to = [
+        parsed("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
+        for texts in arguments.to or ()
+        for text in texts.split(",")
+    ]
+    zones = [parsed("--zone", stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in arguments.zone or ()]
+    if arguments.check is not None:
+        return _check(arguments, to, zones)
+    return _print(arguments, to, zones)
+
+
+def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+    if arguments.forwarder is None:
+        raise WrongInput(
+            "--for: missing, expected a program to print for, or --check FILE; see 'topodns corefile --help'"
+        )
+    _expect(arguments.forwarder, FORWARDERS)
+    if not to:
+        raise WrongInput("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
+    if arguments.output != "text":
+        raise WrongInput(f"-o: {arguments.output!r} without --check, expected --check FILE beside it")
+    if len(to) + arguments.fail_open > MAX_UPSTREAMS:
+        raise WrongInput(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - arguments.fail_open}")
+    try:
+        text = printed(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
+    except ValueError as error:
+        raise WrongInput(f"--fail-open: {error}") from None
+    write(text)
+    return DONE
+
+
+def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+    from dnsserver.cli.report import report
+    from dnsserver.forwarders import corefile_check
+    from dnsserver.forwarders.caddyfile import Unparsable
+
+    forwarder = arguments.forwarder or COREDNS
+    _expect(forwarder, CHECKED)
+    if arguments.fail_open:
+        raise WrongInput("--fail-open: given together with --check, expected only one of them")
+    if not arguments.check:
+        raise WrongInput("--check: '' found, expected a file, or - for standard input")
+    text = _read(arguments.check).decode(errors="replace")
+    try:
+        found = corefile_check.check(text, forwarder=forwarder, file=arguments.check, to=to, zones=zones)
+    except Unparsable as error:
+        raise WrongInput(f"{arguments.check}: {error}") from None
+    return report(found, arguments.output)
+
+
+def _read(path: str) -> bytes:
+    if path == "-" and sys.stdin is None:
+        raise WrongInput("-: standard input is closed, expected a Corefile")
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}, expected a Corefile") from None
+
+
+def _expect(forwarder: str, known: Sequence[str]) -> None:
+    if forwarder not in known:
+        raise WrongInput(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")

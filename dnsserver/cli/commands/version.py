@@ -1,0 +1,29 @@
+"""``topodns version``: prints the versions that a bug report needs."""
+
+from __future__ import annotations
+
+import platform
+from argparse import Namespace
+from importlib.metadata import version
+
+from dnsserver import __version__
+from dnsserver.cli.errors import DONE
+from dnsserver.cli.output import write
+from dnsserver.cli.parser import Parser
+
+LIBRARIES = (
+    *("dnslib", "trio", "kubernetes", "msgspec", "cachetools"),
+    *("PyYAML", "hypercorn", "starlette", "prometheus-client"),
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """It has none."""
+
+
+def run(_: Namespace) -> int:
+    """Print the versions of topodns, Python and the libraries."""
+    lines = [f"topodns {__version__}", f"python {platform.python_version()}"]
+    lines += [f"{library} {version(library)}" for library in LIBRARIES]
+    write("".join(f"{line}\n" for line in lines))
+    return DONE

@@ -1,0 +1,199 @@
+"""How a single value is written: a ``Syntax`` for each kind of value, from a whole number to an address with a port.
+
+Pure. What a value means for the server is said where it is used: ``fields`` has the settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from dnsserver.names import Zone, parse_zone
+from locator.ip import Network, address_text, parse_address, parse_network
+from locator.labels import Selector, parse_selector, valid_label_key
+from locator.model import is_dns_label
+
+T = TypeVar("T")
+U = TypeVar("U")
+T_co = TypeVar("T_co", covariant=True)
+
+DNS_PORT = 53
+MAX_NSID = 128  # octets; with the longest question it fits a reply of 512
+ON_WORDS, OFF_WORDS = ("on", "true"), ("off", "false")  # YAML 1.1 reads a bare on and off as truth values
+OFF: Final = "off"  # the value of a setting that is switched off, where None means that nothing was said
+PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # the objects that --client-source may name
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax(Generic[T_co]):
+    """How a value of type *T_co* is written.
+
+    ``metavar`` stands for the value in ``--help``. ``read`` turns a text into the value; it raises ValueError with
+    what it found, and ``expected`` is the other half of the message.
+    """
+
+    metavar: str
+    expected: str
+    read: Callable[[str], T_co]
+
+
+class ListenAddress(NamedTuple):
+    """An address (packed) and a port; port 0 means any free one."""
+
+    address: bytes
+    port: int
+
+    def __str__(self) -> str:
+        text = address_text(self.address)
+        return f"[{text}]:{self.port}" if len(self.address) == 16 else f"{text}:{self.port}"
+
+
+class Subnet(NamedTuple):
+    """A network outside the cluster, and the labels of the clients in it."""
+
+    network: Network
+    labels: tuple[tuple[str, str], ...]
+
+
+def parse_upstream(text: str) -> ListenAddress:
+    """Return the address of another DNS server; the port may be missing. Raises ValueError.
+
+    An IPv6 address that is followed by a port stands in brackets.
+    """
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
+        host, port = text, str(DNS_PORT)
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    return ListenAddress(parse_address(bare), _whole(port, 1, 65535))
+
+
+def any_text(metavar: str, expected: str) -> Syntax[str]:
+    """Return the syntax of any text that is not empty."""
+    return Syntax(metavar, expected, _text)
+
+
+def whole_number(low: int, high: int) -> Syntax[int]:
+    """Return the syntax of a whole number."""
+    return Syntax("NUMBER", f"a whole number from {low} to {high}", lambda text: _whole(text, low, high))
+
+
+def seconds(low: int, high: int) -> Syntax[int]:
+    """Return the syntax of a time in whole seconds."""
+    return Syntax("SECONDS", f"a whole number of seconds from {low} to {high}", lambda text: _whole(text, low, high))
+
+
+def choice(metavar: str, *words: str) -> Syntax[str]:
+    """Return the syntax of one word out of several."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(repr(text))
+        return text
+
+    return Syntax(metavar, f"{', '.join(words[:-1])} or {words[-1]}", read)
+
+
+def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
+    """Return a syntax in which ``off`` may stand in place of a value; it is read as *off*."""
+    return Syntax(
+        syntax.metavar, f"{syntax.expected}, or off", lambda text: off if text in OFF_WORDS else syntax.read(text)
+    )
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("empty")
+    if "\0" in text:  # which no file's name can hold
+        raise ValueError(repr(text))
+    return text
+
+
+def _whole(text: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+        raise ValueError(repr(text))
+    return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in (*ON_WORDS, *OFF_WORDS):
+        raise ValueError(repr(text))
+    return text in ON_WORDS
+
+
+def _namespace(text: str) -> str:
+    if not is_dns_label(text):
+        raise ValueError(repr(text))
+    return text
+
+
+def _object_key(text: str) -> tuple[str, str]:
+    namespace, slash, name = text.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise ValueError(repr(text))
+    return namespace, name
+
+
+def _service_key(text: str) -> str:
+    return "/".join(_object_key(text))
+
+
+def _label_key(text: str) -> str:
+    if not valid_label_key(text) or text == "on":  # how a file's ``true`` is handed in; nobody means a label
+        raise ValueError(repr(text))
+    return text
+
+
+def _listen(text: str) -> ListenAddress:
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ValueError(repr(text))
+    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _whole(port, 0, 65535))
+
+
+def _client_sources(text: str) -> frozenset[str]:
+    sources = frozenset(part.strip() for part in text.split(","))
+    if not sources <= {PODS, POD_LOCATORS, NODES}:
+        raise ValueError(repr(text))
+    return sources
+
+
+def _subnet(text: str) -> Subnet:
+    network, _, rest = text.partition("=")
+    pairs = [pair.partition("=") for pair in rest.split(",")]
+    if not all(valid_label_key(key) and equals and value for key, equals, value in pairs):
+        raise ValueError(f"{rest!r} as labels of {network}")
+    return Subnet(parse_network(network), tuple((key, value) for key, _, value in pairs))
+
+
+def _option_code(text: str) -> int:
+    """Read a number that may be hexadecimal, as Corefiles write it."""
+    code = int(text, 16) if re.fullmatch("0[xX][0-9a-fA-F]{1,4}", text) else _whole(text, 0, 65535)
+    if not 65001 <= code <= 65534:
+        raise ValueError(repr(text))
+    return code
+
+
+def _nsid(text: str) -> bytes:
+    octets = _text(text).encode()
+    if len(octets) > MAX_NSID:
+        raise ValueError(f"{len(octets)} octets")
+    return octets
+
+
+SWITCH = Syntax("=on|off", "on or off", _switch)  # never without the sign: the next word is no value
+ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
+NAMESPACE = Syntax("NAME", "a namespace's name", _namespace)
+OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
+SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
+LABEL_KEY = Syntax("KEY", "a label's key", _label_key)
+SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
+ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)
+NETWORK = Syntax("CIDR", "an address block without host bits, such as 10.96.0.10/32", parse_network)
+LISTEN_ADDRESS = Syntax("ADDR:PORT", "ADDRESS:PORT, with an IPv6 address in brackets", _listen)
+UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
+CLIENT_SOURCES = Syntax("SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources)
+SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
+OPTION_CODE = Syntax("CODE", "a number from 65001 to 65534 (0xfde9 to 0xfffe)", _option_code)
+NSID = Syntax("TEXT", f"a text of at most {MAX_NSID} octets", _nsid)

@@ -1,0 +1,201 @@
+"""How a process of ``topodns`` ends where its standard streams or a signal cut it short: never by a traceback."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dnsserver.cli.dispatch import COMMANDS
+from tests.support import COMMAND, PATIENCE, environment
+
+ROOT = Path(__file__).parent.parent
+CLUSTER = str(ROOT / "examples" / "cluster.yaml")
+DONE, FAILED, WRONG, READER_LEFT = 0, 1, 2, 141
+NAME = "memcached.shop.svc.cluster.local"
+
+PRINTING = {
+    "version": ["version"],
+    "version-flag": ["--version"],
+    "no-command": [],
+    "help": ["--help"],
+    "help-of-a-command": ["serve", "--help"],
+    "check": ["check", "--snapshot", CLUSTER],
+    "check-json": ["check", "--snapshot", CLUSTER, "-o", "json"],
+    "explain": ["explain", NAME, "--client", "10.0.0.1", "--snapshot", CLUSTER],
+    "explain-json": ["explain", NAME, "--client", "10.0.0.1", "--snapshot", CLUSTER, "-o", "json"],
+    "stub-block": ["corefile", "--for", "coredns", "--to", "10.96.0.53"],
+    "corefile": ["corefile", "--check", os.devnull],
+}
+ENDS = {
+    # what becomes of the output: (status, standard error)
+    "full": (FAILED, "topodns: standard output: No space left on device\n"),
+    "closed": (FAILED, "topodns: standard output: closed\n"),
+    "reader-left": (READER_LEFT, ""),
+}
+
+
+@contextmanager
+def broken(stream: str) -> Iterator[int | None]:
+    """Yield the descriptor of a stream that cannot be written to, None for one that is closed."""
+    if stream == "closed":
+        yield None
+        return
+    if stream == "full":
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, descriptor = os.pipe()
+        os.close(reader)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def ran(
+    arguments: list[str], *, stdout: int | None = subprocess.PIPE, stderr: int | None = subprocess.PIPE, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``topodns`` to its end; a stream that is None is closed."""
+    closed = " ".join(f"{number}>&-" for number, stream in ((1, stdout), (2, stderr)) if stream is None)
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *arguments]
+    # A message may stand in Python's buffers until the end, or not: the usual is that it does.
+    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, text=True,
+                          env=environment({"PYTHONUNBUFFERED": "", **env}), timeout=PATIENCE, check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", ENDS)
+@pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
+def test_output_that_cannot_be_written(arguments: list[str], stream: str) -> None:
+    """What could not be printed is a failure with one line; a reader who has enough of it is none."""
+    with broken(stream) as stdout:
+        ended = ran(arguments, stdout=stdout)
+    assert (ended.returncode, ended.stderr) == ENDS[stream]
+
+
+@pytest.mark.parametrize("stream", ENDS)
+def test_output_without_a_buffer(stream: str) -> None:
+    """The same where Python hands on each write at once, as in the image."""
+    with broken(stream) as stdout:
+        ended = ran(["version"], stdout=stdout, PYTHONUNBUFFERED="1")
+    assert (ended.returncode, ended.stderr) == ENDS[stream]
+
+
+MESSAGES = {
+    "unknown-command": (["chek"], WRONG, ""),
+    "warning": (["check", "--snapshot", CLUSTER, "--trusted-forwarder", "0.0.0.0/0"], DONE, "0 errors, "),
+    "server": (["serve", "--listen", "127.0.0.1:0", "--http", "off", "--snapshot", "/nonexistent/a.yaml"], WRONG, ""),
+    "server-that-has-begun": (
+        ["serve", "--listen", "127.0.0.1:0", "--http", "off", "--snapshot", os.devnull], WRONG, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", ENDS)
+@pytest.mark.parametrize(("arguments", "status", "out"), MESSAGES.values(), ids=MESSAGES)
+def test_message_that_cannot_be_written(arguments: list[str], status: int, out: str, stream: str) -> None:
+    """Nobody can read the messages, and nothing else changes: neither the output nor the exit status."""
+    with broken(stream) as stderr:
+        ended = ran(arguments, stderr=stderr)
+    assert ended.returncode == status
+    assert out in ended.stdout and bool(ended.stdout) == bool(out)
+
+
+def test_no_stream_at_all() -> None:
+    """A process without any stream ends as one that nobody listens to."""
+    assert ran(["version"], stdout=None, stderr=None).returncode == FAILED
+
+
+# Held at an import, a process says so and waits for its end.
+HOLD = """
+import os, signal, sys
+class Hold:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["HELD_AT"]:
+            os.write(int(os.environ["TOLD_BY"]), b"!")
+            while True:
+                signal.pause()
+sys.meta_path.insert(0, Hold())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["--help"], "dnsserver.cli.dispatch"),
+        (["version"], "importlib.metadata"),
+        (["check", "--snapshot", CLUSTER], "msgspec"),
+        (["check", "--snapshot", CLUSTER], "yaml"),
+        (["serve", "--snapshot", CLUSTER], "trio"),
+        (["controller"], "dnsserver.app"),
+    ],
+    ids=["first-of-all", "version", "settings", "check", "serve", "controller"],
+)
+def test_a_signal_while_modules_load(tmp_path: Path, arguments: list[str], module: str, number: signal.Signals) -> None:
+    """A signal ends it at any moment, in silence, and whoever started it sees which signal that was."""
+    (tmp_path / "sitecustomize.py").write_text(HOLD)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    told, tell = os.pipe()
+    env = environment({"PYTHONPATH": path, "HELD_AT": module, "TOLD_BY": str(tell)})
+    try:
+        with subprocess.Popen([*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=env, pass_fds=[tell]) as process:  # fmt: skip
+            os.close(tell)
+            assert os.read(told, 1) == b"!", "it ended without importing that"
+            process.send_signal(number)
+            out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        os.close(told)
+    assert (process.returncode, out, err) == (-number, b"", b"")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As under nohup: who started the process has said that the signal is none of its business."""
+    script = 'trap "" INT; exec "$@"'
+    code = "import signal, sys; from dnsserver.cli.main import main; sys.argv[1:] = ['version']; status = main(); "
+    code += "signal.raise_signal(signal.SIGINT); sys.exit(status)"
+    ended = subprocess.run(["/bin/sh", "-c", script, "sh", sys.executable, "-c", code], capture_output=True, text=True,
+                           env=environment(), timeout=PATIENCE, check=False)  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (DONE, "")
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_output_that_is_no_text(tmp_path: Path, encoding: str, output: str) -> None:
+    """A file's name may be any bytes, and a terminal may know few characters: both are shown escaped."""
+    path = os.fsencode(tmp_path) + b"/caf\xc3\xa9-\xff.yaml"
+    with open(path, "w") as file:
+        file.write("{apiVersion: v1, kind: Pod, metadata: {}}")
+    ended = ran(["check", "-o", output, "--snapshot", os.fsdecode(path)], PYTHONIOENCODING=encoding, PYTHONUTF8="1")
+    assert (ended.returncode, ended.stderr) == (FAILED, "")
+    assert "-\\udcff.yaml" in ended.stdout
+
+
+HEAVY = {"anyio", "asyncio", "cachetools", "dns", "dnslib", "hypercorn", "kubernetes", "prometheus_client",
+         "starlette", "trio", "urllib3", "yaml"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["version"], ["--version"], ["--help"], *([command, "--help"] for command in COMMANDS), PRINTING["stub-block"]],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_what_prints_a_text_loads_no_library_for_it(arguments: list[str]) -> None:
+    """Version, help and stub blocks are there at once: nothing is imported that asks, answers or waits."""
+    ended = subprocess.run([sys.executable, "-X", "importtime", *COMMAND[1:], *arguments], capture_output=True,
+                           text=True, env=environment(), timeout=PATIENCE, check=False)  # fmt: skip
+    imported = {name.partition(".")[0] for name in re.findall(r"\| +(\S+)$", ended.stderr, re.MULTILINE)}
+    assert ended.returncode == DONE and {"dnsserver", "argparse"} <= imported
+    assert not imported & HEAVY
+
+
+def test_every_command_is_listed() -> None:
+    """A command is a module of that name and a row in the table: ``--help`` above asks each one for its flags."""
+    modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").glob("[!_]*.py")}
+    assert modules == set(COMMANDS)
