@@ -2,7 +2,7 @@
 
 A rendered answer is position-independent: names are compressed against the question and the
 aliases right behind it, which always stand at the same place. So records can be rotated, left
-out and joined without being rendered again.
+out and joined without being rendered again. Only the owners of glue point to what moves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import dnslib
 from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
+from dnsserver.message.glue import Glue, Target
 from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
 from dnsserver.names import labels_of, name_text
 
@@ -50,15 +51,15 @@ class RenderedAnswer:
 
     ``aliases`` are the CNAME records that come before all others. ``blob`` holds the answer
     records behind them twice over and ``offsets`` where each begins, so that every rotation is
-    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how many octets of it are
-    glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none.
-    ``heads`` are flags and counts by the index of ``head_index``. ``tally`` is what the answer
-    counts as, ``elsewhere`` the aliases again, as records, where what they lead to is to be
-    looked up, and ``finished`` what was last found there, with the answer that it made. An
-    answer is ``plain`` if nothing but a rotation and an OPT record is left to be done. What
-    changes: ``turn`` is the record that the next reply begins with, ``cut_turn`` the same of
-    truncated ones, since a client that is told to ask again by TCP would else take two turns;
-    ``stamp`` brings the serial up to date.
+    one slice of ``length``. ``tail`` is the authority section, ``glue`` what may go along where
+    there is room; ``size`` is how many octets all but the glue take. ``serial_at`` is where the
+    SOA's serial stands in ``tail``, 0 where there is none. ``heads`` are flags and counts by the
+    index of ``head_index``, without glue. ``tally`` is what the answer counts as, ``elsewhere``
+    the aliases again, as records, where what they lead to is to be looked up, and ``finished``
+    what was last found there, with the answer that it made. An answer is ``plain`` if nothing
+    but a rotation and an OPT record is left to be done. What changes: ``turn`` is the record that
+    the next reply begins with, ``cut_turn`` the same of truncated ones, since a client that is
+    told to ask again by TCP would else take two turns; ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
@@ -73,7 +74,7 @@ class RenderedAnswer:
         answers: Sequence[bytes],
         aliases: Sequence[bytes] = (),
         authority: Sequence[bytes] = (),
-        glue: Sequence[bytes] = (),
+        glue: Glue | None = None,
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
@@ -87,31 +88,38 @@ class RenderedAnswer:
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
-        self.tail = b"".join((*authority, *glue))
-        self.glue = sum(map(len, glue))
-        self.counts = (len(self.aliases) + len(answers), len(authority), len(glue))
-        self.heads = _heads(flags, *self.counts)
+        self.tail = b"".join(authority)
+        self.glue = glue
+        self.counts = (len(self.aliases) + len(answers), len(authority))
+        self.heads = _heads(flags, *self.counts, 0)
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
         self.dependent = dependent
         self.error = error
         self.elsewhere = elsewhere
         self.finished: tuple[object, RenderedAnswer] | None = None
-        self.plain = not aliases and error is None
+        self.plain = not aliases and error is None and glue is None
         self.tally = tally
         self.turn = self.cut_turn = turn % (len(answers) or 1)
 
     @property
     def weight(self) -> int:
         """How many octets of memory it takes, roughly."""
-        return 1000 + self.size + self.length + 40 * self.records
+        glue = self.glue.weight if self.glue is not None else 0
+        return 1000 + self.size + self.length + 40 * self.records + glue
 
-    def take_turn(self) -> bytes:
-        """Return the answer records, aliases first; the next time they begin with another one."""
-        turn = self.turn
-        self.turn = turn + 1 if turn + 1 < self.records else 0
+    def body(self, turn: int) -> bytes:
+        """Return all answer records: the aliases, then the others from record *turn* on."""
         start = self.offsets[turn]
         return b"".join((*self.aliases, self.blob[start : start + self.length]))
+
+    def take_turn(self, *, cut: bool) -> int:
+        """Return which record a reply begins with, truncated if *cut*; the next one begins with another."""
+        if cut:
+            turn, self.cut_turn = self.cut_turn, (self.cut_turn + 1) % (self.records or 1)
+        else:
+            turn, self.turn = self.turn, (self.turn + 1) % (self.records or 1)
+        return turn
 
     def stamp(self, serial: bytes) -> None:
         """Put a serial of four octets into the SOA record, if there is one."""
@@ -188,6 +196,29 @@ class Packer:
             for record in records
         ]
 
+    def glue(self, addresses: Iterable[Record], answers: Iterable[Record]) -> Glue | None:
+        """Return the glue made of address records, for what SRV or NS records name; None where there is none."""
+        packed: dict[str, list[bytes]] = {}
+        for record in addresses:
+            packed.setdefault(record.name, []).append(_pack_behind_owner(record))
+        if not packed:
+            return None
+        targets: dict[str, Target] = {}
+        named = []
+        for record in answers:
+            name = _target_of(record.data)
+            if name not in targets:
+                owner = _name(name, self._names)
+                octets = len(name) + 2 if isinstance(record.data, Srv) else len(owner)  # RFC 2782: in full
+                targets[name] = Target(octets, owner, tuple(packed.get(name, ())))
+            named.append(targets[name])
+        return Glue(named, begin=self._position)
+
+
+def _target_of(data: Data) -> str:
+    assert isinstance(data, (Srv, Host))
+    return data.target if isinstance(data, Srv) else data.name
+
 
 @lru_cache(MAX_PACKED)
 def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
@@ -200,14 +231,20 @@ def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
 
 
 def _pack(record: Record, names: _KnownNames) -> bytes:
-    if isinstance(record.data, Address):  # the glue of large answers; dnslib takes ten times as long
-        data = record.data.packed
-        return _name(record.name, names) + struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(data)) + data
+    if isinstance(record.data, Address):  # the records of large answers; dnslib takes ten times as long
+        return _name(record.name, names) + _pack_behind_owner(record)
     buffer = DNSBuffer()
     buffer.names = names
     data = _DATA[type(record.data)](record.data)
     dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=data).pack(buffer)
     return bytes(buffer.data)
+
+
+def _pack_behind_owner(record: Record) -> bytes:
+    """Render an address record without its owner."""
+    assert isinstance(record.data, Address)
+    packed = record.data.packed
+    return struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(packed)) + packed
 
 
 def _name(name: str, names: _KnownNames) -> bytes:
@@ -226,21 +263,24 @@ def _text(text: str) -> bytes:
     return bytes((len(text),)) + text.encode()
 
 
-def truncated(rendered: RenderedAnswer, head: int, room: int) -> tuple[bytes, bytes]:
-    """Return flags with counts, and records, of an answer that has only *room* octets.
+def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tuple[bytes, bytes]:
+    """Return flags with counts, and records, as much of an answer as has *room* octets, from record *turn* on.
 
-    Glue goes first and silently; then as many whole records stay as fit, those whose turn it
-    is, with TC (RFC 2181, section 9).
+    Glue that does not fit is left out silently. If the answer does not, as many whole records of it stay
+    as fit, with TC and without glue (RFC 2181, section 9).
     """
-    answers, authority, _ = rendered.counts
-    if rendered.size - rendered.glue <= room:
-        rest = rendered.tail[: len(rendered.tail) - rendered.glue]
-        return _heads(rendered.flags, answers, authority, 0)[head], rendered.take_turn() + rest
+    if rendered.size > room:
+        return _cut(rendered, head, room, turn)
+    if rendered.glue is None:
+        return rendered.heads[head], rendered.body(turn) + rendered.tail
+    number, glue = rendered.glue.fitting(room - rendered.size, turn=turn, offsets=rendered.offsets)
+    return _heads(rendered.flags, *rendered.counts, number)[head], rendered.body(turn) + rendered.tail + glue
+
+
+def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
     kept, fit = b"".join(aliases), 0
-    turn, offsets = rendered.cut_turn, rendered.offsets
-    rendered.cut_turn = turn + 1 if turn + 1 < rendered.records else 0
-    start = offsets[turn]
+    offsets, start = rendered.offsets, rendered.offsets[turn]
     if len(aliases) == len(rendered.aliases):
         last = start + room - len(kept)  # the octet behind which nothing fits
         fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn

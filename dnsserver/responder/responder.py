@@ -35,7 +35,7 @@ from dnsserver.message.records import (
     Host,
     Record,
 )
-from dnsserver.message.rendering import HEAD_BITS, Packer, RenderedAnswer, head_index, serial_offset, truncated
+from dnsserver.message.rendering import HEAD_BITS, Packer, RenderedAnswer, fitted, head_index, serial_offset
 from dnsserver.message.wire import Edns, Query, Unreadable, question_labels, read_untrusted
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.names import meaning_of
@@ -408,7 +408,7 @@ class Responder:
             answers=packer.records(answers),
             aliases=aliases,
             authority=soa,
-            glue=packer.records(glue),
+            glue=packer.glue(glue, answers),
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
@@ -476,15 +476,14 @@ class Responder:
         channel.counts[found.tally] += 1
         error = found.error if shape.edns is not None else None
         opt = shape.opts[found.dependent] + address if error is None else self._opt(found, shape, address, error)
-        limit = shape.limit if channel.limited else MAX_TCP_REPLY
-        if end + found.size + len(opt) <= limit:
-            counts, body = found.heads[head], found.take_turn() + found.tail
-        else:
-            if error is not None:  # its text goes before any record does
-                opt = self._opt(found, shape, address, (error[0], ""))
-            counts, body = truncated(found, head, limit - end - len(opt))
-            if counts[0] & 0x02:
-                channel.truncated += 1
+        room = (shape.limit if channel.limited else MAX_TCP_REPLY) - end - len(opt)
+        if error is not None and found.size > room:  # its text goes before any record does
+            room += len(opt)
+            opt = self._opt(found, shape, address, (error[0], ""))
+            room -= len(opt)
+        cut = found.size > room
+        counts, body = fitted(found, head, room, turn=found.take_turn(cut=cut))
+        channel.truncated += cut
         return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
 
     def _opt(self, found: RenderedAnswer, shape: Shape, address: bytes, error: Error) -> bytes:
