@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 import dns.flags
+import dns.name
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -75,10 +76,8 @@ def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> No
         assert whole_count(reply) < whole_count(whole) and not found.addresses
         return
     assert sorted(found.targets) == sorted(every.targets)
-    expected, number = found.in_order(every.addresses), len(found.addresses)
-    assert [*found.addresses] == expected[:number]
-    if number < len(expected):
-        assert len(reply) + OCTETS[octets(expected[number][1])] > limit
+    if (missing := found.next_of(every.addresses)) is not None:
+        assert len(reply) + OCTETS[octets(missing[1])] > limit
 
 
 steady = settings(
@@ -124,18 +123,19 @@ def test_as_many_addresses_as_fit_go_along(
         assert_glue(cluster, reply, whole, (size or 512) if proto == "udp" else 65535)
 
 
-@pytest.mark.parametrize(("count", "ports"), [(320, 1), (700, 1), (250, 2)])
+@pytest.mark.parametrize(("count", "ports"), [(900, 1), (560, 2)])
 def test_addresses_go_along_where_no_pointer_reaches(count: int, ports: int) -> None:
     """RFC 1035, 4.1.4: a pointer has 14 bits; behind 16,383 octets the owner is written out as far as it must be."""
     cluster = Headless(
         [(f"web-{number}", f"10.1.{number // 250}.{number % 250 + 1}") for number in range(count)], ports=ports
     )
-    whole = cluster.reply(proto="tcp")
-    assert len(whole) > 0x4000 + 16 * count
-    for _ in range(5):
+    every = [(dns.name.from_text(name), address) for name, address in cluster.addresses]
+    for _ in range(3):
         reply = cluster.reply(proto="tcp")
-        assert_glue(cluster, reply, whole, 65535)
-        assert struct.unpack("!HHH", reply[6:12]) == (count * ports, 0, count)
+        found = glue_of(reply)
+        assert not reply[2] << 8 & dns.flags.TC and whole_count(reply) == count * ports
+        assert found.next_of(every) is not None and len(found.addresses) > 0x4000 // 50 // ports
+        assert len(reply) > 65535 - 30  # an owner with a label of its own, and 14 octets
 
 
 def test_corednss_own_case_fits_512_octets() -> None:

@@ -319,8 +319,11 @@ def test_glue_goes_first_and_silently() -> None:
 
     whole = sized(1232)
     assert 512 + 10 * 16 < whole[0] < 1232 and whole[1:] == (10, 10, False)
+    assert sized(whole[0]) == sized(whole[0] + 1) == whole
+    shorter = sized(whole[0] - 1)  # their owners point to the SRV targets
+    assert shorter[0] < whole[0] and shorter[1:] == whole[1:]
     for left in range(10, -1, -1):
-        some = (whole[0] - 16 * (10 - left), 10, left, False)
+        some = (shorter[0] - 16 * (10 - left), 10, left, False)
         assert sized(some[0]) == sized(some[0] + 1) == some
         if left:
             assert sized(some[0] - 1)[2:] == (left - 1, False)
@@ -514,8 +517,18 @@ def test_owners_are_pointers_and_srv_targets_are_not(ask: Asker) -> None:
     length = int.from_bytes(octets[at + 10 : at + 12])
     data = octets[at + 12 : at + 12 + length]
     assert data == struct.pack("!HHH", 0, 100, 80) + encoded(f"web-0.{WEB}")
-    owner = struct.pack("!H", 0xC000 | at + 12 + 6)  # the target itself, which stands in full just before
-    assert octets[at + 12 + length :].startswith(owner + b"\0\1")
+    assert octets[at + 12 + length :].startswith(b"\x05web-0\xc0\x0c")
+
+
+def test_an_owner_points_to_its_target_where_room_is_scarce(ask: Asker) -> None:
+    """RFC 2782 forbids to compress a target, not to point to it."""
+    octets = ask.octets(query(f"ten.{SERVED}", "SRV", edns=opt(size=700)))
+    assert octets is not None
+    first = 12 + len(encoded(f"ten.{SERVED}")) + 4
+    target = first + 12 + 6  # behind owner, type, class, TTL and length; priority, weight and port
+    name = dns.message.from_wire(octets, one_rr_per_rrset=True).answer[0][0].target
+    assert octets[target:].startswith(name.to_wire())
+    assert parts_of(octets).rest[0].startswith(struct.pack("!HH", 0xC000 | target, 1))
 
 
 def test_the_soa_is_compressed_against_the_question(ask: Asker) -> None:

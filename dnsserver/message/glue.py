@@ -1,8 +1,10 @@
 """Glue: the addresses that go along with SRV and NS records, as many as a reply has room for.
 
-The owner of such an address is a pointer to the record that names it as its target: RFC 2782 lets
-nobody compress the target itself, but other names may point to it. The targets move when the
-answer is rotated, so glue is put together for each reply.
+There are two ways to write the owner of such an address. One does not depend on the rotation and
+so costs nothing: compressed against the question, like every other name. Where that takes too much
+room, the owner is a pointer to the record that names it as its target. RFC 2782 forbids to compress
+the target itself, but other names may point to it. Targets move when the answer is rotated, so
+such glue is put together for each reply.
 """
 
 from __future__ import annotations
@@ -18,9 +20,8 @@ REACH = 0x4000  # octets from the begin of a message: no pointer leads further
 class Target(Struct, frozen=True, eq=False):
     """What a record of the answer names, and its addresses.
 
-    The name takes up the last ``octets`` of every record that names it. ``owner`` is the name
-    as it is written where no pointer reaches such a record; ``addresses`` are the address
-    records without their owner.
+    The name takes up the last ``octets`` of every record that names it. ``owner`` is the name,
+    compressed against the question; ``addresses`` are the address records without their owner.
     """
 
     octets: int
@@ -29,26 +30,29 @@ class Target(Struct, frozen=True, eq=False):
 
 
 class Glue:
-    """The addresses of what an answer's records name, in the order of these.
+    """The addresses of what an answer's records name.
 
     *targets* holds for each record what it names; several may name the same. The first record
-    stands *begin* octets into the reply.
+    stands *begin* octets into the reply. ``whole`` is all of the glue, in the form that stays
+    the same when the answer is rotated, and ``count`` how many records it has.
     """
 
     def __init__(self, targets: Sequence[Target], *, begin: int) -> None:
         self._targets = (*targets, *targets)
         self._begin = begin
+        records = [target.owner + address for target in dict.fromkeys(targets) for address in target.addresses]
+        self.whole, self.count = b"".join(records), len(records)
 
     @property
     def weight(self) -> int:
         """How many octets of memory it takes, roughly."""
-        return sum(100 + 60 * len(target.addresses) for target in set(self._targets))
+        return 16 * len(self._targets) + 100 * self.count
 
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return how many address records fit into *room* octets, and these.
+        """Return how many records fit into *room* octets when the answer begins with record *turn*, and these.
 
-        The answer begins with record *turn*, and so does the glue: what the first record names
-        comes first. *offsets* are where the answer's records begin, twice over.
+        What that record names comes first, and so on. *offsets* are where the answer's records
+        begin, twice over.
         """
         last = turn + len(self._targets) // 2
         ends: dict[Target, int] = {}  # of the first record that names it

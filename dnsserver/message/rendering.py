@@ -51,20 +51,21 @@ class RenderedAnswer:
 
     ``aliases`` are the CNAME records that come before all others. ``blob`` holds the answer
     records behind them twice over and ``offsets`` where each begins, so that every rotation is
-    one slice of ``length``. ``tail`` is the authority section, ``glue`` what may go along where
-    there is room; ``size`` is how many octets all but the glue take. ``serial_at`` is where the
-    SOA's serial stands in ``tail``, 0 where there is none. ``heads`` are flags and counts by the
-    index of ``head_index``, without glue. ``tally`` is what the answer counts as, ``elsewhere``
-    the aliases again, as records, where what they lead to is to be looked up, and ``finished``
-    what was last found there, with the answer that it made. An answer is ``plain`` if nothing
-    but a rotation and an OPT record is left to be done. What changes: ``turn`` is the record that
-    the next reply begins with, ``cut_turn`` the same of truncated ones, since a client that is
-    told to ask again by TCP would else take two turns; ``stamp`` brings the serial up to date.
+    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how it is shortened where it
+    has no room, ``size`` how many octets all of this takes and ``least`` without the glue.
+    ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none. ``heads``
+    are flags and counts by the index of ``head_index``. ``tally`` is what the answer counts as,
+    ``elsewhere`` the aliases again, as records, where what they lead to is to be looked up, and
+    ``finished`` what was last found there, with the answer that it made. An answer is ``plain``
+    if nothing but a rotation and an OPT record is left to be done. What changes: ``turn`` is the
+    record that the next reply begins with, ``cut_turn`` the same of truncated ones, since a
+    client that is told to ask again by TCP would else take two turns; ``stamp`` brings the serial
+    up to date.
     """
 
     __slots__ = (
         "aliases", "blob", "counts", "cut_turn", "dependent", "elsewhere", "error", "finished", "flags", "glue",
-        "heads", "length", "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
+        "heads", "least", "length", "offsets", "plain", "records", "serial_at", "size", "tail", "tally", "turn",
     )  # fmt: skip
 
     def __init__(
@@ -88,17 +89,18 @@ class RenderedAnswer:
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
-        self.tail = b"".join(authority)
+        self.tail = b"".join((*authority, glue.whole if glue is not None else b""))
         self.glue = glue
         self.counts = (len(self.aliases) + len(answers), len(authority))
-        self.heads = _heads(flags, *self.counts, 0)
+        self.heads = _heads(flags, *self.counts, glue.count if glue is not None else 0)
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
+        self.least = self.size if glue is None else self.size - len(glue.whole)
         self.dependent = dependent
         self.error = error
         self.elsewhere = elsewhere
         self.finished: tuple[object, RenderedAnswer] | None = None
-        self.plain = not aliases and error is None and glue is None
+        self.plain = not aliases and error is None
         self.tally = tally
         self.turn = self.cut_turn = turn % (len(answers) or 1)
 
@@ -269,12 +271,13 @@ def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tupl
     Glue that does not fit is left out silently. If the answer does not, as many whole records of it stay
     as fit, with TC and without glue (RFC 2181, section 9).
     """
-    if rendered.size > room:
-        return _cut(rendered, head, room, turn)
-    if rendered.glue is None:
+    if rendered.size <= room:
         return rendered.heads[head], rendered.body(turn) + rendered.tail
-    number, glue = rendered.glue.fitting(room - rendered.size, turn=turn, offsets=rendered.offsets)
-    return _heads(rendered.flags, *rendered.counts, number)[head], rendered.body(turn) + rendered.tail + glue
+    if rendered.least > room or rendered.glue is None:
+        return _cut(rendered, head, room, turn)
+    number, glue = rendered.glue.fitting(room - rendered.least, turn=turn, offsets=rendered.offsets)
+    authority = rendered.tail[: len(rendered.tail) - len(rendered.glue.whole)]
+    return _heads(rendered.flags, *rendered.counts, number)[head], rendered.body(turn) + authority + glue
 
 
 def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:

@@ -481,7 +481,7 @@ class Responder:
             room += len(opt)
             opt = self._opt(found, shape, address, (error[0], ""))
             room -= len(opt)
-        cut = found.size > room
+        cut = found.least > room
         counts, body = fitted(found, head, room, turn=found.take_turn(cut=cut))
         channel.truncated += cut
         return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
