@@ -888,7 +888,7 @@ Beside = Callable[[Behaviour], tuple[Server, Elsewhere]]
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers wait longer than 2 s for an upstream that answers: it may have no turn for as long as that."""
-    code = "from dnsserver.cli import main; from dnsserver.net import upstream; "
+    code = "from dnsserver.cli.main import main; from dnsserver.net import upstream; "
     code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
     monkeypatch.setattr(support, "COMMAND", (sys.executable, "-c", code))
 
