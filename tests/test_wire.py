@@ -15,7 +15,7 @@ import pytest
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.udp import QUERY_SIZE
+from dnsserver.net.mmsg import QUERY_SIZE
 from dnsserver.responder.responder import Responder
 from locator.cluster import dump_files
 from locator.ip import parse_address
