@@ -21,7 +21,7 @@ from dnsserver.message.proxy_protocol import Header, read_header_untrusted
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
-from dnsserver.net.udp import QUERY_SIZE
+from dnsserver.net.mmsg import QUERY_SIZE
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 from tests import clusters

@@ -16,7 +16,7 @@ import pytest
 
 from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.udp import QUERY_SIZE
+from dnsserver.net.mmsg import QUERY_SIZE
 from dnsserver.responder.responder import Responder
 from locator.cluster import dump_files
 from locator.ip import parse_address
@@ -313,7 +313,7 @@ def test_srv_replies_use_up_what_the_client_takes(ask: Asker, size: int) -> None
 
 
 def test_glue_goes_first_and_silently() -> None:
-    """Without room for the addresses, the SRV records alone, whole and without TC; one octet decides each time."""
+    """Addresses that have no room are left out one by one, without TC; then the SRV records, whole, with TC."""
     name = f"ten.{SERVED}"
 
     def sized(size: int) -> tuple[int, int, int, bool]:
@@ -323,13 +323,17 @@ def test_glue_goes_first_and_silently() -> None:
         return len(reply), answer, additional - 1, bool(reply[2] & 0x02)
 
     whole = sized(1232)
-    assert 512 < whole[0] < 1232 and whole[1:] == (10, 10, False)
+    assert 512 + 10 * 16 < whole[0] < 1232 and whole[1:] == (10, 10, False)
     assert sized(whole[0]) == sized(whole[0] + 1) == whole
-    bare = sized(whole[0] - 1)
-    assert bare[0] > 512 and bare[1:] == (10, 0, False)
-    assert sized(bare[0]) == sized(bare[0] + 1) == bare
-    cut = sized(bare[0] - 1)
-    assert cut[0] < bare[0] - 40 and cut[1:] == (9, 0, True)
+    shorter = sized(whole[0] - 1)  # their owners point to the SRV targets
+    assert shorter[0] < whole[0] and shorter[1:] == whole[1:]
+    for left in range(10, -1, -1):
+        some = (shorter[0] - 16 * (10 - left), 10, left, False)
+        assert sized(some[0]) == sized(some[0] + 1) == some
+        if left:
+            assert sized(some[0] - 1)[2:] == (left - 1, False)
+    cut = sized(some[0] - 1)
+    assert cut[0] < some[0] - 40 and cut[1:] == (9, 0, True)
 
 
 def test_whole_records_stay_with_tc_the_next_turn_first() -> None:
@@ -350,7 +354,7 @@ ROTATED = [
     ("whole", query(FREE, edns=opt()), 2),
     ("behind an alias", query(f"inside.{SERVED}", edns=opt()), 2),
     ("with glue", query(f"ten.{SERVED}", "SRV", edns=opt(size=1232)), 10),
-    ("without room for glue", query(f"ten.{SERVED}", "SRV", edns=opt(size=800)), 10),
+    ("with room for half of the glue", query(f"ten.{SERVED}", "SRV", edns=opt(size=700)), 10),
     ("cut", query(f"ten.{SERVED}", "SRV", edns=opt(size=512)), 10),
     ("cut behind an alias", query(f"crowd.{SERVED}", edns=opt(size=512)), 250),
 ]
@@ -519,6 +523,17 @@ def test_owners_are_pointers_and_srv_targets_are_not(ask: Asker) -> None:
     data = octets[at + 12 : at + 12 + length]
     assert data == struct.pack("!HHH", 0, 100, 80) + encoded(f"web-0.{WEB}")
     assert octets[at + 12 + length :].startswith(b"\x05web-0\xc0\x0c")
+
+
+def test_an_owner_points_to_its_target_where_room_is_scarce(ask: Asker) -> None:
+    """RFC 2782 forbids to compress a target, not to point to it."""
+    octets = ask.octets(query(f"ten.{SERVED}", "SRV", edns=opt(size=700)))
+    assert octets is not None
+    first = 12 + len(encoded(f"ten.{SERVED}")) + 4
+    target = first + 12 + 6  # behind owner, type, class, TTL and length; priority, weight and port
+    name = dns.message.from_wire(octets, one_rr_per_rrset=True).answer[0][0].target
+    assert octets[target:].startswith(name.to_wire())
+    assert parts_of(octets).rest[0].startswith(struct.pack("!HH", 0xC000 | target, 1))
 
 
 def test_the_soa_is_compressed_against_the_question(ask: Asker) -> None:

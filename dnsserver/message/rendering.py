@@ -2,7 +2,7 @@
 
 A rendered answer is position-independent: names are compressed against the question and the
 aliases right behind it, which always stand at the same place. So records can be rotated, left
-out and joined without being rendered again.
+out and joined without being rendered again. Only the owners of glue point to what moves.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import dnslib
 from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
+from dnsserver.message.glue import Glue, Target
 from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
 from dnsserver.message.rotation import Rotations
 from dnsserver.names import labels_of, name_text
@@ -51,19 +52,21 @@ class RenderedAnswer:
 
     ``aliases`` are the CNAME records that come before all others. ``blob`` holds the answer
     records behind them twice over and ``offsets`` where each begins, so that every rotation is
-    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how many octets of it are
-    glue. ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none.
-    ``heads`` are flags and counts by the index of ``head_index``. ``tally`` is what the answer
-    counts as, ``elsewhere`` the aliases again, as records, where what they lead to is to be
-    looked up, and ``finished`` what was last found there, with the answer that it made. An
-    answer is ``plain`` if nothing but a rotation and an OPT record is left to be done. What
-    changes: ``turns`` yields the record that the next reply begins with, until ``take_turn`` begins
-    anew; ``stamp`` brings the serial up to date.
+    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how it is shortened where it
+    has no room, ``size`` how many octets all of this takes and ``least`` without the glue.
+    ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none. ``heads``
+    are flags and counts by the index of ``head_index``. ``tally`` is what the answer counts as,
+    ``elsewhere`` the aliases again, as records, where what they lead to is to be looked up, and
+    ``finished`` what was last found there, with the answer that it made. An answer is ``plain``
+    if nothing but a rotation and an OPT record is left to be done. What changes: ``turns`` yields
+    the record that the next reply begins with, until ``take_turn`` begins anew; ``stamp`` brings the
+    serial up to date.
     """
 
     __slots__ = (
         "aliases", "blob", "counts", "dependent", "elsewhere", "error", "finished", "flags", "glue",
-        "heads", "length", "offsets", "plain", "records", "rotation", "serial_at", "size", "tail", "tally", "turns",
+        "heads", "least", "length", "offsets", "plain", "records", "rotation", "serial_at", "size", "tail", "tally",
+        "turns",
     )  # fmt: skip
 
     def __init__(
@@ -73,7 +76,7 @@ class RenderedAnswer:
         answers: Sequence[bytes],
         aliases: Sequence[bytes] = (),
         authority: Sequence[bytes] = (),
-        glue: Sequence[bytes] = (),
+        glue: Glue | None = None,
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
@@ -87,12 +90,13 @@ class RenderedAnswer:
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
-        self.tail = b"".join((*authority, *glue))
-        self.glue = sum(map(len, glue))
-        self.counts = (len(self.aliases) + len(answers), len(authority), len(glue))
-        self.heads = _heads(flags, *self.counts)
+        self.tail = b"".join((*authority, glue.whole if glue is not None else b""))
+        self.glue = glue
+        self.counts = (len(self.aliases) + len(answers), len(authority))
+        self.heads = _heads(flags, *self.counts, glue.count if glue is not None else 0)
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
+        self.least = self.size if glue is None else self.size - len(glue.whole)
         self.dependent = dependent
         self.error = error
         self.elsewhere = elsewhere
@@ -105,7 +109,8 @@ class RenderedAnswer:
     @property
     def weight(self) -> int:
         """How many octets of memory it takes, roughly."""
-        return 1000 + self.size + self.length + 40 * self.records
+        glue = self.glue.weight if self.glue is not None else 0
+        return 1000 + self.size + self.length + 40 * self.records + glue
 
     def take_turn(self) -> int:
         """Return with which record a reply begins, counted from 0."""
@@ -195,6 +200,29 @@ class Packer:
             for record in records
         ]
 
+    def glue(self, addresses: Iterable[Record], answers: Iterable[Record]) -> Glue | None:
+        """Return the glue made of address records, for what SRV or NS records name; None where there is none."""
+        packed: dict[str, list[bytes]] = {}
+        for record in addresses:
+            packed.setdefault(record.name, []).append(_pack_behind_owner(record))
+        if not packed:
+            return None
+        targets: dict[str, Target] = {}
+        named = []
+        for record in answers:
+            name = _target_of(record.data)
+            if name not in targets:
+                owner = _name(name, self._names)
+                octets = len(name) + 2 if isinstance(record.data, Srv) else len(owner)  # RFC 2782: in full
+                targets[name] = Target(octets, owner, tuple(packed.get(name, ())))
+            named.append(targets[name])
+        return Glue(named, begin=self._position)
+
+
+def _target_of(data: Data) -> str:
+    assert isinstance(data, (Srv, Host))
+    return data.target if isinstance(data, Srv) else data.name
+
 
 @lru_cache(MAX_PACKED)
 def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
@@ -207,14 +235,20 @@ def _pack_own(rtype: int, ttl: int, data: Data) -> bytes:
 
 
 def _pack(record: Record, names: _KnownNames) -> bytes:
-    if isinstance(record.data, Address):  # the glue of large answers; dnslib takes ten times as long
-        data = record.data.packed
-        return _name(record.name, names) + struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(data)) + data
+    if isinstance(record.data, Address):  # the records of large answers; dnslib takes ten times as long
+        return _name(record.name, names) + _pack_behind_owner(record)
     buffer = DNSBuffer()
     buffer.names = names
     data = _DATA[type(record.data)](record.data)
     dnslib.RR(_label(record.name), record.rtype, ttl=record.ttl, rdata=data).pack(buffer)
     return bytes(buffer.data)
+
+
+def _pack_behind_owner(record: Record) -> bytes:
+    """Render an address record without its owner."""
+    assert isinstance(record.data, Address)
+    packed = record.data.packed
+    return struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(packed)) + packed
 
 
 def _name(name: str, names: _KnownNames) -> bytes:
@@ -233,19 +267,25 @@ def _text(text: str) -> bytes:
     return bytes((len(text),)) + text.encode()
 
 
-def truncated(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
-    """Return flags with counts, and records, of an answer that has only *room* octets, beginning with one of them.
+def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tuple[bytes, bytes]:
+    """Return flags with counts, and records, as much of an answer as has *room* octets, from record *turn* on.
 
-    Glue goes first and silently; then as many whole records stay as fit, with TC (RFC 2181, section 9).
+    Glue that does not fit is left out silently. If the answer does not, as many whole records of it stay
+    as fit, with TC and without glue (RFC 2181, section 9).
     """
-    answers, authority, _ = rendered.counts
-    if rendered.size - rendered.glue <= room:
-        rest = rendered.tail[: len(rendered.tail) - rendered.glue]
-        return _heads(rendered.flags, answers, authority, 0)[head], rendered.body(turn) + rest
+    if rendered.size <= room:
+        return rendered.heads[head], rendered.body(turn) + rendered.tail
+    if rendered.least > room or rendered.glue is None:
+        return _cut(rendered, head, room, turn)
+    number, glue = rendered.glue.fitting(room - rendered.least, turn=turn, offsets=rendered.offsets)
+    authority = rendered.tail[: len(rendered.tail) - len(rendered.glue.whole)]
+    return _heads(rendered.flags, *rendered.counts, number)[head], rendered.body(turn) + authority + glue
+
+
+def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
     kept, fit = b"".join(aliases), 0
-    offsets = rendered.offsets
-    start = offsets[turn]
+    offsets, start = rendered.offsets, rendered.offsets[turn]
     if len(aliases) == len(rendered.aliases):
         last = start + room - len(kept)  # the octet behind which nothing fits
         fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn

@@ -45,7 +45,7 @@ class DecisionRenderer:
             answers=packer.records(answers),
             aliases=aliases,
             authority=soa,
-            glue=packer.records(glue),
+            glue=packer.glue(glue, answers),
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error
 from dnsserver.message.records import Host
-from dnsserver.message.rendering import RenderedAnswer, truncated
+from dnsserver.message.rendering import RenderedAnswer, fitted
 from dnsserver.metrics.counters import Channel
 from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
 
@@ -71,7 +71,7 @@ def written(found: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -
             counts, body = found.heads[envelope.head], found.body(turn) + found.tail
             break
     else:
-        counts, body = truncated(found, envelope.head, limit - end - len(opt), turn)
+        counts, body = fitted(found, envelope.head, limit - end - len(opt), turn=turn)
         if counts[0] & 0x02:
             channel.truncated += 1
     return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))

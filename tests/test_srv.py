@@ -1,0 +1,158 @@
+"""SRV replies: every record by its name, and beside them as many addresses as the reply has room for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+import dns.flags
+import dns.name
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.responder import Responder
+from locator.ip import address_text, parse_address
+from tests import clusters
+from tests.clusters import Asked, Item, opt, query
+from tests.replies import assert_sound, glue_of, parsed
+from tests.support import responder_of
+
+SERVICE = "web.shop.svc.cluster.local"
+PORTS = (("http", 80, "TCP"), ("admin", 8080, "TCP"))
+POINTER = 2  # octets of an owner
+OCTETS = {4: POINTER + 10 + 4, 16: POINTER + 10 + 16}  # of an address record, by its address
+
+
+class Headless:
+    """A responder for a headless Service: its endpoints' host names, and an address of each."""
+
+    def __init__(self, endpoints: Sequence[tuple[str, str]], *, ports: int = 1, port: str | None = None) -> None:
+        self.asked = SERVICE if port is None else f"_{port}._tcp.{SERVICE}"
+        named = PORTS[:ports]
+        slices: list[Item] = [clusters.namespace("shop"), clusters.service("web", ports=named)]
+        for family, size in (("IPv4", 4), ("IPv6", 16)):
+            rows = [clusters.endpoint(address, hostname=host) for host, address in endpoints if octets(address) == size]
+            slices.append(clusters.endpoint_slice("web", size, rows, family=family, ports=named))
+        self._counts = Counts()
+        self._responder: Responder = responder_of(clusters.listed(slices), counts=self._counts)
+        self.addresses = {(f"{host}.{SERVICE}.", address_text(parse_address(text))) for host, text in endpoints}
+
+    def reply(self, size: int | None = None, *, proto: str = "udp") -> bytes:
+        """Return the reply to a client that takes so many octets; None is one without EDNS."""
+        asked = Asked(query(self.asked, "SRV", edns=b"" if size is None else opt(size=size)), "192.0.2.1", proto)
+        reply = self._responder.answer(asked.wire, parse_address(asked.source), self._counts.channels[proto, 1])
+        assert isinstance(reply, bytes)
+        assert_sound(asked, reply, limit=(size or 512) if proto == "udp" else None)
+        return reply
+
+    def turns(self, count: int, size: int | None = None, *, proto: str = "udp") -> Iterator[bytes]:
+        """Yield replies until each of *count* records has come first."""
+        firsts = set()
+        for _ in range(50 * count):
+            reply = self.reply(size, proto=proto)
+            firsts.add(parsed(reply, one_rr_per_rrset=True).answer[0][0])
+            yield reply
+            if len(firsts) == count:
+                return
+        raise AssertionError(f"{len(firsts)} of {count} records came first")
+
+
+def octets(address: str) -> int:
+    return len(parse_address(address))
+
+
+def whole_count(reply: bytes) -> int:
+    """Return how many records answer."""
+    return int.from_bytes(reply[6:8])
+
+
+def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> None:
+    """All SRV records and the first addresses of what they name, or, with TC, some of the former alone."""
+    found, every = glue_of(reply), glue_of(whole)
+    assert {(name.to_text(), text) for name, text in every.addresses} == cluster.addresses
+    if reply[2] << 8 & dns.flags.TC:
+        assert whole_count(reply) < whole_count(whole) and not found.addresses
+        return
+    assert sorted(found.targets) == sorted(every.targets)
+    if (missing := found.next_of(every.addresses)) is not None:
+        assert len(reply) + OCTETS[octets(missing[1])] > limit
+
+
+steady = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=100,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.generate),
+)
+HOSTS = st.text("abcdefgh0123456789", min_size=1, max_size=20)
+ADDRESSES = st.one_of(
+    st.integers(1, 0xFFFF).map(lambda number: f"10.1.{number >> 8 & 255}.{number & 255}"),
+    st.integers(1, 0xFFFF).map(lambda number: f"fd00::{number:x}"),
+)
+
+
+@steady
+@given(
+    endpoints=st.lists(st.tuples(HOSTS, ADDRESSES), min_size=1, max_size=24, unique_by=lambda row: row[1]),
+    again=st.lists(ADDRESSES, max_size=6, unique=True),
+    ports=st.integers(1, 2),
+    port=st.sampled_from((None, "http")),
+    size=st.one_of(st.none(), st.integers(512, 1232)),
+    proto=st.sampled_from(("udp", "udp", "udp", "tcp")),
+)
+def test_as_many_addresses_as_fit_go_along(
+    endpoints: list[tuple[str, str]],
+    again: list[str],
+    ports: int,
+    port: str | None,
+    size: int | None,
+    proto: str,
+) -> None:
+    """Whatever comes first: the addresses of what comes first, no TC for others, and none more would have fitted."""
+    taken = {address for _, address in endpoints}
+    more = [
+        (host, address) for (host, _), address in zip(endpoints, again, strict=False) if address not in taken
+    ]  # several of one name
+    cluster = Headless([*endpoints, *more], ports=ports, port=port)
+    whole = cluster.reply(proto="tcp")
+    for reply in cluster.turns(whole_count(whole), size, proto=proto):
+        assert_glue(cluster, reply, whole, (size or 512) if proto == "udp" else 65535)
+
+
+@pytest.mark.parametrize(("count", "ports"), [(900, 1), (560, 2)])
+def test_addresses_go_along_where_no_pointer_reaches(count: int, ports: int) -> None:
+    """RFC 1035, 4.1.4: a pointer has 14 bits; behind 16,383 octets the owner is written out as far as it must be."""
+    cluster = Headless(
+        [(f"web-{number}", f"10.1.{number // 250}.{number % 250 + 1}") for number in range(count)], ports=ports
+    )
+    every = [(dns.name.from_text(name), address) for name, address in cluster.addresses]
+    for _ in range(3):
+        reply = cluster.reply(proto="tcp")
+        found = glue_of(reply)
+        assert not reply[2] << 8 & dns.flags.TC and whole_count(reply) == count * ports
+        assert found.next_of(every) is not None and len(found.addresses) > 0x4000 // 50 // ports
+        assert len(reply) > 65535 - 30  # an owner with a label of its own, and 14 octets
+
+
+def test_corednss_own_case_fits_512_octets() -> None:
+    """CoreDNS's table of answers (plugin/kubernetes/handler_test.go): 5 SRV records and 6 addresses, without EDNS."""
+    cluster = Headless(
+        [
+            ("172-0-0-2", "172.0.0.2"),
+            ("172-0-0-3", "172.0.0.3"),
+            ("dup-name", "172.0.0.4"),
+            ("dup-name", "172.0.0.5"),
+            ("5678-abcd--1", "5678:abcd::1"),
+            ("5678-abcd--2", "5678:abcd::2"),
+        ],
+        port="http",
+    )
+    for reply in cluster.turns(5):
+        assert len(reply) <= 512
+        assert struct.unpack("!HHH", reply[6:12]) == (5, 0, 6)
+        assert {(name.to_text(), text) for name, text in glue_of(reply).addresses} == cluster.addresses
+        assert not parsed(reply).flags & dns.flags.TC
