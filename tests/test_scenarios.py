@@ -7,7 +7,8 @@ others are the cluster as kubectl prints it, so a scenario is itself a snapshot:
 - ``case``: what it shows; ``name`` (default: the scenario's) and ``type`` (default: A);
 - ``client``: who asks, in the end: an address or a block, or ``nobody`` where the forwarder names none;
 - ``through``: the forwarder that the client asked, which names it by EDNS client subnet;
-- ``subnet``, ``option``: a client subnet, and an EDNS option 65001, that are sent as they stand here;
+- ``subnet``, ``option``: a client subnet, and an EDNS option 65001, that are sent as they stand here, and ``ignored``
+  where an extended error tells that nobody trusts whoever sends them;
 - ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: what stands in the extended error;
 - ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last one leads there;
 - ``ttl`` of the answers, where it is not the scenario's;
@@ -45,7 +46,19 @@ FOLDER = Path(__file__).parent / "scenarios"
 CLIENT_OPTION = 65001
 FIELDS = {
     *("case", "name", "type", "client", "through", "subnet", "option", "rcode", "answers"),
-    *("error", "outcome", "located_by", "source", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
+    *(
+        "error",
+        "outcome",
+        "ignored",
+        "located_by",
+        "source",
+        "steps",
+        "scope",
+        "soa_ttl",
+        "aliases",
+        "elsewhere",
+        "ttl",
+    ),
 }
 
 
@@ -105,7 +118,7 @@ def asked_from(query: dict[str, Any]) -> str:
 def seen(reply: dns.message.Message) -> dict[str, Any]:
     """Return all of a reply that does not turn from one reply to the next."""
     options = {option.otype: option for option in reply.options}
-    error = options.get(dns.edns.OptionType.EDE)
+    errors = [option for option in reply.options if option.otype == dns.edns.OptionType.EDE]
     subnet = options.get(dns.edns.OptionType.ECS)
     asked = reply.question[0].rdtype
     records = [(rrset, rdata) for rrset in reply.answer for rdata in rrset]
@@ -120,7 +133,7 @@ def seen(reply: dns.message.Message) -> dict[str, Any]:
         "ttls": {rrset.ttl for rrset in (*reply.answer, *reply.authority)},
         "authority": [str(rdata) for rrset in reply.authority for rdata in rrset],
         "additional": sorted(f"{rrset.name} {rdata}" for rrset in reply.additional for rdata in rrset),
-        "error": (int(error.code), error.text) if error is not None else None,
+        "errors": [(int(error.code), error.text) for error in errors],
         "scope": subnet.scopelen if subnet is not None else None,
     }
 
@@ -143,11 +156,12 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
     else:
         assert reply.authority[0].ttl == soa_ttl
         assert found["authority"][0].split()[-1] == str(soa_ttl)
-    if "error" in query:
-        assert found["error"] is not None and found["error"][0] == 0
-        assert query["error"] in found["error"][1]
-    else:
-        assert found["error"] is None
+    expected = [query["error"]] if "error" in query else []
+    if query.get("ignored"):
+        expected.append(f"client subnet ignored: {asked_from(query)} is no trusted forwarder")
+    assert len(found["errors"]) == len(expected)
+    for (code, text), words in zip(found["errors"], expected, strict=True):
+        assert code == 0 and words in text
     subnets = [option for option in message_of(query).options if isinstance(option, dns.edns.ECSOption)]
     if subnets:
         depends = query["outcome"] in ("nearest", "unmet")

@@ -422,7 +422,10 @@ def records() -> Iterator[Row]:
     yield Row("a record, then an OPT", rule, further(RECORD, opt()), IN_ZONE_A.edns())
     yield Row("an OPT, then a record", rule, further(opt(), RECORD), IN_ZONE_A.edns())
     yield Row(
-        "an OPT between records", rule, further(RECORD, opt(ecs(IN_B)), RECORD), IN_ZONE_A.edns(ecs(IN_B, scope=32))
+        "an OPT between records",
+        rule,
+        further(RECORD, opt(ecs(IN_B)), RECORD),
+        IN_ZONE_A.edns(ecs(IN_B, scope=32), error(0)),
     )
     yield Row(
         "an OPT, and records in each section",
@@ -574,7 +577,7 @@ def types() -> Iterator[Row]:
     ]:
         subnet = ecs("192.0.2.7")
         rule = "A zonal name carries its own constraint, which does not depend on the client"
-        yield Row(f"zonal: {name}", rule, query(name, edns=opt(subnet)), reply.edns(subnet), client)
+        yield Row(f"zonal: {name}", rule, query(name, edns=opt(subnet)), reply.edns(subnet, error(0)), client)
     yield Row("PTR", "RFC 1035, 3.5", query("20.0.96.10.in-addr.arpa", 12), Reply(answer=(f"PTR api.{SERVED}.",)))
     inside = Reply(answer=(f"CNAME {FREE}.", "A 10.244.1.9", "A 10.244.2.9"))
     yield Row(
@@ -778,11 +781,12 @@ def client_subnet() -> Iterator[Row]:
             source = ecs(text)[6]
             sent, scoped = ecs(text), ecs(text, scope=source)
             unmet = (error(0),) if place is UNMET else ()
+            told = (error(0),) if client != FORWARDER and not no_client else ()  # who is not trusted, as well
             for name, reply in [
-                (WEB, place.edns(scoped, *unmet)),
-                (FREE, FREE_A.edns(sent)),
-                (MISSING, NO_NAME.edns(sent)),
-                (ZONE_NAME, NODATA.edns(sent)),
+                (WEB, place.edns(scoped, *unmet, *told)),
+                (FREE, FREE_A.edns(sent, *told)),
+                (MISSING, NO_NAME.edns(sent, *told)),
+                (ZONE_NAME, NODATA.edns(sent, *told)),
                 ("example.com", refused(REFUSED).edns(sent)),
             ]:
                 yield Row(f"{title} from {client}, {name}", rule, query(name, edns=opt(ecs(text))), reply, client)
@@ -852,7 +856,8 @@ def who_asks() -> Iterator[Row]:
     ]
     for title, client, sent, reply, echoed in rows:
         unmet = (error(0),) if reply is UNMET else ()
-        yield Row(title, rule, query(WEB, edns=opt(*sent)), reply.edns(*echoed, *unmet), client)
+        told = (error(0),) if client != FORWARDER else ()  # that nobody believes it
+        yield Row(title, rule, query(WEB, edns=opt(*sent)), reply.edns(*echoed, *unmet, *told), client)
     yield Row("a forwarder without EDNS names nobody", rule, query(WEB), UNMET, FORWARDER)
 
 
@@ -897,6 +902,8 @@ def sizes() -> Iterator[Row]:
             options = (subnet,)
             reply = (cut if less > 0 else full)._replace(options=options, size=whole + more - 16 * (less > 0))
             tcp = full._replace(options=options, size=whole + more)
+            if client != FORWARDER:  # who is not trusted is told so where there is room
+                tcp = full._replace(options=(*options, error(0)), size=None)
             yield Row(
                 f"exactly {whole + more} with a client subnet, and a size of {whole + more - less}",
                 rule,
