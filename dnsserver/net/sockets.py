@@ -1,4 +1,4 @@
-"""Sockets before they serve: where to listen, what to bind, how many descriptors there may be."""
+"""Bind sockets before they serve: where to listen by default, and how many connections there may be."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from locator.ip import address_text
 
 log = logging.getLogger("topodns")
 
-SHARED_PORT_TRIES = 20  # a port that UDP gave may be taken for TCP
+SHARED_PORT_TRIES = 20  # for one that is free by UDP and by TCP, where any port will do
 V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
 WILDCARDS = (V4_WILDCARD, V6_WILDCARD)
 
 
 class CannotListen(Exception):
-    """An address that cannot be listened on: which, and why."""
+    """Nobody can listen on this address: which flag gave it, and why."""
 
 
 def in_pod() -> bool:
@@ -32,7 +32,7 @@ def in_pod() -> bool:
 
 
 def default_listen(port: int) -> ListenAddress:
-    """Return where to listen when nothing is said: loopback, or in a pod everywhere."""
+    """Return where to listen if no flag says so: on loopback, or in a pod on all addresses."""
     if not in_pod():
         return ListenAddress(bytes((127, 0, 0, 1)), port)
     return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
@@ -40,27 +40,28 @@ def default_listen(port: int) -> ListenAddress:
 
 def bound_pairs(addresses: Sequence[ListenAddress]) -> list[tuple[socket.socket, socket.socket]]:
     """Return a bound UDP and a bound TCP socket for each address, which share a port. Raises CannotListen."""
-    return [_bound_pair(each, addresses) for each in addresses]
+    ipv4_ports = {address.port for address in addresses if len(address.address) == 4 and address.port != 0}
+    # By default "::" takes what is sent to IPv4 addresses, too. Where one of these has the port, it must not.
+    return [_bound_pair(address, six_only=address.port in ipv4_ports) for address in addresses]
 
 
-def _bound_pair(listen: ListenAddress, beside: Sequence[ListenAddress]) -> tuple[socket.socket, socket.socket]:
-    alone = any(each.port == listen.port != 0 and len(each.address) == 4 for each in beside)
-    for attempt in range(SHARED_PORT_TRIES):
-        prepare = partial(udp.prepare, wildcard=listen.address in WILDCARDS)
-        datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=alone)
-        port = datagrams.getsockname()[1]
-        try:
-            same = listen._replace(port=port)
-            return datagrams, _bound("--listen", same, socket.SOCK_STREAM, tcp.prepare, six_only=alone)
-        except CannotListen:
-            datagrams.close()
-            if listen.port != 0 or attempt == SHARED_PORT_TRIES - 1:
-                raise
-    raise AssertionError("the last try returns or raises")
+def _bound_pair(
+    listen: ListenAddress, *, six_only: bool, tries: int = SHARED_PORT_TRIES
+) -> tuple[socket.socket, socket.socket]:
+    prepare = partial(udp.prepare, wildcard=listen.address in WILDCARDS)
+    datagrams = _bound("--listen", listen, socket.SOCK_DGRAM, prepare, six_only=six_only)
+    same_port = listen._replace(port=datagrams.getsockname()[1])
+    try:
+        return datagrams, _bound("--listen", same_port, socket.SOCK_STREAM, tcp.prepare, six_only=six_only)
+    except CannotListen:
+        datagrams.close()
+        if listen.port != 0 or tries == 1:
+            raise
+    return _bound_pair(listen, six_only=six_only, tries=tries - 1)
 
 
 def bound_stream(flag: str, listen: ListenAddress) -> socket.socket:
-    """Return a bound TCP socket; *flag* is who asks for it. Raises CannotListen."""
+    """Return a bound TCP socket; *flag* is the one that gave the address. Raises CannotListen."""
     return _bound(flag, listen, socket.SOCK_STREAM, tcp.prepare)
 
 
@@ -91,7 +92,10 @@ def _bound(
 
 
 def connection_limit(asked: int, *, others: int) -> int:
-    """Return how many connections there may be: as many as asked for, if there can be so many descriptors."""
+    """Return how many connections there may be: *asked*, or fewer if the process may not have enough descriptors.
+
+    *others* is how many descriptors the process needs for anything else.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft < asked + others:
         soft = hard if hard != resource.RLIM_INFINITY else asked + others
@@ -102,6 +106,12 @@ def connection_limit(asked: int, *, others: int) -> int:
     return possible
 
 
+def announce(proto: str, name: tuple[str, int]) -> None:
+    """Print where the server listens, on a line of its own: programs wait for it."""
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)
+
+
 def _has_ipv6() -> bool:
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
@@ -109,9 +119,3 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
-
-
-def announce(proto: str, name: tuple[str, int]) -> None:
-    """Print where we listen, alone on a line: programs wait for it."""
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)

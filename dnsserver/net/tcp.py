@@ -11,6 +11,7 @@ import logging
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from select import EPOLLIN
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ from trio.lowlevel import wait_readable
 
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.connections import CLOSED, GONE, WRITE_SIZE, Connection, Connections
+from dnsserver.net.connections import GONE, WRITE_SIZE, Connection, Connections
+from dnsserver.net.pending import Asker, PendingReplies
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
@@ -70,12 +72,13 @@ class Server:
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Answer on all connections until cancelled, or until they have ended after ``drain``."""
         try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self.connections.expire)
-                self._nursery.start_soon(self._converse)
+            async with trio.open_nursery() as nursery:
+                self._pending = PendingReplies(self._responder, self._counts, self._upstream, nursery)
+                nursery.start_soon(self.connections.expire)
+                nursery.start_soon(self._converse)
                 task_status.started()
                 await self.connections.ended.wait()
-                self._nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
         finally:
             self.connections.close_all()
 
@@ -196,31 +199,17 @@ class Server:
         connection.answered += number - (len(waiting) - before)
         return number
 
-    def _finish_or_wait(self, connection: Connection, query: PendingReply) -> bytes | None:
-        """Return the reply if nothing need be waited for; else None, and it leaves later."""
-        if self._upstream is None:
-            return self._responder.finish(query, None)
-        known = self._upstream.recall(query.target, query.qtype)
-        if known is not None:
-            return self._responder.finish(query, known.records)
+    def _finish_or_wait(self, connection: Connection, pending: PendingReply) -> bytes | None:
+        """Return the reply if it need not wait; else None, and it leaves later, if the connection is open then."""
         scope = trio.CancelScope()
-        connection.waiting.add(scope)
-        self._nursery.start_soon(self._wait, self._upstream, connection, scope, query, connection.arrived)
-        return None
+        send = partial(self._send_later, connection, scope)
+        asker = Asker(connection.arrived, send, partial(self._end, connection), scope)
+        reply = self._pending.finish(pending, asker)
+        if reply is None:
+            connection.waiting.add(scope)
+        return reply
 
-    async def _wait(
-        self, upstream: Upstream, connection: Connection, scope: trio.CancelScope, query: PendingReply, began: float
-    ) -> None:
-        """Ask the upstream, then reply, unless the connection is closed before."""
-        with scope:
-            found = await upstream.find(query.target, query.qtype)
-        if connection.phase is CLOSED:
-            return
-        try:
-            reply = self._responder.finish(query, found)
-            connection.send(len(reply).to_bytes(2) + reply)
-            self._counts.took(time.perf_counter() - began, 1)
-            connection.waiting.remove(scope)
-            self.connections.settle(connection, got_on=False)
-        except Exception as error:
-            self._end(connection, error)
+    def _send_later(self, connection: Connection, scope: trio.CancelScope, reply: bytes) -> None:
+        connection.send(len(reply).to_bytes(2) + reply)
+        connection.waiting.remove(scope)
+        self.connections.settle(connection, got_on=False)

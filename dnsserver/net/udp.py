@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,7 +13,7 @@ from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.mmsg import BATCH, Datagrams, Path, enlarge, tell_destinations
-from dnsserver.responder.replies import PendingReply
+from dnsserver.net.pending import Asker, PendingReplies
 from dnsserver.responder.responder import Responder
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
@@ -47,7 +48,7 @@ async def serve(
 ) -> None:
     """Answer the queries that arrive at a bound socket, until cancelled."""
     async with trio.open_nursery() as nursery:
-        listener = _Listener(Datagrams(sock), responder, counts, upstream, nursery)
+        listener = _Listener(Datagrams(sock), responder, counts, PendingReplies(responder, counts, upstream, nursery))
         task_status.started()
         try:
             while True:
@@ -59,21 +60,13 @@ async def serve(
 
 
 class _Listener:
-    """One socket, and those who answer what arrives there. What must wait waits in the nursery."""
+    """One socket, and those who answer what arrives there."""
 
-    def __init__(
-        self,
-        datagrams: Datagrams,
-        responder: Responder,
-        counts: Counts,
-        upstream: Upstream | None,
-        nursery: trio.Nursery,
-    ) -> None:
+    def __init__(self, datagrams: Datagrams, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
         self._datagrams = datagrams
         self._responder = responder
         self._counts = counts
-        self._upstream = upstream
-        self._nursery = nursery
+        self._pending = pending
 
     def drain(self) -> bool:
         """Answer what waits at the socket; return whether there may be more."""
@@ -81,17 +74,24 @@ class _Listener:
 
     def _answer_batch(self) -> bool:
         """Receive a batch, answer it, send the replies; return whether there may be more."""
-        counts = self._counts
         try:
             queries = self._datagrams.receive()
         except OSError as error:  # e.g. an ICMP error about an earlier reply
-            counts.failures["receive"] += 1
+            self._counts.failures["receive"] += 1
             log.debug("receive: %s", error)
             return True
         if not queries:
             return False
         began = time.perf_counter()
-        four, six = counts.channels["udp", 1], counts.channels["udp", 2]
+        waiting, replies = self._answer(queries, began)
+        if lost := self._datagrams.send(replies):
+            self._counts.failures["send"] += lost
+        self._counts.took(time.perf_counter() - began, len(queries) - waiting)
+        return len(queries) == BATCH
+
+    def _answer(self, queries: list[tuple[bytes, bytes]], began: float) -> tuple[int, list[bytes | None]]:
+        """Return how many replies leave later, and for each query its reply, None where none leaves now."""
+        four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
         answer = self._responder.answer
         replies: list[bytes | None] = []
         waiting = 0
@@ -105,39 +105,22 @@ class _Listener:
             try:
                 reply = answer(query, source, channel)
                 if reply is not None and not isinstance(reply, bytes):
-                    reply = self._finish_or_wait(reply, len(replies), began)
+                    reply = self._pending.finish(reply, self._asker(len(replies), source, began))
                     waiting += reply is None
                 replies.append(reply)
-            except Exception:  # the wall around one packet
-                counts.failures["packet"] += 1
-                log.exception("a query from %s could not be answered", source.hex())
+            except Exception as error:
+                self._failed(source, error)
                 replies.append(None)
-        if lost := self._datagrams.send(replies):
-            counts.failures["send"] += lost
-        counts.took(time.perf_counter() - began, len(queries) - waiting)
-        return len(queries) == BATCH
+        return waiting, replies
 
-    def _finish_or_wait(self, waiting: PendingReply, slot: int, began: float) -> bytes | None:
-        """Return the reply if nothing need be waited for; else None, and it leaves later."""
-        if self._upstream is None:
-            return self._responder.finish(waiting, None)
-        known = self._upstream.recall(waiting.target, waiting.qtype)
-        if known is not None:
-            return self._responder.finish(waiting, known.records)
-        self._nursery.start_soon(self._wait, self._upstream, waiting, self._datagrams.path(slot), began)
-        return None
+    def _asker(self, slot: int, source: bytes, began: float) -> Asker:
+        """Return how a later reply reaches who sent the datagram in a slot."""
+        return Asker(began, partial(self._send_later, self._datagrams.path(slot)), partial(self._failed, source))
 
-    async def _wait(self, upstream: Upstream, waiting: PendingReply, path: Path, began: float) -> None:
-        """Ask the upstream, then reply; when the server ends meanwhile, without what it would have said."""
-        found = None
-        try:
-            found = await upstream.find(waiting.target, waiting.qtype)
-        finally:
-            try:
-                lost = self._datagrams.send_along(path, self._responder.finish(waiting, found))
-            except Exception:  # the wall around one packet
-                self._counts.failures["packet"] += 1
-                log.exception("what %s has could not be answered", waiting.target)
-            else:
-                self._counts.failures["send"] += lost
-                self._counts.took(time.perf_counter() - began, 1)
+    def _send_later(self, path: Path, reply: bytes) -> None:
+        self._counts.failures["send"] += self._datagrams.send_along(path, reply)
+
+    def _failed(self, source: bytes, error: Exception) -> None:
+        """The wall around one packet: what goes wrong costs its reply, and nothing else."""
+        self._counts.failures["packet"] += 1
+        log.error("a query from %s could not be answered", source.hex(), exc_info=error)
