@@ -16,8 +16,8 @@ import dns.query
 import dns.rcode
 
 from tests import tools
-from tests.living import addresses
-from tests.machines import Machine
+from tests.live_server import addresses
+from tests.network_namespaces import Machine
 from tests.tools import Daemon, free_port, until
 
 FORWARDED_BY_UDP, FORWARDED_BY_TCP = 53, 5353  # ports of a CoreDNS that forwards

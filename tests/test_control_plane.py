@@ -9,7 +9,7 @@ import pytest
 
 from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kube import ControlPlane, Item
-from tests.living import living_pod
+from tests.live_server import living_pod
 from tests.support import run
 from tests.tools import until
 

@@ -18,9 +18,9 @@ from locator.cluster.leader_elector import now
 from locator.control.lease import Election
 from tests import tools
 from tests.clusters import HOSTNAME, ZONE, namespace, node
-from tests.controlling import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
+from tests.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
 from tests.kube import ApiError, ControlPlane, Item
-from tests.living import living_pod
+from tests.live_server import living_pod
 from tests.proxy import Proxy
 
 SPACE = "controller"

@@ -12,7 +12,7 @@ import pytest
 from tests import support
 from tests.clusters import ZONE, namespace
 from tests.kube import ControlPlane
-from tests.living import (
+from tests.live_server import (
     RECOVERY,
     Asker,
     answered,
@@ -159,7 +159,7 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections live, and nothing comes: contact is lost all the same; answers go on, and say so."""
-    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-m", "tests.impatient"))
+    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     turn(plane, ready=True)
     with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:

@@ -41,7 +41,7 @@ from tests.forwarders import (
     at,
     running,
 )
-from tests.machines import Loopback, loopback_with
+from tests.network_namespaces import Loopback, loopback_with
 from tests.support import PATIENCE, Server, has_ipv6, lacking, serving, settings_of, snapshot_of
 
 HERE = ("127.0.0.1", "fd00::1")  # where programs run: a node's address, too

@@ -13,7 +13,7 @@ import yaml
 
 from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, namespace
 from tests.kube import ControlPlane, config_of
-from tests.living import Asker, answered, asked, extended_errors, headless, living_pod, serving_live, zone_nodes
+from tests.live_server import Asker, answered, asked, extended_errors, headless, living_pod, serving_live, zone_nodes
 from tests.support import Server, run
 from tests.tools import until
 

@@ -18,10 +18,10 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
 from tests.clusters import ZONE, namespace, node
-from tests.following import Following, following
 from tests.kube import ControlPlane, Item
-from tests.living import RECOVERY
+from tests.live_server import RECOVERY
 from tests.proxy import Proxy
+from tests.running_reflector import Following, following
 from tests.tools import until
 
 WHERE = "reflected"

@@ -29,7 +29,7 @@ from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
 from tests import clusters
 from tests.clusters import ZONE, Item
-from tests.machines import Machine, loopback_with, one_network
+from tests.network_namespaces import Machine, loopback_with, one_network
 from tests.support import PATIENCE, environment, has_ipv6, lacking, needs_tool, serving, settings_of, snapshot_of
 from tests.tools import CACHE, Daemon
 

@@ -21,8 +21,8 @@ from tests import clusters
 from tests.clusters import SERVICE_NAME, ZONE, Item
 from tests.coredns import Load, forwarding_coredns
 from tests.kube import ControlPlane
-from tests.living import addresses, headless, living_pod, serving_live
-from tests.machines import PREFIX, Network, one_network
+from tests.live_server import addresses, headless, living_pod, serving_live
+from tests.network_namespaces import PREFIX, Network, one_network
 from tests.support import PATIENCE, Server
 from tests.tools import Daemon, until
 

@@ -1,6 +1,6 @@
 """A controller as a process of its own, which notes every request: when it was sent, and what came of it.
 
-``python -m tests.controlling KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` notes in FILE, one line a
+``python -m tests.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` notes in FILE, one line a
 request. TIMES are the Lease's duration, deadline and pause between tries, in seconds, by commas.
 """
 
@@ -140,7 +140,7 @@ def controlling(
     file.touch()
     arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times)), *globs]
     root = str(Path(__file__).parent.parent)
-    command = [sys.executable, "-m", "tests.controlling", *arguments]
+    command = [sys.executable, "-m", "tests.controller_process", *arguments]
     daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": root})
     try:
         yield Controlling(daemon, file, identity)
