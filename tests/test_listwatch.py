@@ -401,7 +401,7 @@ def test_an_optional_kind_can_vanish() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "hint"),
+    ("resource", "hint"),
     [
         pytest.param(RESOURCES[PodLocator]._replace(optional=False), True, id="of a CRD"),
         pytest.param(RESOURCES[EndpointSlice], False, id="of Kubernetes"),
