@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.in_memory import Cluster
 from tests.kube import ControlPlane, running_control_plane
-from tests.support import Cluster, Server, serving
+from tests.topodns_process import Server, serving
 
 # A machine that is slow, or busy with other tests, is no fault of what is tested. In CI hypothesis has the same.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -24,7 +24,8 @@ from locator.cluster.leader_elector import now
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import Election
-from tests.tools import Daemon, until
+from tests.programs import Daemon
+from tests.waiting import until
 
 # Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
 ALONE = (60.0, 30.0, lease.RETRY_SECONDS)
@@ -178,7 +179,7 @@ def assert_in_turn(*controllers: Controlling) -> None:
 
 
 def until_true(holds: Any, what: str) -> Any:
-    """As ``tools.until``, and longer than a Lease outlives its holder."""
+    """As ``waiting.until``, and longer than a Lease outlives its holder."""
     return until(holds, what, within=60.0)
 
 

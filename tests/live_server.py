@@ -17,9 +17,9 @@ import dns.rcode
 import dns.rdatatype
 import yaml
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, node
-from tests.support import PATIENCE, Server
-from tests.tools import until
+from tests.api_objects import TOPOLOGY_KEYS, ZONE, Item, node
+from tests.topodns_process import Server
+from tests.waiting import PATIENCE, until
 
 RECOVERY = 90.0  # seconds: after many failures the next try is up to 30 s away
 TRUSTED = "127.0.0.1/32"  # tests name their clients by EDNS client subnet

@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support import PATIENCE, lacking, needs_tool
+from tests.this_machine import lacking, needs_tool
+from tests.waiting import PATIENCE
 
 PREFIX = f"10.254.{os.getpid() % 250}"  # sessions at the same time have networks of their own
 ETC = Path("/etc/netns")  # what lies in a namespace's folder stands in /etc for a command there (ip-netns(8))

@@ -16,7 +16,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.reflector import Reflector
 from locator.model import Finding
 from tests.live_server import RECOVERY
-from tests.tools import until
+from tests.waiting import until
 
 
 class Following:

@@ -24,7 +24,7 @@ from locator.places.address_book import (
     AddressBook,
     Place,
 )
-from tests.support import snapshot_of
+from tests.in_memory import snapshot_of
 
 T = TypeVar("T")
 

@@ -26,27 +26,16 @@ from dnsserver.names import labels_of, meaning_of
 from dnsserver.responder.clients import MAX_BLOCKS
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_network
-from tests import clusters
-from tests.clusters import (
-    CLIENT_OPTION,
-    LOCAL,
-    REGION,
-    UNIX_DGRAM,
-    UNSPEC,
-    ZONE,
-    Asked,
-    both_ends,
-    ecs,
-    opt,
-    option,
-    proxied,
-    proxy_header,
-    query,
-    replied,
-)
+from tests import api_objects
+from tests.api_objects import REGION, ZONE
+from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
+from tests.in_memory import responder_of, snapshot_of
+from tests.proxy_headers import LOCAL, UNIX_DGRAM, UNSPEC, both_ends, proxied, proxy_header
+from tests.random_queries import Asked, replied
 from tests.replies import assert_same, parsed
-from tests.support import PATIENCE, Server, responder_of, serving, snapshot_of
 from tests.test_tcp import framed
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 # A node with an endpoint in each of five zones. Three are carriers' clients; forwarders and a stranger live in others.
 BY_PROXY, BY_OPTION, BY_ECS = "127.1.0.1", "127.1.0.2", "127.1.0.3"
@@ -56,22 +45,22 @@ AT = {BY_PROXY: "a", BY_OPTION: "b", BY_ECS: "c", STRANGER: "d", FORWARDER: "e"}
 WEB, FREE = "web.shop.svc.cluster.local", "free.shop.svc.cluster.local"
 
 
-def endpoints(owner: str) -> clusters.Item:
-    rows = [clusters.endpoint(f"10.9.0.{number}", nodeName=zone) for number, zone in enumerate("abcde", 1)]
-    return clusters.endpoint_slice(owner, 0, rows)
+def endpoints(owner: str) -> api_objects.Item:
+    rows = [api_objects.endpoint(f"10.9.0.{number}", nodeName=zone) for number, zone in enumerate("abcde", 1)]
+    return api_objects.endpoint_slice(owner, 0, rows)
 
 
-CLUSTER = clusters.listed(
+CLUSTER = api_objects.listed(
     [
-        clusters.namespace("shop"),
-        *[clusters.node(zone, {ZONE: zone}, addresses=[address]) for address, zone in AT.items()],
-        clusters.node("six", {ZONE: "a"}, addresses=["fd00::1"]),
-        clusters.service("web", keys=ZONE),
-        clusters.service("free"),
+        api_objects.namespace("shop"),
+        *[api_objects.node(zone, {ZONE: zone}, addresses=[address]) for address, zone in AT.items()],
+        api_objects.node("six", {ZONE: "a"}, addresses=["fd00::1"]),
+        api_objects.service("web", keys=ZONE),
+        api_objects.service("free"),
         endpoints("web"),
         endpoints("free"),
-        clusters.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
-        clusters.endpoint_slice("kube-dns", 0, [clusters.endpoint(FORWARDER, nodeName="e")], where="kube-system"),
+        api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+        api_objects.endpoint_slice("kube-dns", 0, [api_objects.endpoint(FORWARDER, nodeName="e")], where="kube-system"),
     ]
 )
 FLAGS = {"client-option": CLIENT_OPTION, "proxy-protocol": True, "trusted-forwarder": [f"{SECOND}/32"]}
@@ -333,11 +322,11 @@ def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None
 # Blocks of clients
 
 REGIONS = {"a": "north", "b": "north", "c": "south"}
-BLOCKS = clusters.listed(
+BLOCKS = api_objects.listed(
     [
-        clusters.namespace("shop"),
+        api_objects.namespace("shop"),
         *[
-            clusters.node(f"{zone}{number}", {ZONE: zone, REGION: REGIONS[zone]}, cidrs=cidrs)
+            api_objects.node(f"{zone}{number}", {ZONE: zone, REGION: REGIONS[zone]}, cidrs=cidrs)
             for zone, number, cidrs in (
                 ("a", 1, ["10.1.0.0/24", "fd00:1::/64"]),
                 ("a", 2, ["10.1.1.0/24", "fd00:1:0:1::/64"]),
@@ -346,13 +335,13 @@ BLOCKS = clusters.listed(
                 ("c", 2, []),
             )
         ],
-        clusters.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
-        clusters.service("web", keys=f"{clusters.HOSTNAME},{ZONE},{REGION}"),
-        clusters.endpoint_slice(
+        api_objects.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
+        api_objects.service("web", keys=f"{api_objects.HOSTNAME},{ZONE},{REGION}"),
+        api_objects.endpoint_slice(
             "web",
             0,
             [
-                clusters.endpoint(f"10.9.0.{number}", nodeName=node)
+                api_objects.endpoint(f"10.9.0.{number}", nodeName=node)
                 for number, node in enumerate(("a1", "a2", "b1", "c1", "c2"), 1)
             ],
         ),
@@ -455,7 +444,7 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
 
     def cluster(zone: str, cidr: str) -> str:
         items = [each for each in json.loads(BLOCKS)["items"] if each["metadata"]["name"] != "a2"]
-        return clusters.listed([*items, clusters.node("a2", {ZONE: zone, REGION: "north"}, cidrs=[cidr])])
+        return api_objects.listed([*items, api_objects.node("a2", {ZONE: zone, REGION: "north"}, cidrs=[cidr])])
 
     for text, expected in (
         (BLOCKS, {1, 2}),

@@ -23,7 +23,10 @@ import yaml
 from dnsserver import __version__
 from dnsserver.cli.main import main
 from dnsserver.settings.fields import FLAGS
-from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
+from tests.in_memory import settings_of
+from tests.programs import environment
+from tests.topodns_process import COMMAND, Process, Server, run
+from tests.waiting import PATIENCE
 
 DONE, FAILED, WRONG = 0, 1, 2
 NAME = "web.shop.svc.cluster.local"

@@ -18,8 +18,8 @@ from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from tests.support import PATIENCE
 from tests.test_listwatch import INITIAL_END, bookmark, error, line, raw
+from tests.waiting import PATIENCE
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.api_objects import TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kube import ControlPlane, Item
 from tests.live_server import living_pod
-from tests.support import run
-from tests.tools import until
+from tests.topodns_process import run
+from tests.waiting import until
 
 WHERE = "control-plane"
 ZONES = {"cp-node-a": "a", "cp-node-b": "b"}

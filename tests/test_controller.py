@@ -16,15 +16,15 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import CONFLICT, DONE, Controller
 from locator.cluster.leader_elector import now
 from locator.control.lease import Election
-from tests import tools
-from tests.clusters import HOSTNAME, ZONE, namespace, node
+from tests.api_objects import HOSTNAME, ZONE, namespace, node
 from tests.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
 from tests.kube import ApiError, ControlPlane, Item
 from tests.live_server import living_pod
 from tests.proxy import Proxy
+from tests.this_machine import ROOT
 
 SPACE = "controller"
-CRD = tools.ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
+CRD = ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
 NODES = [node(f"ctl-{zone}", {ZONE: zone, HOSTNAME: f"ctl-{zone}", "rack": "7"}) for zone in "ab"]
 
 Control = Callable[..., Controlling]

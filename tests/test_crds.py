@@ -16,10 +16,10 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.labels import valid_label_key
 from locator.model import PodLocator, ServicePolicy
 from tests import kustomize
-from tests.clusters import ZONE, namespace
+from tests.api_objects import ZONE, namespace
 from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import EVERYTHING, object_of, objects_of
-from tests.tools import until
+from tests.waiting import until
 
 WHERE = "crds"
 GROUP = "topodns.io/v1alpha1"

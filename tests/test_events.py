@@ -19,9 +19,9 @@ from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused
 from locator.model import ERROR, Finding
 from locator.topology.constraints import is_invalid_constraint
-from tests.clusters import TOPOLOGY_KEYS, namespace
+from tests.api_objects import TOPOLOGY_KEYS, namespace
+from tests.in_memory import snapshot_of
 from tests.kube import ControlPlane, Item
-from tests.support import snapshot_of
 
 FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]"
 WRONG = Finding(ERROR, "Service", "shop", "web", FIELD, "invalid constraint: 'x' stands twice", "distinct label keys")

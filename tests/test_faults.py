@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import support
-from tests.clusters import ZONE, namespace
+from tests import topodns_process
+from tests.api_objects import ZONE, namespace
 from tests.kube import ControlPlane
 from tests.live_server import (
     RECOVERY,
@@ -24,8 +24,9 @@ from tests.live_server import (
     zone_nodes,
 )
 from tests.proxy import Proxy
-from tests.support import Server
-from tests.tools import ROOT, until
+from tests.this_machine import ROOT
+from tests.topodns_process import Server
+from tests.waiting import until
 
 WHERE = "faults"
 NAME = f"cache.{WHERE}"
@@ -159,7 +160,7 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections live, and nothing comes: contact is lost all the same; answers go on, and say so."""
-    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
+    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     turn(plane, ready=True)
     with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:

@@ -9,7 +9,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.support import PATIENCE, lacking
+from tests.this_machine import lacking
+from tests.waiting import PATIENCE
 from tests.wire_rows import ROWS
 
 ROOT = Path(__file__).parent.parent

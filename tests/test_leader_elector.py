@@ -17,7 +17,7 @@ from locator.cluster.responses import Refused
 from locator.control.lease import Election
 from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
 from locator.podlocators.reconciler import Reconciler, Write
-from tests.clusters import Item
+from tests.api_objects import Item
 from tests.test_contact import Answer, until
 from tests.test_listwatch import INITIAL_END, bookmark, line
 

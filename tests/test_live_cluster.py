@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, namespace
+from tests.api_objects import TOPOLOGY_KEYS, ZONE, Item, namespace
 from tests.kube import ControlPlane, config_of
 from tests.live_server import Asker, answered, asked, extended_errors, headless, living_pod, serving_live, zone_nodes
-from tests.support import Server, run
-from tests.tools import until
+from tests.topodns_process import Server, run
+from tests.waiting import until
 
 WHERE = "kep"
 ZONES = ("a", "b", "c")

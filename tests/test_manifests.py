@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from dnsserver.http.application import application
 from dnsserver.settings.fields import FLAGS, Settings, read_settings
 from tests import kustomize
-from tests.clusters import node
+from tests.api_objects import node
 from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import CONTROLLER, EVERYTHING, MANIFESTS, NAMESPACE, SERVER, VARIANTS, object_of, objects_of
-from tests.tools import until
+from tests.waiting import until
 
 CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
 READMES = sorted(MANIFESTS.rglob("*.md"))

@@ -13,8 +13,8 @@ from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.responder import MAX_PASSING, Responder
 from locator.cluster import dump_files
-from tests.clusters import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
-from tests.support import NOW, ask_in_memory, settings_of
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.in_memory import NOW, ask_in_memory, settings_of
 
 WEB = "web.shop.svc.cluster.local"
 BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]

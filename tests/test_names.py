@@ -19,7 +19,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.responder import PendingReply, Responder
 from locator.ip import parse_network
-from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.in_memory import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
 apiVersion: v1

@@ -24,7 +24,7 @@ from locator.podlocators.objects import (
     owner_of,
 )
 from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Labels, Reconciler, Write
-from tests.clusters import HOSTNAME, OLD, ZONE
+from tests.api_objects import HOSTNAME, OLD, ZONE
 
 Item = dict[str, Any]
 

@@ -32,8 +32,8 @@ from locator.topology.constraints import (
     policy_findings,
 )
 from locator.topology.selection import LocatedEndpoint, select
+from tests.in_memory import dump_of, settings_of, snapshot_of
 from tests.kube import ApiError, ControlPlane
-from tests.support import dump_of, settings_of, snapshot_of
 
 FOLDER = Path(__file__).parent / "scenarios"
 ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"

@@ -30,28 +30,14 @@ from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from locator.topology.selection import LocatedEndpoint, select
-from tests import clusters
-from tests.clusters import (
-    CLIENT_OPTION,
-    HOSTNAME,
-    LOCAL,
-    OLD,
-    STRANGER,
-    SUBNETS,
-    Asked,
-    Item,
-    World,
-    asked,
-    ecs,
-    judged,
-    opt,
-    proxied,
-    proxy_header,
-    query,
-    replied,
-)
+from tests import api_objects, clusters, dns_queries, random_queries
+from tests.api_objects import HOSTNAME, OLD, Item
+from tests.clusters import STRANGER, SUBNETS, World
+from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
+from tests.in_memory import NOW, settings_of
+from tests.proxy_headers import LOCAL, proxied, proxy_header
+from tests.random_queries import Asked, asked, judged, replied
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
-from tests.support import NOW, settings_of
 
 steady = settings(
     derandomize=True,
@@ -77,7 +63,7 @@ def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) ->
 
 
 def take_in(store: Store, items: Iterable[Item]) -> None:
-    dump_files.apply(dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects, store)
+    dump_files.apply(dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects, store)
 
 
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
@@ -135,7 +121,7 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
     world, rng = clusters.world(seed), random.Random(seed)
     names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
     narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
-    types = rng.sample(clusters.ASKED_TYPES, 2)
+    types = rng.sample(random_queries.ASKED_TYPES, 2)
     sources = [*narrow.addresses, "192.168.0.1", clusters.FORWARDER]  # the forwarder is on the first node
     flags = {
         "pods": rng.choice(("disabled", "insecure", "verified")),
@@ -218,7 +204,7 @@ class Twin:
             return self.node_labels(name)
         labels = plain(endpoint.get("deprecatedTopology", {}))
         if "zone" in endpoint:
-            labels[clusters.ZONE] = endpoint["zone"]
+            labels[api_objects.ZONE] = endpoint["zone"]
         return {HOSTNAME: name, **labels} if name else labels
 
     def locate(self, text: str) -> tuple[str, dict[str, str]]:
@@ -304,7 +290,7 @@ class Twin:
     def keys(self, name: str) -> list[str]:
         """Return the keys by which a Service narrows, empty where it does not."""
         meta, spec = self.services[name]["metadata"], self.services[name]["spec"]
-        said = meta["annotations"].get(clusters.TOPOLOGY_KEYS, "")
+        said = meta["annotations"].get(api_objects.TOPOLOGY_KEYS, "")
         keys = said.split(",") if said else spec.get("topologyKeys", [])
         valid = (
             len(set(keys)) == len(keys) <= 16
@@ -318,13 +304,13 @@ class Twin:
         """Return the addresses, of both families, that a client with some labels gets of a headless Service."""
         ready: dict[str, tuple[set[str], dict[str, str]]] = {}
         for each in self.slices:
-            if each["metadata"]["labels"][clusters.SERVICE_NAME] == name:
+            if each["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
                 for endpoint in each["endpoints"]:
                     if endpoint["conditions"].get("ready", True):
                         row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
                         row[0].update(endpoint["addresses"])
         keys = self.keys(name) or ["*"]
-        least = self.services[name]["metadata"]["annotations"].get(clusters.MIN_ENDPOINTS, "1")
+        least = self.services[name]["metadata"]["annotations"].get(api_objects.MIN_ENDPOINTS, "1")
         fallback: list[set[str]] = []
         for key in keys:
             key = {old: new for new, old in OLD.items()}.get(key, key)
@@ -588,7 +574,7 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
             each
             for each in of_kind(items, "EndpointSlice")
             if each["metadata"]["namespace"] == meta["namespace"]
-            and each["metadata"]["labels"][clusters.SERVICE_NAME] == meta["name"]
+            and each["metadata"]["labels"][api_objects.SERVICE_NAME] == meta["name"]
         ]
         names = {endpoint.get("nodeName") for each in slices for endpoint in each["endpoints"]}
         nodes = [each for each in of_kind(items, "Node") if each["metadata"]["name"] in names]
@@ -703,8 +689,11 @@ def test_every_endpoint_comes_first_equally_often(
 
     Truncated ones take turns of their own: who is told to ask again by TCP must not take two of one row.
     """
-    items = [clusters.namespace("shop"), *clusters.large("web", count, keys=f"{clusters.ZONE},*" if soft else None)]
-    items += clusters.large("other", 3, net="10.251")
+    items = [
+        api_objects.namespace("shop"),
+        *api_objects.large("web", count, keys=f"{api_objects.ZONE},*" if soft else None),
+    ]
+    items += api_objects.large("other", 3, net="10.251")
     responder, firsts = responder_on(items), {False: Counter[bytes](), True: Counter[bytes]()}
     for number in range(count * rounds):
         proto, with_edns, between = forms[number % len(forms)]
@@ -805,7 +794,7 @@ ANY_CLUSTER = responder_on(clusters.world(1).items)
 )
 def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
     """RFC 7871, 7.1.1: a client subnet is well-formed and echoed, or it is FORMERR with an OPT."""
-    wire = query("s0.shop.svc.cluster.local", edns=opt(clusters.option(code, data)))
+    wire = query("s0.shop.svc.cluster.local", edns=opt(dns_queries.option(code, data)))
     reply = answer(ANY_CLUSTER, Asked(wire, source, "udp"))
     assert_sound(Asked(wire, source, "udp"), reply, limit=1232)
     read = parsed(reply)
@@ -830,6 +819,6 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)
-    again = dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects
+    again = dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects
     assert store.replace(kind, [each for each in again if type(each) is kind]) is False
     assert store.publish(NOW + 1) is first

@@ -23,8 +23,10 @@ from dnsserver.net.connections import Connection
 from dnsserver.net.udp import QUERY_SIZE
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import (
+from tests import api_objects, dns_queries
+from tests.dns_queries import ecs, opt, query
+from tests.in_memory import responder_of, settings_of, snapshot_of
+from tests.proxy_headers import (
     LOCAL,
     PROXY,
     PROXY_SIGNATURE,
@@ -35,26 +37,24 @@ from tests.clusters import (
     UNIX_DGRAM,
     UNIX_STREAM,
     UNSPEC,
-    Asked,
     both_ends,
-    ecs,
-    opt,
     proxied,
     proxy_header,
-    query,
-    replied,
     tlv,
 )
-from tests.support import PATIENCE, Server, has_ipv6, responder_of, serving, settings_of, snapshot_of
+from tests.random_queries import Asked, replied
 from tests.test_sockets import skip
 from tests.test_tcp import Here, Peer, framed, here
+from tests.this_machine import has_ipv6
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
 
 IN_A_6 = "fd00:1::1"
 ZONE_A, ZONE_B = {"10.244.1.1"}, {"10.244.2.1", "10.244.2.2"}
 NOBODY: set[str] = set()  # what an unknown client gets of a Service that insists on nearness
 PROXIED = {**FLAGS, "proxy-protocol": True}
-TEXT = clusters.listed(CLUSTER)
+TEXT = api_objects.listed(CLUSTER)
 
 # Reading
 
@@ -242,8 +242,8 @@ def answers(reply: bytes | None) -> set[str]:
 
 SILENCE, NOT_DNS = "silence", "no header, and no query"
 BY_ECS = query(WEB, edns=opt(ecs(IN_B)))
-PADDED = query(WEB, edns=opt(clusters.option(12, bytes(1232 - len(query(WEB)) - 11 - 4))))
-WIDEST = query(WEB, edns=opt(clusters.option(12, bytes(QUERY_SIZE - 28 - len(query(WEB)) - 11 - 4))))
+PADDED = query(WEB, edns=opt(dns_queries.option(12, bytes(1232 - len(query(WEB)) - 11 - 4))))
+WIDEST = query(WEB, edns=opt(dns_queries.option(12, bytes(QUERY_SIZE - 28 - len(query(WEB)) - 11 - 4))))
 
 # What is sent, from where, and what comes back: addresses, silence, or an error since it is neither.
 DATAGRAMS: list[tuple[str, bytes, str, set[str] | str]] = [
@@ -734,8 +734,8 @@ def test_a_message_may_begin_as_a_header_does() -> None:
 
     @trusting()
     async def _(server: Here) -> None:
-        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), clusters.option(12, b"")))
-        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), clusters.option(12, bytes(0x0D0A - len(wire)))))
+        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), dns_queries.option(12, b"")))
+        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), dns_queries.option(12, bytes(0x0D0A - len(wire)))))
         for cut in (1, 2, 3):
             async with connected(server) as peer:
                 await peer.stream.send_all(framed(wire)[:cut])
@@ -795,7 +795,7 @@ def test_large_replies_behind_a_header_are_whole() -> None:
 def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
     """The header names an address for as long as the connection lives; where that is, the cluster says."""
     moved = [
-        clusters.node("node-a", {clusters.ZONE: "b"}, addresses=[IN_A])
+        api_objects.node("node-a", {api_objects.ZONE: "b"}, addresses=[IN_A])
         if each["metadata"]["name"] == "node-a"
         else each
         for each in CLUSTER
@@ -807,7 +807,7 @@ def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
         async with connected(server) as peer:
             await peer.stream.send_all(proxied(IN_A))
             for cluster, expected in ((CLUSTER, ZONE_A), (moved, ZONE_A | ZONE_B), (gone, NOBODY), (CLUSTER, ZONE_A)):
-                server.responder.publish(snapshot_of(clusters.listed(cluster), PROXIED))
+                server.responder.publish(snapshot_of(api_objects.listed(cluster), PROXIED))
                 assert await asked(peer, query(WEB), query(WEB)) == [expected] * 2
 
 

@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from tests import kustomize
-from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
+from tests.api_objects import TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.kube import ControlPlane, Item
 from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, object_of, objects_of
-from tests.support import Process
-from tests.tools import until
+from tests.topodns_process import Process
+from tests.waiting import until
 
 WHERE = "rbac"
 LEASE = "topodns-controller"

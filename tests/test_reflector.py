@@ -17,12 +17,12 @@ from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
-from tests.clusters import ZONE, namespace, node
+from tests.api_objects import ZONE, namespace, node
 from tests.kube import ControlPlane, Item
 from tests.live_server import RECOVERY
 from tests.proxy import Proxy
 from tests.running_reflector import Following, following
-from tests.tools import until
+from tests.waiting import until
 
 WHERE = "reflected"
 READ_SERVICES: list[Item] = [{"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}]

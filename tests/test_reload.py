@@ -18,8 +18,10 @@ import dns.rcode
 import pytest
 import yaml
 
-from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
-from tests.tools import free_port, until
+from tests.programs import environment
+from tests.this_machine import free_port
+from tests.topodns_process import COMMAND, Process, Server, run
+from tests.waiting import PATIENCE, until
 
 NAME = "web.shop.svc.cluster.local"
 Serve = Callable[..., Server]

@@ -17,14 +17,15 @@ import dns.message
 import dns.query
 import pytest
 
-from tests import clusters
-from tests.clusters import SERVICE_NAME, ZONE, Item
+from tests import api_objects
+from tests.api_objects import SERVICE_NAME, ZONE, Item
 from tests.coredns import Load, forwarding_coredns
 from tests.kube import ControlPlane
 from tests.live_server import addresses, headless, living_pod, serving_live
 from tests.network_namespaces import PREFIX, Network, one_network
-from tests.support import PATIENCE, Server
-from tests.tools import Daemon, until
+from tests.programs import Daemon
+from tests.topodns_process import Server
+from tests.waiting import PATIENCE, until
 
 WHERE, SYSTEM = "rolling", "kube-system"
 ZONES = ("a", "b", "c")
@@ -35,7 +36,7 @@ REPLICAS = 2
 FIRST = {zone: 32 * number for number, zone in enumerate(ZONES, 1)}
 CLIENTS = {zone: f"{PREFIX}.{first + 1}" for zone, first in FIRST.items()}
 MEMBERS = {zone: f"{PREFIX}.{first + 2}" for zone, first in FIRST.items()}
-NODES = [clusters.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"]) for zone in ZONES]
+NODES = [api_objects.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"]) for zone in ZONES]
 
 DNS = {"k8s-app": "kube-dns"}
 DNS_SERVICE: Item = {
@@ -59,7 +60,7 @@ DEPLOYMENT: Item = {
     },
 }
 # Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
-MARK = clusters.service("mark", where=WHERE)
+MARK = api_objects.service("mark", where=WHERE)
 MARK_SLICE: Item = {
     "apiVersion": "discovery.k8s.io/v1",
     "kind": "EndpointSlice",
@@ -208,7 +209,7 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     members = [
         living_pod(WHERE, f"cache-{zone}", MEMBERS[zone], f"rolling-{zone}", labels={"app": "cache"}) for zone in ZONES
     ]
-    space = clusters.namespace(WHERE)
+    space = api_objects.namespace(WHERE)
     with ExitStack() as stack:
         network = stack.enter_context(one_network())
         for address in CLIENTS.values():

@@ -17,10 +17,12 @@ import dns.query
 import dns.rcode
 import pytest
 
-from tests import clusters, support
-from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
-from tests.support import PATIENCE, Server, has_ipv6, needs_tool, serving
-from tests.tools import free_port
+from tests import dns_queries, topodns_process
+from tests.clusters import MANY, WEB, WEB_AND_MANY
+from tests.dns_queries import opt, query
+from tests.this_machine import free_port, has_ipv6, needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 Serve = Callable[..., Server]
 
@@ -221,8 +223,8 @@ def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int)
 @pytest.mark.parametrize("length", [600, 1024, 1025, 1100, 1232])
 def test_long_queries_are_read_whole(server: Server, length: int) -> None:
     """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is no FORMERR."""
-    plain = len(query(WEB, edns=opt(clusters.option(12))))
-    wire = query(WEB, edns=opt(clusters.option(12, bytes(length - plain))))
+    plain = len(query(WEB, edns=opt(dns_queries.option(12))))
+    wire = query(WEB, edns=opt(dns_queries.option(12, bytes(length - plain))))
     assert len(wire) == length
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
@@ -286,7 +288,7 @@ def test_each_address_of_an_interface_answers_for_itself(
     if os.geteuid() != 0:
         skip("network namespaces need root")
     with two_machines(ip) as (there, here):
-        monkeypatch.setattr(support, "COMMAND", (ip, "netns", "exec", there, *support.COMMAND))
+        monkeypatch.setattr(topodns_process, "COMMAND", (ip, "netns", "exec", there, *topodns_process.COMMAND))
         server = serve(WEB_AND_MANY, flags=listen(at))
         asked = [*V4, *(V6 if at.startswith("[") else ())]
         program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]

@@ -10,8 +10,8 @@ import pytest
 from dnsserver.app import authority_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.responder import Responder
-from tests.clusters import ZONE, Item, endpoint, endpoint_slice, large, namespace, node, service
-from tests.support import ask_in_memory, responder_of, settings_of
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, namespace, node, service
+from tests.in_memory import ask_in_memory, responder_of, settings_of
 
 STALE, NOT_READY, OTHER = 3, 14, 0
 A, B, STRANGER = "127.1.0.1", "127.2.0.1", "192.0.2.1"

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from locator.api import packing
 from locator.cluster.state_file import StateFile
 from locator.model import KINDS, Node, Object, Pod
-from tests import clusters
-from tests.support import dump_of
+from tests import api_objects, clusters
+from tests.in_memory import dump_of
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
-WORLD = dump_of(clusters.listed(clusters.world(3).items)).objects
+WORLD = dump_of(api_objects.listed(clusters.world(3).items)).objects
 
 
 def octets(objects: Sequence[Object] = WORLD, kinds: Sequence[type[Object]] = KINDS) -> bytes:
@@ -40,7 +40,7 @@ def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
 @given(seed=st.integers(0, 500))
 def test_what_is_packed_is_unpacked_the_same(seed: int) -> None:
     """Nothing that an answer depends on is lost between two starts."""
-    objects = dump_of(clusters.listed(clusters.world(seed).items)).objects
+    objects = dump_of(api_objects.listed(clusters.world(seed).items)).objects
     read = packing.unpacked(octets(objects), cluster=CLUSTER, kinds=KINDS)
     assert by_key(read) == by_key(objects)
 

@@ -29,10 +29,14 @@ from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
 from dnsserver.net.upstream import Found
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
-from tests.support import PATIENCE, Server, needs_tool, responder_of, serving
+from tests import dns_queries
+from tests.clusters import MANY, WEB, WEB_AND_MANY
+from tests.dns_queries import opt, query
+from tests.in_memory import responder_of
 from tests.test_upstream import CLUSTER, OUT, OUT_2
+from tests.this_machine import needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 Serve = Callable[..., Server]
 
@@ -192,11 +196,11 @@ def test_large_replies_are_whole(server: Server) -> None:
             sock.connect((server.host, server.port))
             sock.send(wire)
             cut = sock.recv(65535)
-        assert len(cut) <= 1232 and int.from_bytes(cut[2:4]) & clusters.TC
+        assert len(cut) <= 1232 and int.from_bytes(cut[2:4]) & dns_queries.TC
         with connected(server) as client:
             client.send(wire)
             whole = dns.message.from_wire(client.read())
-        assert not whole.flags & clusters.TC
+        assert not whole.flags & dns_queries.TC
         assert sum(map(len, whole.answer)) == 250
         assert sum(map(len, whole.additional)) == (250 if qtype == "SRV" else 0)
 

@@ -34,10 +34,13 @@ from dnsserver.net import udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import ListenAddress
-from tests import clusters, support
-from tests.clusters import WEB, query
-from tests.support import PATIENCE, Server, has_ipv6, lacking, needs_tool, responder_of, serving, settings_of
-from tests.tools import free_port
+from tests import api_objects, clusters, topodns_process
+from tests.clusters import WEB
+from tests.dns_queries import query
+from tests.in_memory import responder_of, settings_of
+from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 from tests.wire_rows import external
 
 LOCALHOST = bytes((127, 0, 0, 1))
@@ -680,7 +683,7 @@ def test_who_is_asked(
 OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"  # lead to example.org and to example.net
 
 
-CLUSTER = clusters.listed(
+CLUSTER = api_objects.listed(
     [*json.loads(clusters.WEB_AND_MANY)["items"], external("out", TARGET), external("out-2", "example.net")]
 )
 
@@ -890,7 +893,7 @@ def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers wait longer than 2 s for an upstream that answers: it may have no turn for as long as that."""
     code = "from dnsserver.cli import main; from dnsserver.net import upstream; "
     code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
-    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-c", code))
 
 
 @pytest.mark.usefixtures("patiently")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.comparison.differences import DIFFERENCES
-from tests.tools import COREDNS, KUBERNETES
+from tests.go_programs import COREDNS, KUBERNETES
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "compared-with-coredns.md"
 

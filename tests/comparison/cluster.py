@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.clusters import SERVICE_NAME, ZONE, endpoint, namespace, node
+from tests.api_objects import SERVICE_NAME, ZONE, endpoint, namespace, node
 from tests.kube import Api, Item
-from tests.tools import until
+from tests.waiting import until
 
 SEEDS = (1, 2)
 ZONES = ("eu-west-1a", "eu-west-1b", "dc1.example.com", "Rack-7")  # values may hold dots and capitals
