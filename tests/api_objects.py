@@ -88,6 +88,16 @@ def service(
     }
 
 
+def external(name: str, target: str, *, where: str = "shop") -> Item:
+    """Return a Service of type ExternalName."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": where},
+        "spec": {"type": "ExternalName", "externalName": target},
+    }
+
+
 def endpoint(*addresses: str, **more: Any) -> Item:
     """Return an endpoint; *more* are fields of the API, and ``ready``."""
     ready = more.pop("ready", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ipaddress
+import json
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from tests.api_objects import (
     Item,
     endpoint,
     endpoint_slice,
+    external,
     large,
     listed,
     namespace,
@@ -52,6 +54,13 @@ WEB_AND_MANY = listed(
         endpoint_slice("web", 0, [endpoint("10.0.0.1"), endpoint("10.0.0.2")]),
         *large("many", 250),
     ]
+)
+
+
+# The same, and two names that lead elsewhere: to example.org and to example.net.
+OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"
+WITH_ALIASES = listed(
+    [*json.loads(WEB_AND_MANY)["items"], external("out", "example.org"), external("out-2", "example.net")]
 )
 
 

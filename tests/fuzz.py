@@ -22,9 +22,9 @@ import atheris
 with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver.message import wire
     from dnsserver.message.records import Address, Host, Record
-    from dnsserver.responder.responder import PendingReply, Responder
+    from dnsserver.responder.responder import PendingReply
     from tests import api_objects, dns_queries, proxy_headers
-    from tests.in_memory import responder_of
+    from tests.in_memory import CountedResponder, responder_of
     from tests.random_queries import Asked, judged, replied
     from tests.replies import assert_same, assert_sound
     from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
@@ -65,7 +65,7 @@ class Target:
             assert_same(reply, computed, whole)
 
 
-def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -> None:
+def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | None) -> None:
     """A reply is sound for what stands behind a PROXY header; behind one that cannot be read nothing is answered."""
     left = judged(responder, each)
     if left is None:
@@ -74,7 +74,7 @@ def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -
         assert_sound(each._replace(wire=left[0]), reply)
 
 
-def reply_of(responder: Responder, each: Asked, *, compute: bool = False) -> bytes | None:
+def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
     reply = replied(responder, each, compute=compute)
     if not isinstance(reply, PendingReply):

@@ -10,7 +10,7 @@ import dns.message
 import yaml
 
 from dnsserver.app import authority_of, store_of
-from dnsserver.metrics.counters import Counts
+from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.responder import PendingReply, Responder
 from dnsserver.settings.fields import Settings, read_settings
 from locator.cluster import dump_files
@@ -52,30 +52,41 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
     return store.publish(now)
 
 
-def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> Responder:
+class CountedResponder(Responder):
+    """A responder of a server with *flags*, which knows no cluster yet; and what it counts."""
+
+    def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None) -> None:
+        settings = settings_of(flags)
+        self.counts = counts or Counts()
+        super().__init__(
+            authority_of(settings),
+            self.counts,
+            client_option=settings.client_option,
+            proxy_protocol=settings.proxy_protocol,
+            nsid=settings.nsid or b"",
+        )
+
+    def channel(self, source: bytes, proto: str) -> Channel:
+        """Return where a query from *source* (a packed address) comes in."""
+        return self.counts.channels[proto, 1 if len(source) == 4 else 2]
+
+
+def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> CountedResponder:
     """Return a responder, without sockets, for a cluster and *flags*."""
-    settings = settings_of(flags)
-    responder = Responder(
-        authority_of(settings),
-        counts or Counts(),
-        client_option=settings.client_option,
-        proxy_protocol=settings.proxy_protocol,
-        nsid=settings.nsid or b"",
-    )
+    responder = CountedResponder(flags, counts=counts)
     responder.publish(snapshot_of(cluster, flags))
     return responder
 
 
 def ask_in_memory(
-    responder: Responder, query: dns.message.Message, client: str, *, counts: Counts | None = None, proto: str = "udp"
+    responder: CountedResponder, query: dns.message.Message, client: str, *, proto: str = "udp"
 ) -> dns.message.Message | None:
     """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it.
 
     Names elsewhere have nothing here.
     """
     source = parse_address(client)
-    channel = (counts or responder._counts).channels[proto, 1 if len(source) == 4 else 2]
-    reply = responder.answer(query.to_wire(), source, channel)
+    reply = responder.answer(query.to_wire(), source, responder.channel(source, proto))
     if isinstance(reply, PendingReply):
         reply = responder.finish(reply, None)
     return None if reply is None else dns.message.from_wire(reply)

@@ -70,7 +70,7 @@ class Network:
         subprocess.run([self._ip, *words], check=True, capture_output=True, text=True, timeout=PATIENCE)
 
     @contextmanager
-    def _up(self) -> Iterator[None]:
+    def up(self) -> Iterator[None]:
         try:
             self._run("link", "add", self._name, "address", STEADY, "type", "bridge")
         except subprocess.CalledProcessError as error:
@@ -94,7 +94,7 @@ def one_network() -> Iterator[Network]:
     network = Network(needs_tool("ip"))
     if os.geteuid() != 0:
         lacking("networks need root")
-    with network._up():
+    with network.up():
         yield network
 
 

@@ -14,6 +14,7 @@ from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 from tests.clusters import FORWARDER, STRANGER, World
 from tests.dns_queries import AD, CD, CLIENT_OPTION, RD, TC, ecs, opt, option, query
+from tests.in_memory import CountedResponder
 from tests.proxy_headers import LOCAL, PROXY_SIGNATURE, UNSPEC, proxied, proxy_header, tlv
 
 
@@ -41,10 +42,10 @@ def judged(responder: Responder, each: Asked) -> tuple[bytes, bytes | None] | No
     return None if header is None else (sent[header.size :], header.client)
 
 
-def replied(responder: Responder, each: Asked, *, compute: bool = False) -> Any:
+def replied(responder: CountedResponder, each: Asked, *, compute: bool = False) -> Any:
     """Return what ``Responder.answer`` returns for a query, or ``compute``; by TCP its header is taken off before."""
     source = parse_address(each.source)
-    channel = responder._counts.channels[each.proto, 1 if len(source) == 4 else 2]
+    channel = responder.channel(source, each.proto)
     reply = responder.compute if compute else responder.answer
     if each.proto == "udp":
         return reply(each.header + each.wire, source, channel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -18,42 +18,10 @@ from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from tests.test_listwatch import INITIAL_END, bookmark, error, line, raw
-from tests.waiting import PATIENCE
+from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, raw
+from tests.waiting import PATIENCE, until_in_trio
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
-
-
-class Answer:
-    """A stream that gives batches, and then breaks off, ends, or waits until it is ended."""
-
-    def __init__(
-        self, *batches: list[bytes], then: Exception | None = None, waits: bool = False, page: bytes = b""
-    ) -> None:
-        self.batches, self.then, self.waits, self.page = batches, then, waits, page
-        self.given = 0
-        self.ended = threading.Event()
-
-    def __enter__(self) -> Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-
-    def __iter__(self) -> Iterator[list[bytes]]:
-        for batch in self.batches:
-            self.given += 1
-            yield batch
-        if self.waits:
-            assert self.ended.wait(PATIENCE)
-        if self.then is not None:
-            raise self.then
-
-    def read(self) -> bytes:
-        return self.page
-
-    def end(self) -> None:
-        self.ended.set()
 
 
 class Answers:
@@ -86,12 +54,6 @@ def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[
     trio.run(main)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not holds():
-            await trio.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here: what delays are is told elsewhere."""
@@ -109,7 +71,7 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
         assert not one.listed
         assert one.problem
         assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert (one.problem, one.lost_since) == ("", None)
 
     run(Answers(Answer(LISTED, waits=True)), check)
@@ -121,14 +83,14 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
+        await until_in_trio(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
         lost = one.lost_since
         for count in range(2, 6):
-            await until(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
+            await until_in_trio(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
             assert one.lost_since == lost
         answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
         assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
-        await until(lambda: one.lost_since is None)
+        await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
 
@@ -139,16 +101,16 @@ def test_contact_that_only_says_what_is_gone_is_none() -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
+        await until_in_trio(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
         lost = one.lost_since
         answers.answers = [Answer([error(410)]), cut()]
-        await until(lambda: one.restarts[EXPIRED])
+        await until_in_trio(lambda: one.restarts[EXPIRED])
         known = one.restarts[CUT]
-        await until(lambda: one.restarts[CUT] > known)
+        await until_in_trio(lambda: one.restarts[CUT] > known)
         assert one.lost_since == lost
         answers.answers = [Answer(LISTED, waits=True)]
         await receive.receive()
-        await until(lambda: one.lost_since is None)
+        await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
 
@@ -163,7 +125,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert (await receive.receive()).changes == [Replace(Namespace, [])]
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
 
     with caplog.at_level(logging.WARNING):
         run(Answers(refused, *pages, last, Answer(waits=True)), check)
@@ -178,7 +140,7 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert one.restarts == {REFUSED: 4}
 
     run(answers, check)
@@ -195,7 +157,7 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert one.restarts == {DOUBT: 1}
         assert set(one.restarts) <= set(REASONS)
 
@@ -212,11 +174,11 @@ def test_a_slow_receiver_slows_the_reading() -> None:
     answer = Answer(LISTED, *events, waits=True)
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        await until(lambda: receive.statistics().tasks_waiting_send)
+        await until_in_trio(lambda: receive.statistics().tasks_waiting_send)
         assert answer.given == 2, "one piece of news waits in the channel, and one before it"
         for _ in range(48):
             await receive.receive()
-        await until(lambda: answer.given == 48)
+        await until_in_trio(lambda: answer.given == 48)
 
     run(Answers(answer), check)
 

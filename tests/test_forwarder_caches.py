@@ -36,9 +36,8 @@ from tests.forwarders import (
     Forwarder,
     where,
 )
-from tests.test_reload import reload
 from tests.this_machine import ROOT, free_port
-from tests.topodns_process import Server, serving
+from tests.topodns_process import Server, reload, serving
 from tests.waiting import PATIENCE, until
 
 # Who asks, and in which zone that is. Zone c has an endpoint in every other version of the cluster only.

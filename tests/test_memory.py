@@ -9,12 +9,11 @@ import dns.message
 import dns.rcode
 import pytest
 
-from dnsserver.app import authority_of, store_of
-from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import MAX_PASSING, Responder
+from dnsserver.app import store_of
+from dnsserver.responder.responder import MAX_PASSING
 from locator.cluster import dump_files
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
-from tests.in_memory import NOW, ask_in_memory, settings_of
+from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of
 
 WEB = "web.shop.svc.cluster.local"
 BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
@@ -34,11 +33,11 @@ def headless(name: str, *addresses: str, keys: str | None = None, on: str = "a1"
 class Changing:
     """A responder whose cluster is replaced, as a server replaces it when its snapshot changes."""
 
-    def __init__(self, **flags: Any) -> None:
-        settings = settings_of({key.replace("_", "-"): value for key, value in flags.items()})
-        self.counts = Counts()
-        self.responder = Responder(authority_of(settings), self.counts)
-        self._store = store_of(settings)
+    def __init__(self, **settings: Any) -> None:
+        flags = {key.replace("_", "-"): value for key, value in settings.items()}
+        self.responder = CountedResponder(flags)
+        self.counts = self.responder.counts
+        self._store = store_of(settings_of(flags))
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:

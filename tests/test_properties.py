@@ -18,11 +18,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import authority_of, store_of
+from dnsserver.app import store_of
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
-from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.responder import PendingReply
 from locator.cluster import dump_files
 from locator.ip import Network, parse_address
 from locator.model import KINDS, Endpoint, Location, Node
@@ -34,7 +33,7 @@ from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, OLD, Item
 from tests.clusters import STRANGER, SUBNETS, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.in_memory import NOW, settings_of
+from tests.in_memory import NOW, CountedResponder, settings_of
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, judged, replied
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
@@ -66,28 +65,25 @@ def take_in(store: Store, items: Iterable[Item]) -> None:
     dump_files.apply(dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects, store)
 
 
-def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
-    settings = settings_of({**FLAGS, **(flags or {})})
-    responder = Responder(
-        authority_of(settings), Counts(), client_option=CLIENT_OPTION, proxy_protocol=settings.proxy_protocol
-    )
+def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> CountedResponder:
+    responder = CountedResponder({"client-option": CLIENT_OPTION, "nsid": "off", **FLAGS, **(flags or {})})
     responder.publish(snapshot)
     return responder
 
 
-def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Responder:
+def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> CountedResponder:
     return responder_for(store_with(items, flags).publish(NOW), flags)
 
 
-def answer(responder: Responder, each: Asked) -> bytes | None:
+def answer(responder: CountedResponder, each: Asked) -> bytes | None:
     return finished(responder, replied(responder, each))
 
 
-def compute(responder: Responder, each: Asked) -> bytes | None:
+def compute(responder: CountedResponder, each: Asked) -> bytes | None:
     return finished(responder, replied(responder, each, compute=True))
 
 
-def finished(responder: Responder, reply: bytes | PendingReply | None) -> bytes | None:
+def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
     """Return a reply with what an upstream might have: one more alias, and two records of the type asked for."""
     if not isinstance(reply, PendingReply):
         return reply
@@ -400,7 +396,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
         responder.publish(store.publish(NOW + number))
 
 
-def addresses(responder: Responder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
+def addresses(responder: CountedResponder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
     """Return what a client is answered for A and for AAAA together."""
     found = set()
     for qtype in ("A", "AAAA"):
@@ -607,7 +603,7 @@ def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversatio
         assert_sound_reply(responder, each, readable=True)
 
 
-def assert_sound_reply(responder: Responder, each: Asked, *, readable: bool = False) -> None:
+def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bool = False) -> None:
     """The reply is sound for what is left to be judged as DNS; *readable* if that is a query, unless a header is not.
 
     Then the reply also keeps to the size that the query allows.

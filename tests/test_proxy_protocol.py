@@ -15,17 +15,15 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import authority_of
 from dnsserver.message.proxy_protocol import Header, read_header_untrusted
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
 from dnsserver.net.udp import QUERY_SIZE
-from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 from tests import api_objects, dns_queries
-from tests.dns_queries import ecs, opt, query
-from tests.in_memory import responder_of, settings_of, snapshot_of
+from tests.dns_queries import ecs, framed, opt, query
+from tests.in_memory import CountedResponder, responder_of, snapshot_of
 from tests.proxy_headers import (
     LOCAL,
     PROXY,
@@ -43,9 +41,8 @@ from tests.proxy_headers import (
     tlv,
 )
 from tests.random_queries import Asked, replied
-from tests.test_sockets import skip
-from tests.test_tcp import Here, Peer, framed, here
-from tests.this_machine import has_ipv6
+from tests.tcp_server import Here, Peer, here
+from tests.this_machine import has_ipv6, lacking
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
@@ -300,7 +297,7 @@ def assert_reply(reply: bytes | None, expected: set[str] | str) -> None:
 def test_datagrams(name: str, wire: bytes, source: str, expected: set[str] | str) -> None:
     """Cold, remembered and without any memory alike; what is silent is counted, a malformed header as such."""
     responder = responder_of(TEXT, PROXIED)
-    counts = responder._counts
+    counts = responder.counts
     for number in range(1, 4):
         assert_reply(replied(responder, Asked(wire, source, "udp")), expected)
         assert counts.silent == (number if expected == SILENCE else 0)
@@ -351,19 +348,13 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
             reply = replied(responder, Asked(wire, source, "udp"), compute=compute)
             assert_reply(reply, NOT_DNS)
     assert not responder.proxied(parse_address(source))
-    assert responder._counts.malformed_headers == {} and responder._counts.silent == 0
-
-
-def unsynced(flags: dict[str, Any], counts: Counts | None = None) -> Responder:
-    """Return a responder that knows no cluster yet."""
-    settings = settings_of(flags)
-    return Responder(authority_of(settings), counts or Counts(), proxy_protocol=settings.proxy_protocol)
+    assert responder.counts.malformed_headers == {} and responder.counts.silent == 0
 
 
 @pytest.mark.parametrize("source", [FORWARDER, IN_B, NOWHERE])
 def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
     """Nobody knows yet who is trusted: SERVFAIL belongs to the query, which stands behind the header."""
-    responder = unsynced(PROXIED)
+    responder = CountedResponder(PROXIED)
     for header in (proxied(IN_A), proxy_header(command=LOCAL), b""):
         for compute in (False, True):
             wire = query(WEB, number=7, edns=opt())
@@ -371,8 +362,8 @@ def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
             assert reply is not None
             assert (reply[:2], reply[3] & 15, reply[12 : len(wire) - 11]) == (b"\0\7", 2, wire[12:-11])
     assert replied(responder, Asked(query(WEB), source, "udp", proxy_header(V4, family=0x41))) is None
-    assert responder._counts.malformed_headers == {"udp": 1}
-    without = replied(unsynced(FLAGS), Asked(query(WEB), source, "udp", proxied(IN_A)))
+    assert responder.counts.malformed_headers == {"udp": 1}
+    without = replied(CountedResponder(FLAGS), Asked(query(WEB), source, "udp", proxied(IN_A)))
     assert_reply(without, NOT_DNS)
 
 
@@ -411,7 +402,7 @@ def test_a_forwarder_by_ipv6(dual: Server, source: str, tcp: bool) -> None:
 def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server at [::], which takes IPv4, too, and trusts loopback."""
     if not has_ipv6():
-        skip("there is no IPv6 here")
+        lacking("there is no IPv6 here")
     flags = {**PROXIED, "listen": ["[::]:0"], "trusted-forwarder": ["::1/128", "127.0.0.1/32"]}
     with serving(tmp_path_factory.mktemp("dual"), TEXT, flags=flags) as server:
         yield server
@@ -424,7 +415,7 @@ CLIENTS = [(IN_A, ZONE_A), (IN_B, ZONE_B), (NOWHERE, NOBODY)]
 
 def trusting(flags: dict[str, Any] | None = None) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
     """Run a test beside a server that reads headers, in virtual time."""
-    return here(made=lambda counts: responder_of(TEXT, PROXIED if flags is None else flags, counts=counts))
+    return here(made=lambda: responder_of(TEXT, PROXIED if flags is None else flags))
 
 
 @asynccontextmanager
@@ -829,7 +820,7 @@ def test_trust_in_a_connections_header_follows_the_cluster() -> None:
 def test_a_connection_from_before_the_first_snapshot(source: str, then: set[str]) -> None:
     """Anybody's header is taken off and SERVFAIL comes back; once it is known who is trusted, only theirs counts."""
 
-    @here(made=lambda counts: unsynced(PROXIED, counts))
+    @here(made=lambda: CountedResponder(PROXIED))
     async def _(server: Here) -> None:
         async with connected(server, source) as peer:
             await peer.stream.send_all(proxied(IN_A) + framed(query(WEB, number=5)))

@@ -20,7 +20,7 @@ import yaml
 
 from tests.programs import environment
 from tests.this_machine import free_port
-from tests.topodns_process import COMMAND, Process, Server, run
+from tests.topodns_process import COMMAND, Process, Server, reload, run
 from tests.waiting import PATIENCE, until
 
 NAME = "web.shop.svc.cluster.local"
@@ -65,17 +65,6 @@ def addresses_of(reply: dns.message.Message) -> set[str]:
 
 def asked(server: Server, **more: Any) -> set[str]:
     return addresses_of(server.ask(dns.message.make_query(NAME, "A"), **more))
-
-
-def reload(server: Server) -> None:
-    """Ask for a new reading by SIGHUP, and wait until it is done.
-
-    Twice: one that was under way already, as the file's change was noticed, ends first, and says the same.
-    """
-    for _ in range(2):
-        before = len(server.lines)
-        server.send(signal.SIGHUP)
-        server.wait_for("snapshot read again|the view from before stays", after=before)
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ import dns.name
 import dns.rdata
 import pytest
 
-from dnsserver.app import authority_of, store_of
-from dnsserver.metrics.counters import Counts
+from dnsserver.app import store_of
 from dnsserver.net.udp import QUERY_SIZE
-from dnsserver.responder.responder import Responder
 from locator.cluster import dump_files
 from locator.ip import parse_address
 from tests import api_objects
 from tests.api_objects import ZONE, Item
 from tests.dns_queries import CD, QR, RD, TC, ecs, encoded, opt, option, query
-from tests.in_memory import NOW, dump_of, settings_of
+from tests.in_memory import NOW, CountedResponder, dump_of, settings_of
 from tests.random_queries import Asked
 from tests.replies import after_name, assert_same, assert_sound, parts_of
 from tests.topodns_process import Server, serving
@@ -55,12 +53,9 @@ class Asker:
     """A responder, asked with octets; what it answers is read by dnspython."""
 
     def __init__(self, items: list[Item] = CLUSTER, *, synced: bool = True, **flags: Any) -> None:
-        settings = settings_of({**FLAGS, **flags})
-        self.counts = Counts()
-        self.store = store_of(settings)
-        self.responder = Responder(
-            authority_of(settings), self.counts, client_option=settings.client_option, nsid=settings.nsid or b""
-        )
+        self.responder = CountedResponder({**FLAGS, **flags})
+        self.counts = self.responder.counts
+        self.store = store_of(settings_of({**FLAGS, **flags}))
         if synced:
             self.publish(items)
 
@@ -70,7 +65,7 @@ class Asker:
 
     def octets(self, wire: bytes, client: str = NOWHERE, *, proto: str = "udp", compute: bool = False) -> bytes | None:
         source = parse_address(client)
-        channel = self.counts.channels[proto, 1 if len(source) == 4 else 2]
+        channel = self.responder.channel(source, proto)
         reply = (self.responder.compute if compute else self.responder.answer)(wire, source, channel)
         assert reply is None or isinstance(reply, bytes)  # none waits for anybody else
         return reply

@@ -150,6 +150,17 @@ class Server(Process):
         }
 
 
+def reload(server: Server) -> None:
+    """Ask for a new reading by SIGHUP, and wait until it is done.
+
+    Twice: one that was under way already, as the file's change was noticed, ends first, and says the same.
+    """
+    for _ in range(2):
+        before = len(server.lines)
+        server.send(signal.SIGHUP)
+        server.wait_for("snapshot read again|the view from before stays", after=before)
+
+
 @contextmanager
 def serving(
     folder: Path,

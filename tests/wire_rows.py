@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from locator.ip import parse_address
 from tests import api_objects
-from tests.api_objects import ZONE, Item
+from tests.api_objects import ZONE, external
 from tests.dns_queries import AD, CD, CLIENT_OPTION, QR, RD, TC, ecs, encoded, opt, option, query
 
 AA, RA, Z = 0x0400, 0x0080, 0x0040
@@ -36,13 +36,6 @@ NAME = b"server-1"
 FLAGS = {"client-option": CLIENT_OPTION, "ns-address": ["192.0.2.53"], "nsid": NAME.decode()}
 
 
-def external(name: str, target: str) -> Item:
-    """Return a Service of type ExternalName."""
-    item = api_objects.service(name)
-    item["spec"] = {"type": "ExternalName", "externalName": target}
-    return item
-
-
 def filling(limit: int, *, extra: int) -> tuple[str, int]:
     """Return the first label of a Service, and how many endpoints, whose A records make *limit* octets with *extra*."""
     rest = limit - 12 - len(encoded(f".{SERVED}")) - 1 - 4 - extra
@@ -56,6 +49,7 @@ EXACT = [
     ("512", b"", *FITS_512),
     ("1232", opt(size=4096), *FITS_1232),
 ]
+
 
 CLUSTER = [
     api_objects.namespace("shop"),
