@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -93,6 +93,20 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
         await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
+
+
+def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing happens nothing comes: the time since when contact is lost begins when the answer breaks off."""
+    monkeypatch.setattr(reflector, "FLEETING", 0.0)  # seconds: whatever there was lasted
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
+        lost = one.lost_since
+        assert lost is not None
+        await until_in_trio(lambda: one.lost_since is not None and one.lost_since > lost)
+
+    run(Answers(Answer(LISTED, then=cut()), Answer(then=cut())), check)
 
 
 def test_contact_that_only_says_what_is_gone_is_none() -> None:
@@ -198,19 +212,3 @@ def test_a_read_that_is_ended_before_it_begins_ends() -> None:
     run(Slow(answer), check)
     reached.set()
     assert answer.ended.wait(PATIENCE)
-
-
-def test_a_short_contact_that_brought_nothing_was_none() -> None:
-    """The rule itself, at its edge; and a read that was ended before it began is ended when it begins."""
-    reading, stream = reflector._Reading(), Answer()
-    assert not reading.brought_contact
-    reading.begin(cast(Any, stream))
-    assert not reading.brought_contact
-    assert not stream.ended.is_set()
-    reading.fruitful = True
-    assert reading.brought_contact
-    reading.end()
-    assert stream.ended.is_set()
-    late = Answer()
-    reading.begin(cast(Any, late))
-    assert late.ended.is_set()
