@@ -103,8 +103,8 @@ class _Builder:
         for number in range(self.rng.randint(0, 6)):
             self.pod(f"client-{number}", *self.addresses_on(self.rng.randrange(self.count)))
         if not self.truthful:
-            self.items.append(pod("host", ["192.168.0.1"], "node-0", host_network=True, created=self.moment()))
-            self.items.append(pod("stray", ["192.168.9.9"], "node-1", host_network=True, created=self.moment()))
+            self.items.append(pod("host", ["192.168.0.1"], "node-0", hostNetwork=True, created=self.moment()))
+            self.items.append(pod("stray", ["192.168.9.9"], "node-1", hostNetwork=True, created=self.moment()))
             self.addresses += ["192.168.9.9", "10.244.1.250", "10.244.200.1", "fd00:244:a1::fafa"]
         self.other_names()
         self.rng.shuffle(self.items)
@@ -114,9 +114,7 @@ class _Builder:
         """Add an ExternalName Service: to a Service, to another alias, in a circle, to nothing, to an address, away."""
         targets = [f"{each}.shop.svc.cluster.local" for each in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
         targets += ["www.example.org", "192.0.2.7", "a.pin._zone.s0.shop.svc.cluster.local", "1.0.244.10.in-addr.arpa"]
-        own = service(name, ports=())
-        own["spec"] = {"type": "ExternalName", "externalName": self.rng.choice(targets)}
-        self.items.append(own)
+        self.items.append(external(name, self.rng.choice(targets)))
         self.names += [f"{name}.shop.svc.cluster.local"] * 2 + [f"x.{name}.shop.svc.cluster.local"]
 
     def other_names(self) -> None:

@@ -25,6 +25,7 @@ from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import Election
 from tests.programs import Daemon
+from tests.this_machine import ROOT
 from tests.waiting import until
 
 # Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
@@ -140,9 +141,8 @@ def controlling(
     file = folder / f"{identity}.requests"
     file.touch()
     arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times)), *globs]
-    root = str(Path(__file__).parent.parent)
     command = [sys.executable, "-m", "tests.controller_process", *arguments]
-    daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": root})
+    daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": str(ROOT)})
     try:
         yield Controlling(daemon, file, identity)
     finally:

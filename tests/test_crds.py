@@ -16,7 +16,7 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.labels import valid_label_key
 from locator.model import PodLocator, ServicePolicy
 from tests import kustomize
-from tests.api_objects import ZONE, namespace
+from tests.api_objects import ZONE, item, namespace
 from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import EVERYTHING, object_of, objects_of
 from tests.waiting import until
@@ -40,11 +40,11 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 def policy(name: str = "near", **spec: Any) -> Item:
     spec = {"serviceSelector": SELECTOR, "topology": TOPOLOGY} | spec
-    return {"apiVersion": GROUP, "kind": "ServicePolicy", "metadata": {"name": name}, "spec": spec}
+    return item("ServicePolicy", name, spec=spec)
 
 
 def locator(name: str = "cache-0", **fields: Any) -> Item:
-    return {"apiVersion": GROUP, "kind": "PodLocator", "metadata": {"name": name}, **fields}
+    return item("PodLocator", name, **fields)
 
 
 LOCATOR = locator(

@@ -17,6 +17,7 @@ from locator.cluster.responses import Refused
 from locator.control.lease import Election
 from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
 from locator.podlocators.reconciler import Reconciler, Write
+from tests import api_objects
 from tests.api_answers import INITIAL_END, Answer, bookmark, line
 from tests.api_objects import Item
 from tests.waiting import until_in_trio
@@ -57,11 +58,9 @@ class FakeServer:
 
 
 def pod(namespace: str, name: str) -> Item:
-    return {
-        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}"},
-        "spec": {"nodeName": "n1"},
-        "status": {"phase": "Running", "podIP": "10.0.0.1"},
-    }
+    made = api_objects.pod(name, ["10.0.0.1"], "n1", where=namespace)
+    made["metadata"]["uid"] = f"{namespace}-{name}"
+    return made
 
 
 def test_each_renewal_wakes_whoever_waits_to_write() -> None:

@@ -23,7 +23,7 @@ import pytest
 from tests import api_objects
 from tests.dns_queries import CLIENT_OPTION
 from tests.programs import Daemon
-from tests.this_machine import free_port, needs_tool
+from tests.this_machine import ROOT, free_port, needs_tool
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 from tests.wire_rows import CLUSTER as WIRE_CLUSTER
@@ -41,7 +41,6 @@ from tests.wire_rows import (
     external,
 )
 
-ROOT = Path(__file__).parent.parent
 RELOADS = 3
 
 CLUSTER = """\

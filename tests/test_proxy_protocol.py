@@ -178,7 +178,7 @@ def test_every_family_and_protocol(command: int) -> None:
         assert reads(proxy_header(content, command=command, family=family)) == expected, hex(family)
 
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=400)
+steady = settings(max_examples=400)
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6))
 tlvs = st.lists(st.builds(tlv, st.integers(0, 255), st.binary(max_size=30)), max_size=4).map(b"".join)
 

@@ -124,12 +124,7 @@ def zones_near(zone: str | None) -> set[str]:
     return {zone} if zone else set(ZONES)
 
 
-ALIAS: Item = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "alias", "namespace": "shop"},
-    "spec": {"type": "ExternalName", "externalName": f"cache.{DOMAIN}"},
-}
+ALIAS = api_objects.external("alias", f"cache.{DOMAIN}")
 SOFT = f"{ZONE},*"
 CLUSTER: list[Item] = [
     api_objects.namespace("shop"),

@@ -56,9 +56,7 @@ def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> 
 def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
     """The peer is Kubernetes itself: each selector finds the same Services, or is refused by both."""
     labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
-    items = [api_objects.service(f"s{number}", where="selectors") for number in range(len(labels))]
-    for item, own in zip(items, labels, strict=True):
-        item["metadata"]["labels"] = own
+    items = [api_objects.service(f"s{number}", where="selectors", labels=own) for number, own in enumerate(labels)]
     control_plane.api.create(api_objects.namespace("selectors"), *items)
     for text in [row[1] for row in SELECTORS]:
         found = control_plane.api.items("Service", "selectors", labels=quote(text))
