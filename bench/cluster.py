@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tests import api_objects
+from tests.api_objects import HOSTNAME, ZONE, Item
 
 ZONES = 3
 NODES = 5_000
@@ -19,7 +22,7 @@ NAMESPACE = "bench"
 ORIGIN = f"{NAMESPACE}.svc.cluster.local."
 TTL = 5
 
-Object = dict[str, Any]
+PORTS = (("http", 8080, "TCP"),)
 
 
 class ClientPod(NamedTuple):
@@ -59,8 +62,8 @@ def dump(path: Path, *, pod_cidrs: bool = True) -> None:
     """
     with path.open("w") as file:  # object by object: all of them would take a gigabyte
         separator = '{"apiVersion": "v1", "kind": "List", "items": [\n'
-        for each in _objects(pod_cidrs):
-            file.write(separator + json.dumps(each))
+        for item in _objects(pod_cidrs):
+            file.write(separator + json.dumps(item))
             separator = ",\n"
         file.write("\n]}\n")
 
@@ -72,57 +75,31 @@ def static_records() -> Iterator[str]:
             yield f"{service_name(service)} {TTL} IN A {endpoint_address(service, zone)}"
 
 
-def _objects(pod_cidrs: bool) -> Iterator[Object]:
-    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    for node in range(NODES):
-        labels = {"kubernetes.io/hostname": _node(node), "topology.kubernetes.io/zone": f"zone-{node % ZONES}"}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": _node(node), "labels": labels},
-            "spec": {"podCIDRs": [f"{pod_cidr(node)}.0/24"] if pod_cidrs else []},
-            "status": {"addresses": [{"type": "InternalIP", "address": f"172.16.{node // 256}.{node % 256}"}]},
-        }
-    for number, pod in enumerate(DIRECT):
-        yield _pod(f"direct-{number}", pod.address, number)
-    for number, pod in enumerate(FORWARDED):
-        yield _pod(f"client-{number:06}", pod.address, number % NODES)
-    for service in range(SERVICES):
-        yield from _service(service)
+def _objects(pod_cidrs: bool) -> Iterator[Item]:
+    yield api_objects.namespace(NAMESPACE)
+    for number in range(NODES):
+        yield api_objects.node(
+            _node(number),
+            {HOSTNAME: _node(number), ZONE: f"zone-{number % ZONES}"},
+            cidrs=[f"{pod_cidr(number)}.0/24"] if pod_cidrs else [],
+            addresses=[f"172.16.{number // 256}.{number % 256}"],
+        )
+    for number, client in enumerate(DIRECT):
+        yield api_objects.pod(f"direct-{number}", [client.address], _node(number), where=NAMESPACE)
+    for number, client in enumerate(FORWARDED):
+        yield api_objects.pod(f"client-{number:06}", [client.address], _node(number % NODES), where=NAMESPACE)
+    for number in range(SERVICES):
+        yield from _service(number)
 
 
-def _node(node: int) -> str:
-    return f"node-{node:04}"
+def _node(number: int) -> str:
+    return f"node-{number:04}"
 
 
-def _pod(name: str, address: str, node: int) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": NAMESPACE, "name": name},
-        "spec": {"nodeName": _node(node)},
-        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
-    }
-
-
-def _service(service: int) -> Sequence[Object]:
-    name = service_name(service).partition(".")[0]
-    annotations = {"topodns.io/topology-keys": "topology.kubernetes.io/zone,*"}
-    metadata = {"namespace": NAMESPACE, "name": name, "annotations": annotations}
-    ports = [{"name": "http", "port": 8080, "protocol": "TCP"}]
-    endpoints = [
-        {"addresses": [endpoint_address(service, zone)], "conditions": {"ready": True}, "nodeName": _node(zone)}
-        for zone in range(ZONES)
-    ]
-    labels = {"kubernetes.io/service-name": name}
+def _service(number: int) -> Sequence[Item]:
+    name = service_name(number).partition(".")[0]
+    endpoints = [api_objects.endpoint(endpoint_address(number, zone), nodeName=_node(zone)) for zone in range(ZONES)]
     return (
-        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None", "ports": ports}},
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"namespace": NAMESPACE, "name": f"{name}-1", "labels": labels},
-            "addressType": "IPv4",
-            "endpoints": endpoints,
-            "ports": ports,
-        },
+        api_objects.service(name, where=NAMESPACE, keys=f"{ZONE},*", ports=PORTS),
+        api_objects.endpoint_slice(name, 1, endpoints, where=NAMESPACE, ports=PORTS),
     )

@@ -13,7 +13,7 @@ from bench import dual_stack
 from bench.loads import ALIKE, alike
 from bench.rounds import Pace, Runs, in_turns
 from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns, start_unbound
-from tests import tools
+from tests import go_programs, waiting
 from tests.kube import running_control_plane
 
 
@@ -21,8 +21,8 @@ def measure(folder: Path, pace: Pace) -> Runs:
     """Start a cluster and the servers, run every load on each in turn, stop them. Raises CannotStart and BadReply."""
     print("CoreDNS and a control plane: the first time they are built, in some minutes", file=sys.stderr)
     with needed():
-        coredns = tools.coredns()
-        tools.control_plane()
+        coredns = go_programs.coredns()
+        go_programs.control_plane()
     with on_load_core(), ExitStack() as stack:
         servers = _start(coredns, folder, stack)
         plan = [(server, load) for load in map(alike, ALIKE) for server in servers]
@@ -56,5 +56,5 @@ def needed() -> Iterator[None]:
     """Raise CannotStart where what is built or started in the block cannot be."""
     try:
         yield
-    except (tools.BuildError, tools.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:
+    except (go_programs.BuildError, waiting.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:
         raise CannotStart(f"no CoreDNS to compare with: {error}") from None

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from bench.cluster import DIRECT, NAMESPACE, ORIGIN, TTL, ZONES, Object
+from bench.cluster import DIRECT, NAMESPACE, ORIGIN, TTL, ZONES
+from tests import api_objects
+from tests.api_objects import Item
 
 SIZES = (3, 60)  # endpoints of a Service, each with an address of either family
 SERVICES = 100  # of each size
 PORT = 8080
+PORTS = (("http", PORT, "TCP"),)
 RECORD_HEADER = 12  # octets: a pointer to the name, type, class, TTL, length of the data
 
 
@@ -55,13 +58,16 @@ def static_records() -> Iterator[str]:
                 yield f"{asked_name(size, service, 'SRV')} {TTL} IN SRV 0 {max(1, 100 // size)} {PORT} {host}"
 
 
-def objects() -> Sequence[Object]:
+def objects() -> Sequence[Item]:
     """Return the cluster, clients included, in an order in which it can be created."""
-    services = [_service(size, service) for size in SIZES for service in range(SERVICES)]
+    services = [_service(size, number) for size in SIZES for number in range(SERVICES)]
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        *({"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{zone}"}} for zone in range(ZONES)),
-        *(_pod(number) for number in range(len(DIRECT))),
+        api_objects.namespace(NAMESPACE),
+        *(api_objects.node(f"node-{zone}") for zone in range(ZONES)),
+        *(
+            api_objects.pod(f"client-{number}", [client.address], f"node-{number % ZONES}", where=NAMESPACE)
+            for number, client in enumerate(DIRECT)
+        ),
         *chain.from_iterable(services),
     ]
 
@@ -82,50 +88,25 @@ def _ipv6(size: int, service: int, endpoint: int) -> str:
     return f"fd00::{size:x}:{service + 1:x}:{endpoint + 1:x}"
 
 
-def _pod(number: int) -> Object:
-    address = DIRECT[number].address
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": NAMESPACE, "name": f"client-{number}"},
-        "spec": {"nodeName": f"node-{number % ZONES}", "containers": [{"name": "client", "image": "client"}]},
-        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
-    }
-
-
-def _service(size: int, service: int) -> Sequence[Object]:
+def _service(size: int, number: int) -> Sequence[Item]:
     """A Service without a selector, whose EndpointSlices are therefore ours to write."""
-    name = _name(size, service)
-    port = {"name": "http", "port": PORT, "protocol": "TCP"}
-    spec = {"clusterIP": "None", "ipFamilyPolicy": "RequireDualStack", "ports": [port]}
+    name = _name(size, number)
     return (
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec},
-        *(_slice(size, service, family) for family in ("IPv4", "IPv6")),
+        api_objects.service(name, where=NAMESPACE, ports=PORTS, ipFamilyPolicy="RequireDualStack"),
+        *(
+            api_objects.endpoint_slice(
+                name, family.lower(), _endpoints(size, number, family), where=NAMESPACE, family=family, ports=PORTS
+            )
+            for family in ("IPv4", "IPv6")
+        ),
     )
 
 
-def _slice(size: int, service: int, family: str) -> Object:
-    name = _name(size, service)
+def _endpoints(size: int, service: int, family: str) -> Sequence[Item]:
     address = _ipv4 if family == "IPv4" else _ipv6
-    metadata = {
-        "namespace": NAMESPACE,
-        "name": f"{name}-{family.lower()}",
-        "labels": {"kubernetes.io/service-name": name},
-    }
-    endpoints = [
-        {
-            "addresses": [address(size, service, endpoint)],
-            "conditions": {"ready": True},
-            "hostname": f"pod-{endpoint:02}",
-            "nodeName": f"node-{endpoint % ZONES}",
-        }
-        for endpoint in range(size)
+    return [
+        api_objects.endpoint(
+            address(size, service, number), hostname=f"pod-{number:02}", nodeName=f"node-{number % ZONES}"
+        )
+        for number in range(size)
     ]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": metadata,
-        "addressType": family,
-        "endpoints": endpoints,
-        "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
-    }

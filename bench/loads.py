@@ -12,7 +12,7 @@ from bench import dual_stack
 from bench.cluster import CLIENTS, DIRECT, FORWARDED, NODES, SERVICES, ZONES, ClientPod, endpoint_address, service_name
 from bench.queries import Load, Query, Transport, query, question
 from locator.ip import Network
-from tests import clusters
+from tests import proxy_headers
 
 PLAIN = Transport("UDP", 512)
 EDNS = Transport("UDP, EDNS", 1232, edns=True)
@@ -139,7 +139,7 @@ def _by_block(number: int, service: int, client: ClientPod) -> Query:
 
 
 def _by_header(number: int, service: int, client: ClientPod) -> Query:
-    return nearby(number, service, client.zone, EDNS)._replace(before=clusters.proxied(client.address))
+    return nearby(number, service, client.zone, EDNS)._replace(before=proxy_headers.proxied(client.address))
 
 
 @cache

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from bench.comparing import needed
 from bench.servers import CannotStart, Server, on_load_core, start_coredns, start_topodns
-from tests import tools
-from tests.clusters import Item, endpoint, endpoint_slice, namespace, service
+from tests import go_programs
+from tests.api_objects import Item, endpoint, endpoint_slice, namespace, service
 from tests.kube import ControlPlane, running_control_plane
 
 WHERE, NAME = "programming", "changing"
@@ -37,7 +37,7 @@ class Programmed(Struct, frozen=True):
 def measure(folder: Path) -> list[Programmed]:
     """Change a slice again and again, and ask until each server shows it, in turns. Raises CannotStart."""
     with needed():
-        coredns = tools.coredns()
+        coredns = go_programs.coredns()
     with on_load_core(), ExitStack() as stack:
         with needed():
             plane = stack.enter_context(running_control_plane(folder))

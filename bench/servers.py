@@ -17,7 +17,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from tests.tools import free_port
+from tests.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package

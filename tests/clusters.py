@@ -1,4 +1,4 @@
-"""Clusters as kubectl prints them, made from a seed, and queries as octets."""
+"""Whole clusters: a small one that many tests serve, and any number of them made from a seed."""
 
 from __future__ import annotations
 
@@ -6,142 +6,34 @@ import copy
 import ipaddress
 import json
 import random
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hypothesis import strategies as st
+from tests.api_objects import (
+    HOSTNAME,
+    OLD,
+    RACK,
+    REGION,
+    TOPOLOGY_KEYS,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    external,
+    large,
+    listed,
+    namespace,
+    node,
+    pod,
+    service,
+)
 
-from dnsserver.message.proxy_protocol import read_header_untrusted
-from dnsserver.message.wire import Unreadable
-from dnsserver.responder.responder import Responder
-from locator.ip import parse_address
-
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
-REGION = "topology.kubernetes.io/region"
-RACK = "example.com/rack"
-OLD = {ZONE: "failure-domain.beta.kubernetes.io/zone", REGION: "failure-domain.beta.kubernetes.io/region"}
 KEYS = (HOSTNAME, RACK, ZONE, REGION)
-TOPOLOGY_KEYS = "topodns.io/topology-keys"
-MIN_ENDPOINTS = "topodns.io/min-endpoints"
-SERVICE_NAME = "kubernetes.io/service-name"
 
 STRANGER = "203.0.113.9"
 FORWARDER = "10.244.0.53"
 OUTSIDE = "198.51.100.7"  # in the block that ``SUBNETS`` places
 SUBNETS = {"198.51.100.0/24": {ZONE: "a"}, "198.51.0.0/16": {ZONE: "b", REGION: "r1"}}
-
-Item = dict[str, Any]
-
-
-# Objects of Kubernetes
-
-
-def listed(items: Iterable[Item]) -> str:
-    """Return objects as ``kubectl get ... -o json`` prints them."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
-
-
-def namespace(name: str) -> Item:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-
-
-def node(
-    name: str, labels: Mapping[str, str], *, cidrs: Sequence[str] = (), addresses: Sequence[str] = (), **more: Any
-) -> Item:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": dict(labels), **more},
-        "spec": {"podCIDRs": list(cidrs)} if cidrs else {},
-        "status": {"addresses": [{"type": "InternalIP", "address": address} for address in addresses]},
-    }
-
-
-def pod(name: str, addresses: Sequence[str], node: str | None, **more: Any) -> Item:
-    """Return a running pod in ``shop``; *more* may say ``phase``, ``host_network`` and ``created``."""
-    spec: Item = {"nodeName": node} if node else {}
-    if more.get("host_network"):
-        spec["hostNetwork"] = True
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "shop",
-            "creationTimestamp": more.get("created", "2024-01-01T00:00:00Z"),
-        },
-        "spec": spec,
-        "status": {"phase": more.get("phase", "Running"), "podIPs": [{"ip": address} for address in addresses]},
-    }
-
-
-def service(
-    name: str,
-    *,
-    keys: str | None = None,
-    field: Sequence[str] | None = None,
-    least: str | None = None,
-    cluster_ips: Sequence[str] = ("None",),
-    ports: Sequence[tuple[str, int, str]] = (("main", 80, "TCP"),),
-    where: str = "shop",
-) -> Item:
-    """Return a Service, headless unless it has addresses; *keys* is its annotation, *field* spec.topologyKeys."""
-    annotations = {TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: least}
-    spec: Item = {
-        "clusterIP": cluster_ips[0],
-        "clusterIPs": list(cluster_ips),
-        "ports": [{"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports],
-    }
-    if field is not None:
-        spec["topologyKeys"] = list(field)
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": where,
-            "annotations": {key: text for key, text in annotations.items() if text is not None},
-        },
-        "spec": spec,
-    }
-
-
-def endpoint(*addresses: str, **more: Any) -> Item:
-    """Return an endpoint; *more* are fields of the API, and ``ready``."""
-    ready = more.pop("ready", True)
-    return {"addresses": list(addresses), "conditions": {"ready": ready} if ready is not None else {}, **more}
-
-
-def endpoint_slice(
-    owner: str,
-    number: int,
-    endpoints: Sequence[Item],
-    *,
-    family: str = "IPv4",
-    ports: Sequence[tuple[str, int, str]] = (("main", 80, "TCP"),),
-    version: str = "v1",
-    where: str = "shop",
-) -> Item:
-    return {
-        "apiVersion": f"discovery.k8s.io/{version}",
-        "kind": "EndpointSlice",
-        "metadata": {"name": f"{owner}-{number}", "namespace": where, "labels": {SERVICE_NAME: owner}},
-        "addressType": family,
-        "endpoints": list(endpoints),
-        "ports": [{"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports],
-    }
-
-
-def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250") -> list[Item]:
-    """Return a headless Service with *count* endpoints at ``10.250.x.y``, in slices of a hundred."""
-    rows = [endpoint(f"{net}.{number // 250}.{number % 250 + 1}") for number in range(count)]
-    slices = [endpoint_slice(name, start, rows[start : start + 100]) for start in range(0, count, 100)]
-    return [service(name, keys=keys), *slices]
-
-
-# Clusters from a seed
 
 
 class World(NamedTuple):
@@ -162,6 +54,13 @@ WEB_AND_MANY = listed(
         endpoint_slice("web", 0, [endpoint("10.0.0.1"), endpoint("10.0.0.2")]),
         *large("many", 250),
     ]
+)
+
+
+# The same, and two names that lead elsewhere: to example.org and to example.net.
+OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"
+WITH_ALIASES = listed(
+    [*json.loads(WEB_AND_MANY)["items"], external("out", "example.org"), external("out-2", "example.net")]
 )
 
 
@@ -204,8 +103,8 @@ class _Builder:
         for number in range(self.rng.randint(0, 6)):
             self.pod(f"client-{number}", *self.addresses_on(self.rng.randrange(self.count)))
         if not self.truthful:
-            self.items.append(pod("host", ["192.168.0.1"], "node-0", host_network=True, created=self.moment()))
-            self.items.append(pod("stray", ["192.168.9.9"], "node-1", host_network=True, created=self.moment()))
+            self.items.append(pod("host", ["192.168.0.1"], "node-0", hostNetwork=True, created=self.moment()))
+            self.items.append(pod("stray", ["192.168.9.9"], "node-1", hostNetwork=True, created=self.moment()))
             self.addresses += ["192.168.9.9", "10.244.1.250", "10.244.200.1", "fd00:244:a1::fafa"]
         self.other_names()
         self.rng.shuffle(self.items)
@@ -215,9 +114,7 @@ class _Builder:
         """Add an ExternalName Service: to a Service, to another alias, in a circle, to nothing, to an address, away."""
         targets = [f"{each}.shop.svc.cluster.local" for each in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
         targets += ["www.example.org", "192.0.2.7", "a.pin._zone.s0.shop.svc.cluster.local", "1.0.244.10.in-addr.arpa"]
-        own = service(name, ports=())
-        own["spec"] = {"type": "ExternalName", "externalName": self.rng.choice(targets)}
-        self.items.append(own)
+        self.items.append(external(name, self.rng.choice(targets)))
         self.names += [f"{name}.shop.svc.cluster.local"] * 2 + [f"x.{name}.shop.svc.cluster.local"]
 
     def other_names(self) -> None:
@@ -366,205 +263,3 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
     for item in later:  # what nobody can see
         item["metadata"]["resourceVersion"] = str(rng.randrange(10**6))
     return later
-
-
-# Queries as octets
-
-RD, CD, AD, QR, TC = 0x0100, 0x0010, 0x0020, 0x8000, 0x0200
-TYPES = {
-    "A": 1,
-    "NS": 2,
-    "CNAME": 5,
-    "SOA": 6,
-    "PTR": 12,
-    "MX": 15,
-    "TXT": 16,
-    "AAAA": 28,
-    "SRV": 33,
-    "SPF": 99,
-    "ANY": 255,
-    "AXFR": 252,
-}
-
-
-def encoded(name: str | Sequence[bytes]) -> bytes:
-    """Return a name as octets, from its text or its labels."""
-    labels = [label.encode() for label in name.split(".") if label] if isinstance(name, str) else name
-    return b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
-
-
-def query(
-    name: str | Sequence[bytes],
-    qtype: str | int = "A",
-    *,
-    number: int = 0x1234,
-    flags: int = RD,
-    edns: bytes = b"",
-    qclass: int = 1,
-    counts: tuple[int, int, int, int] | None = None,
-) -> bytes:
-    """Return a query; *edns* is an OPT record, or whatever else is to stand behind the question."""
-    rtype = TYPES[qtype] if isinstance(qtype, str) else qtype
-    counts = counts or (1, 0, 0, 1 if edns else 0)
-    return struct.pack("!6H", number, flags, *counts) + encoded(name) + struct.pack("!HH", rtype, qclass) + edns
-
-
-def opt(
-    *options: bytes, size: int = 1232, version: int = 0, flags: int = 0, rcode: int = 0, name: bytes = b"\0"
-) -> bytes:
-    """Return an OPT record."""
-    data = b"".join(options)
-    return name + struct.pack("!HHBBHH", 41, size, rcode, version, flags, len(data)) + data
-
-
-def option(code: int, data: bytes = b"") -> bytes:
-    return struct.pack("!HH", code, len(data)) + data
-
-
-def ecs(text: str, *, scope: int = 0) -> bytes:
-    """Return a client subnet option for an address or a prefix; ``0`` is family 0 with /0."""
-    if text == "0":
-        return option(8, bytes((0, 0, 0, scope)))
-    network = ipaddress.ip_network(text, strict=False)
-    address = network.network_address.packed[: (network.prefixlen + 7) // 8]
-    return option(8, struct.pack("!HBB", 1 if network.version == 4 else 2, network.prefixlen, scope) + address)
-
-
-# The PROXY protocol's header, version 2 (its specification, section 2.2).
-PROXY_SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
-LOCAL, PROXY = 0x20, 0x21
-UNSPEC, TCP4, UDP4, TCP6, UDP6, UNIX_STREAM, UNIX_DGRAM = 0x00, 0x11, 0x12, 0x21, 0x22, 0x31, 0x32
-
-
-def proxy_header(content: bytes = b"", *, command: int = PROXY, family: int = UDP4, size: int | None = None) -> bytes:
-    """Return a header with *content* behind its fixed part; *size* is what it says of that, where it is to lie."""
-    size = len(content) if size is None else size
-    return PROXY_SIGNATURE + bytes((command, family)) + size.to_bytes(2) + content
-
-
-def both_ends(client: str) -> bytes:
-    """Return what a header has of an address: the client's, ours, and both ports."""
-    packed = ipaddress.ip_address(client).packed
-    return packed + bytes(len(packed)) + struct.pack("!HH", 40000, 53)
-
-
-def proxied(client: str, more: bytes = b"", *, stream: bool = False) -> bytes:
-    """Return the header by which a forwarder says that *client* asks, with *more* behind its addresses."""
-    families = (TCP6, UDP6) if ":" in client else (TCP4, UDP4)
-    return proxy_header(both_ends(client) + more, family=families[not stream])
-
-
-def tlv(kind: int, data: bytes = b"") -> bytes:
-    return struct.pack("!BH", kind, len(data)) + data
-
-
-CLIENT_OPTION = 65001
-
-
-class Asked(NamedTuple):
-    """A query, whence it came, and whether by UDP; *header* stands before it."""
-
-    wire: bytes
-    source: str
-    proto: str
-    header: bytes = b""
-
-
-def judged(responder: Responder, each: Asked) -> tuple[bytes, bytes | None] | None:
-    """Return what is judged as DNS, and whom a PROXY header before it names: b"" for nobody, None without a header.
-
-    None where there is a header that cannot be read: then nothing is judged.
-    """
-    sent = each.header + each.wire
-    if not sent.startswith(PROXY_SIGNATURE) or not responder.proxied(parse_address(each.source)):
-        return sent, None
-    try:
-        header = read_header_untrusted(sent)
-    except Unreadable:
-        header = None
-    return None if header is None else (sent[header.size :], header.client)
-
-
-def replied(responder: Responder, each: Asked, *, compute: bool = False) -> Any:
-    """Return what ``Responder.answer`` returns for a query, or ``compute``; by TCP its header is taken off before."""
-    source = parse_address(each.source)
-    channel = responder._counts.channels[each.proto, 1 if len(source) == 4 else 2]
-    reply = responder.compute if compute else responder.answer
-    if each.proto == "udp":
-        return reply(each.header + each.wire, source, channel)
-    left = judged(responder, each)
-    return None if left is None else reply(left[0], source, channel, client=left[1])
-
-
-ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")
-
-
-def asked(world: World, types: Sequence[str | int] = ASKED_TYPES) -> st.SearchStrategy[Asked]:
-    """Return a strategy of queries about *world*: any name, type, form and client."""
-    return st.builds(
-        _asked,
-        st.sampled_from(world.names),
-        st.sampled_from(types),
-        st.sampled_from(world.addresses),
-        st.sampled_from(world.addresses),
-        st.sampled_from(world.addresses),
-        st.integers(0, len(_FORMS) - 1),
-        st.integers(0, len(_HEADERS) - 1),
-        st.sampled_from((RD, RD, RD, 0, RD | CD, RD | AD, CD, RD | 0x0040, TC)),
-        st.integers(0, 7),
-        st.sampled_from((0, 100, 512, 700, 1232, 4096)),
-        st.sampled_from(("udp", "udp", "tcp")),
-    )
-
-
-# How a query says who asks: from the client's address to the options of its OPT record, None without one.
-_FORMS = (
-    lambda client: None,
-    lambda client: None,
-    lambda client: (),
-    lambda client: (),
-    *[lambda client: (ecs(client),)] * 5,
-    *[lambda client, four=four, six=six: (ecs(f"{client}/{four if '.' in client else six}"),)
-      for four, six in ((24, 64), (24, 56), (16, 48), (8, 32), (25, 66), (23, 63), (22, 8))],
-    lambda client: (ecs(f"{client}/0"),),
-    lambda client: (ecs("0"),),
-    lambda client: (ecs(f"::ffff:{client}" if "." in client else client),),
-    lambda client: (ecs(f"::ffff:{client}/120" if "." in client else f"{client}/120"),),
-    lambda client: (option(10, b"12345678"), ecs(client)),
-    lambda client: (ecs(client), option(3)),
-    lambda client: (ecs(f"{client}/{24 if '.' in client else 56}"), option(3)),
-    lambda client: (option(CLIENT_OPTION, ipaddress.ip_address(client).packed),),
-    lambda client: (ecs(STRANGER), option(CLIENT_OPTION, ipaddress.ip_address(client).packed)),
-    lambda client: (option(CLIENT_OPTION, b"12345"), ecs(client)),
-    lambda client: (option(CLIENT_OPTION, b"1234"), ecs(client), option(CLIENT_OPTION, b"1234")),
-    lambda client: (ecs(client), ecs(client)),
-)  # fmt: skip
-# What stands before a query, if anything: here it says that the client is at an address.
-_HEADERS = (
-    *[lambda client: b""] * 4,
-    proxied,
-    lambda client: proxied(client, tlv(4) + tlv(0xE0, b"x" * 20), stream=True),
-    lambda client: proxied(f"::ffff:{client}" if "." in client else client),
-    lambda client: proxy_header(command=LOCAL, family=UNSPEC),
-    lambda client: proxy_header(family=UNSPEC),
-)
-
-
-def _asked(
-    name: str,
-    qtype: str | int,
-    client: str,
-    other: str,
-    third: str,
-    form: int,
-    head: int,
-    flags: int,
-    case: int,
-    size: int,
-    proto: str,
-) -> Asked:
-    name = "".join(letter.upper() if case >> (position % 3) & 1 else letter for position, letter in enumerate(name))
-    options, header = _FORMS[form](other), _HEADERS[head](third)
-    source = FORWARDER if (options or header) and case & 1 else client
-    edns = b"" if options is None else opt(*options, size=size, flags=0x8000 if case & 2 else 0)
-    return Asked(query(name, qtype, number=size ^ 0x5A00 ^ case, flags=flags, edns=edns), source, proto, header)

@@ -10,16 +10,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.in_memory import Cluster
 from tests.kube import ControlPlane, running_control_plane
-from tests.support import Cluster, Server, serving
+from tests.topodns_process import Server, serving
 
-# A machine that is slow, or busy with other tests, is no fault of what is tested. In CI hypothesis has the same.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Every run draws the same. A machine that is slow, or busy with other tests, is no fault of what is tested.
+settings.register_profile(
+    "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Return a function that starts a real server, as ``support.serving`` does; it ends with the test."""
+    """Return a function that starts a real server, as ``topodns_process.serving`` does; it ends with the test."""
     with ExitStack() as stack:
 
         def start(cluster: Cluster | Path, *arguments: str, **more: Any) -> Server:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests import tools
-from tests.support import lacking, needs_tool
+from tests import go_programs, programs
+from tests.this_machine import ROOT, lacking, needs_tool
 
 BUILDING = 600.0  # seconds: some twenty, if the libraries come quickly
 PACKAGES = ("python3-venv", "dash")  # what the Dockerfile asks of a base: Python with venv, and a shell for RUN
@@ -59,7 +59,7 @@ class Image:
         (folder / "Base").write_text("FROM scratch\nCOPY . /\n")
         build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", "--tag")
         self._run(*build, "base", "--file", str(folder / "Base"), str(base))
-        self._run(*build, "topodns", "--build-arg", "BASE=localhost/base", str(tools.ROOT))
+        self._run(*build, "topodns", "--build-arg", "BASE=localhost/base", str(ROOT))
         self._container = self._run("from", "--pull-never", "localhost/topodns").strip()
         self.root = Path(self._run("mount", self._container).strip())
         inspected = json.loads(self._run("inspect", "--type", "image", "localhost/topodns"))
@@ -80,7 +80,7 @@ class Image:
         command = [*self._buildah, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILDING, check=False)
         if done.returncode:
-            raise tools.BuildError(f"{' '.join(command)}:\n{tools.tail(done.stdout + done.stderr)}")
+            raise go_programs.BuildError(f"{' '.join(command)}:\n{programs.tail(done.stdout + done.stderr)}")
         return done.stdout
 
 

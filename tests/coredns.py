@@ -15,10 +15,12 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from tests import tools
-from tests.living import addresses
-from tests.machines import Machine
-from tests.tools import Daemon, free_port, until
+from tests import go_programs
+from tests.live_server import addresses
+from tests.network_namespaces import Machine
+from tests.programs import Daemon
+from tests.this_machine import free_port
+from tests.waiting import until
 
 FORWARDED_BY_UDP, FORWARDED_BY_TCP = 53, 5353  # ports of a CoreDNS that forwards
 LAME_DUCK = "1h"  # after SIGTERM it goes on for as long as a test likes
@@ -37,9 +39,9 @@ class CoreDNS(NamedTuple):
 def running_coredns(folder: Path, block: str, *, name: str = "coredns") -> Iterator[CoreDNS]:
     """Run CoreDNS with the plugins of *block* on the wildcard address, from when it is ready until the block ends.
 
-    Raises ``tools.NotReadyError`` with what it printed if it does not become ready.
+    Raises ``waiting.NotReadyError`` with what it printed if it does not become ready.
     """
-    program = tools.coredns()
+    program = go_programs.coredns()
     port, ready = free_port(address="0.0.0.0"), free_port()
     corefile = folder / f"{name}.Corefile"
     corefile.write_text(f".:{port} {{\nerrors\nready 127.0.0.1:{ready}\n{block}\n}}\n")
@@ -58,7 +60,7 @@ def forwarding_coredns(folder: Path, machine: Machine, to: str) -> Iterator[Daem
     It names its clients by EDNS client subnet. What comes to one of its ports it forwards as it came, by
     UDP, and what comes to the other by TCP. At the end of the block it is killed, unless it has ended.
     """
-    program, address = tools.coredns(), machine.address
+    program, address = go_programs.coredns(), machine.address
     own = f"ready {address}:8181\nhealth {address}:8080 {{\nlameduck {LAME_DUCK}\n}}"
     stub = f"errors\nrewrite edns0 subnet set 32 128 revert\nforward . {to}"
     corefile = folder / f"coredns-{address}.Corefile"

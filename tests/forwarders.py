@@ -20,9 +20,10 @@ import dns.rcode
 from dnsserver.forwarders.stub_blocks import printed
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, parse_address
-from tests import tools
-from tests.support import Server, needs_tool
-from tests.tools import Daemon, free_port
+from tests import go_programs
+from tests.programs import Daemon
+from tests.this_machine import free_port, needs_tool
+from tests.topodns_process import Server
 
 # What ``topodns corefile`` prints lines for, by its words.
 COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist"
@@ -240,7 +241,7 @@ class Program(NamedTuple):
 
 
 def _coredns(configured: Callable[[Wanted], str]) -> Program:
-    return Program(lambda: str(tools.coredns()), ("-conf",), configured)
+    return Program(lambda: str(go_programs.coredns()), ("-conf",), configured)
 
 
 def _of_dnsdist(configured: Callable[[Wanted], str]) -> Program:

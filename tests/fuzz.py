@@ -23,11 +23,10 @@ with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver.message import wire
     from dnsserver.message.records import Address, Host, Record
     from dnsserver.responder.replies import PendingReply
-    from dnsserver.responder.responder import Responder
-    from tests import clusters
-    from tests.clusters import Asked, judged, replied
+    from tests import api_objects, dns_queries, proxy_headers
+    from tests.in_memory import CountedResponder, responder_of
+    from tests.random_queries import Asked, judged, replied
     from tests.replies import assert_same, assert_sound
-    from tests.support import responder_of
     from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
@@ -50,7 +49,7 @@ class Target:
     """What is asked: a responder of each kind, which remember all that came before."""
 
     def __init__(self) -> None:
-        self.responders = [responder_of(clusters.listed(CLUSTER), {**FLAGS, **flags}) for flags in SERVERS]
+        self.responders = [responder_of(api_objects.listed(CLUSTER), {**FLAGS, **flags}) for flags in SERVERS]
 
     def __call__(self, data: bytes) -> None:
         """Ask once more; raises AssertionError, or whatever the responder raises."""
@@ -66,7 +65,7 @@ class Target:
             assert_same(reply, computed, whole)
 
 
-def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -> None:
+def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | None) -> None:
     """A reply is sound for what stands behind a PROXY header; behind one that cannot be read nothing is answered."""
     left = judged(responder, each)
     if left is None:
@@ -75,7 +74,7 @@ def assert_sound_reply(responder: Responder, each: Asked, reply: bytes | None) -
         assert_sound(each._replace(wire=left[0]), reply)
 
 
-def reply_of(responder: Responder, each: Asked, *, compute: bool = False) -> bytes | None:
+def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
     reply = replied(responder, each, compute=compute)
     if not isinstance(reply, PendingReply):
@@ -96,28 +95,30 @@ def seed_of(row: Row, server: int, header: bytes = b"") -> bytes:
 
 def headers() -> Iterator[bytes]:
     """Yield PROXY headers of each kind."""
-    yield clusters.proxied(IN_A)
-    yield clusters.proxied("fd00:1::1", clusters.tlv(4, b"ab") + clusters.tlv(3), stream=True)
-    yield clusters.proxied(f"::ffff:{IN_B}")
-    yield clusters.proxy_header(command=clusters.LOCAL, family=clusters.UNSPEC)
-    yield clusters.proxy_header(b"12345", family=clusters.UNSPEC)
-    yield clusters.proxy_header(bytes(216), family=clusters.UNIX_DGRAM)
-    yield clusters.proxied(NOWHERE)
+    yield proxy_headers.proxied(IN_A)
+    yield proxy_headers.proxied("fd00:1::1", proxy_headers.tlv(4, b"ab") + proxy_headers.tlv(3), stream=True)
+    yield proxy_headers.proxied(f"::ffff:{IN_B}")
+    yield proxy_headers.proxy_header(command=proxy_headers.LOCAL, family=proxy_headers.UNSPEC)
+    yield proxy_headers.proxy_header(b"12345", family=proxy_headers.UNSPEC)
+    yield proxy_headers.proxy_header(bytes(216), family=proxy_headers.UNIX_DGRAM)
+    yield proxy_headers.proxied(NOWHERE)
 
 
 def words() -> str:
     """Return what is worth putting in anywhere, in the form that libFuzzer reads: options, records, labels."""
     found = {
-        clusters.option(code, data) for code in (3, 8, 10, 15, clusters.CLIENT_OPTION) for data in (b"", b"12345678")
+        dns_queries.option(code, data)
+        for code in (3, 8, 10, 15, dns_queries.CLIENT_OPTION)
+        for data in (b"", b"12345678")
     }
     found |= {
-        clusters.ecs(text) for text in ("0", "0.0.0.0/0", IN_A, "10.244.1.0/24", "192.0.2.128/25", "2001:db8::/57")
+        dns_queries.ecs(text) for text in ("0", "0.0.0.0/0", IN_A, "10.244.1.0/24", "192.0.2.128/25", "2001:db8::/57")
     }
-    found |= {clusters.opt(), clusters.opt(version=1), clusters.opt(flags=0x8000, size=512), b"\xc0\x0c", NAME}
+    found |= {dns_queries.opt(), dns_queries.opt(version=1), dns_queries.opt(flags=0x8000, size=512), b"\xc0\x0c", NAME}
     found |= {
-        clusters.encoded(label)[:-1] for label in ("_tcp", "_zone", "pin", "prefer", "svc", "pod", "cluster.local")
+        dns_queries.encoded(label)[:-1] for label in ("_tcp", "_zone", "pin", "prefer", "svc", "pod", "cluster.local")
     }
-    found |= {*headers(), clusters.PROXY_SIGNATURE}
+    found |= {*headers(), proxy_headers.PROXY_SIGNATURE}
     found |= {number.to_bytes(2) + b"\0\1" for number in (1, 5, 6, 12, 16, 28, 33, 41, 252, 255)}
     return "".join('"' + "".join(map("\\x{:02x}".format, word)) + '"\n' for word in sorted(found))
 

@@ -20,9 +20,10 @@ from typing import Any
 
 import yaml
 
-from tests import tools
-from tests.support import PATIENCE, environment
-from tests.tools import Daemon, free_port, until
+from tests import go_programs
+from tests.programs import Daemon, environment
+from tests.this_machine import free_port
+from tests.waiting import PATIENCE, until
 
 Item = dict[str, Any]
 
@@ -323,9 +324,9 @@ def config_of(
 def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
     """Run a control plane until the block ends; what it needs and what it prints lies in *folder*.
 
-    What it prints last is in the error if it does not start. Raises ``tools.NotReadyError`` then.
+    What it prints last is in the error if it does not start. Raises ``waiting.NotReadyError`` then.
     """
-    programs = tools.control_plane()
+    programs = go_programs.control_plane()
     with ExitStack() as stack:
         yield ControlPlane(folder, programs, stack)
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from tests import tools
+from tests import go_programs
 from tests.kube import ApiError, ControlPlane, Item
-from tests.support import PATIENCE
-from tests.tools import until
+from tests.this_machine import ROOT
+from tests.waiting import PATIENCE, until
 
-MANIFESTS = tools.ROOT / "manifests"
+MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
 SERVER, CONTROLLER = "topodns", "topodns-controller"  # Deployments, and their ServiceAccounts
 
@@ -65,7 +65,7 @@ def build(overlay: Item) -> str:
             **{key: [os.path.relpath(path, folder) for path in overlay[key]] for key in ("resources", "components")},
         }
         Path(folder, "kustomization.yaml").write_text(yaml.safe_dump(placed))
-        command = [str(tools.control_plane() / "kubectl"), "kustomize", folder]
+        command = [str(go_programs.control_plane() / "kubectl"), "kustomize", folder]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if done.returncode:
         raise UnbuildableError(done.stderr)

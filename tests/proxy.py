@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from types import TracebackType
 
-from tests.tools import free_port
+from tests.this_machine import free_port
 
 CHUNK = 1 << 14
 

@@ -10,8 +10,8 @@ import dns.message
 import dns.name
 import dns.rdatatype
 
-from tests import clusters
-from tests.clusters import Asked
+from tests import dns_queries
+from tests.random_queries import Asked
 
 POINTER = 0xC0
 # Type -> how many names its data begin with, and how many octets follow them; in no other may a name be compressed
@@ -113,9 +113,9 @@ def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes |
     else:
         assert without_glue(left.rest) == without_glue(right.rest)
         for reply in (remembered, computed):
-            if not int.from_bytes(reply[2:4]) & clusters.TC:
+            if not int.from_bytes(reply[2:4]) & dns_queries.TC:
                 glue_of(reply).next_of(glue_of(whole).addresses)
-    if not int.from_bytes(left.head[2:4]) & clusters.TC:
+    if not int.from_bytes(left.head[2:4]) & dns_queries.TC:
         assert left.head[:10] == right.head[:10]
         assert is_rotation(left.answers, right.answers)
         return
@@ -149,7 +149,7 @@ def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) 
     if each.proto == "udp":
         assert len(reply) <= (limit or (1232 if opts else 512))
     else:
-        assert not flags & clusters.TC
+        assert not flags & dns_queries.TC
     assert_names(reply)
     if flags & 0x7800 == 0:
         assert parsed(reply).id == int.from_bytes(wire[:2])
@@ -192,7 +192,7 @@ def parsed(reply: bytes | None, *, one_rr_per_rrset: bool = False) -> dns.messag
     """Return a reply as dnspython reads it, which knows no client subnet of family 0, which ``dig +subnet=0`` sends."""
     assert reply is not None
     end = after_name(reply, 12) + 4 if reply[4:6] != b"\0\0" else 12
-    records = reply[end:].replace(clusters.ecs("0"), clusters.option(65534, bytes(4)))
+    records = reply[end:].replace(dns_queries.ecs("0"), dns_queries.option(65534, bytes(4)))
     return dns.message.from_wire(reply[:end] + records, one_rr_per_rrset=one_rr_per_rrset)
 
 

@@ -19,7 +19,9 @@ from locator.ip import (
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import STRANGER, AddressBook, AgreedParts, Place
 from locator.places.address_map import AddressMap
-from tests.support import snapshot_of
+from tests import api_objects
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, pod
+from tests.in_memory import snapshot_of
 
 T = TypeVar("T")
 
@@ -81,23 +83,13 @@ def test_no_block(text: str, words: str) -> None:
         parse_network(text)
 
 
-def node(name: str, **more: Any) -> dict[str, Any]:
-    labels = {"topology.kubernetes.io/zone": more.pop("zone", "a")}
-    status = {"addresses": [{"type": "InternalIP", "address": address} for address in more.pop("addresses", ())]}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": more,
-            "status": status}  # fmt: skip
+def node(name: str, zone: str = "a", **more: Any) -> Item:
+    return api_objects.node(name, {ZONE: zone}, **more)
 
 
-def pod(name: str, address: str, node: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"nodeName": node, **spec}, "status": {"phase": "Running", "podIP": address}}  # fmt: skip
-
-
-def endpoints(service: str, *rows: dict[str, Any]) -> dict[str, Any]:
-    namespace, name = service.split("/")
-    labels = {"kubernetes.io/service-name": name}
-    return {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": [*rows],
-            "metadata": {"name": f"{name}-1", "namespace": namespace, "labels": labels}}  # fmt: skip
+def endpoints(service: str, *rows: Item) -> Item:
+    where, name = service.split("/")
+    return endpoint_slice(name, 1, rows, where=where)
 
 
 def located(cluster: list[dict[str, Any]], client: str, flags: dict[str, Any] | None = None) -> tuple[str, str | None]:
@@ -108,7 +100,7 @@ def located(cluster: list[dict[str, Any]], client: str, flags: dict[str, Any] | 
 
 def test_a_node_of_one_family_leaves_the_other_alone() -> None:
     """The same bits in the other family are another address."""
-    cluster = [node("a1", podCIDR="10.0.0.0/8")]
+    cluster = [node("a1", cidrs=["10.0.0.0/8"])]
     assert located(cluster, "10.1.1.1") == ("podcidr", "a")
     assert located(cluster, "a00::1") == ("unknown", None)
 
@@ -122,7 +114,7 @@ def test_a_whole_family_as_subnet() -> None:
 
 def test_a_whole_family_is_nowhere() -> None:
     """RFC 7871, 7.1.2: /0 says nothing of the client, even where all that is known is on one node."""
-    cluster = [node("a1", podCIDR="10.0.0.0/8")]
+    cluster = [node("a1", cidrs=["10.0.0.0/8"])]
     book = snapshot_of(cluster).addresses
     assert book.locate_network(parse_network("10.0.0.0/9")).holder
     for text in ("0.0.0.0/0", "::/0", "::ffff:0:0/96"):
@@ -135,16 +127,16 @@ def test_a_whole_family_is_nowhere() -> None:
 )
 def test_client_source(sources: str, expected: tuple[str, str | None]) -> None:
     """What is not watched says nothing: neither where a pod is, nor what a node's labels are."""
-    cluster = [node("a1"), node("b1", zone="b", podCIDR="10.0.0.0/24"), pod("p", "10.0.0.1", "a1")]
+    cluster = [node("a1"), node("b1", zone="b", cidrs=["10.0.0.0/24"]), pod("p", ["10.0.0.1"], "a1")]
     assert located(cluster, "10.0.0.1", {"client-source": sources}) == expected
 
 
 def kube_dns(namespace: str = "kube-system", name: str = "kube-dns") -> list[dict[str, Any]]:
     rows = (
-        {"addresses": ["10.0.0.53"], "nodeName": "a1"},
-        {"addresses": ["10.0.0.54"], "conditions": {"ready": False}},
+        endpoint("10.0.0.53", nodeName="a1"),
+        endpoint("10.0.0.54", ready=False),
     )
-    return [node("a1", podCIDR="10.0.0.0/24"), endpoints(f"{namespace}/{name}", *rows)]
+    return [node("a1", cidrs=["10.0.0.0/24"]), endpoints(f"{namespace}/{name}", *rows)]
 
 
 @pytest.mark.parametrize(
@@ -175,25 +167,25 @@ def test_a_forwarder_as_the_final_client() -> None:
 
 FINDINGS = [
     ("cidr-that-lies",
-     [node("a1", podCIDR="10.0.1.0/24"), node("b1"),
-      endpoints("shop/w", {"addresses": ["10.0.1.9"], "nodeName": "b1"})],
+     [node("a1", cidrs=["10.0.1.0/24"]), node("b1"),
+      endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
      [("a1", ("10.0.1.0/24", "10.0.1.9", "b1"))]),
     ("cidr-around-one-that-lies",
-     [node("a1", podCIDR="10.0.0.0/24"), node("b1", podCIDR="10.0.0.0/16"), node("c1"),
-      endpoints("shop/w", {"addresses": ["10.0.0.5"], "nodeName": "c1"})],
+     [node("a1", cidrs=["10.0.0.0/24"]), node("b1", cidrs=["10.0.0.0/16"]), node("c1"),
+      endpoints("shop/w", endpoint("10.0.0.5", nodeName="c1"))],
      [("a1", ("10.0.0.0/24", "10.0.0.5", "c1")), ("b1", ("10.0.0.0/16", "10.0.0.5", "c1"))]),
     ("cidr-within-another",
-     [node("a1", podCIDR="10.0.0.0/24"), node("b1", podCIDR="10.0.0.0/16"),
-      endpoints("shop/w", {"addresses": ["10.0.0.5"], "nodeName": "a1"}),
-      endpoints("shop/v", {"addresses": ["10.0.9.5"], "nodeName": "b1"})],
+     [node("a1", cidrs=["10.0.0.0/24"]), node("b1", cidrs=["10.0.0.0/16"]),
+      endpoints("shop/w", endpoint("10.0.0.5", nodeName="a1")),
+      endpoints("shop/v", endpoint("10.0.9.5", nodeName="b1"))],
      []),
-    ("cidr-that-is-shared", [node("a1", podCIDR="10.0.1.0/24"), node("b1", podCIDR="10.0.1.0/24")],
+    ("cidr-that-is-shared", [node("a1", cidrs=["10.0.1.0/24"]), node("b1", cidrs=["10.0.1.0/24"])],
      [("a1", ("10.0.1.0/24", "b1")), ("b1", ("10.0.1.0/24", "a1"))]),
     ("shared-cidr-that-one-of-them-proves",
-     [node("a1", podCIDR="10.0.1.0/24"), node("b1", podCIDR="10.0.1.0/24"),
-      endpoints("shop/w", {"addresses": ["10.0.1.9"], "nodeName": "b1"})],
+     [node("a1", cidrs=["10.0.1.0/24"]), node("b1", cidrs=["10.0.1.0/24"]),
+      endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
      [("a1", ("10.0.1.0/24",)), ("b1", ("10.0.1.0/24",))]),
-    ("honest", [node("a1", podCIDR="10.0.1.0/24"), endpoints("shop/w", {"addresses": ["10.0.1.9"], "nodeName": "a1"})],
+    ("honest", [node("a1", cidrs=["10.0.1.0/24"]), endpoints("shop/w", endpoint("10.0.1.9", nodeName="a1"))],
      []),
 ]  # fmt: skip
 
@@ -332,7 +324,7 @@ changes = st.tuples(
     st.dictionaries(addresses, placed, max_size=8),
     st.dictionaries(blocks, st.sampled_from((*map(place_at, LOCATIONS[:5]), None, None)), max_size=2),
 )
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=300)
+steady = settings(max_examples=300)
 
 
 @steady

@@ -22,13 +22,12 @@ from dnsserver.responder.answer_cache import MAX_ENDLESS, MAX_TERMS, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
-from dnsserver.responder.responder import Responder
 from locator.cluster import dump_files
 from locator.ip import Network, parse_client
 from locator.model import UNKNOWN
 from locator.places.address_book import AddressBook
-from tests.clusters import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
-from tests.support import NOW, ask_in_memory, settings_of
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of
 
 WEB = "web.shop.svc.cluster.local"
 BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
@@ -48,11 +47,11 @@ def headless(name: str, *addresses: str, keys: str | None = None, on: str = "a1"
 class Changing:
     """A responder whose cluster is replaced, as a server replaces it when its snapshot changes."""
 
-    def __init__(self, **flags: Any) -> None:
-        settings = settings_of({key.replace("_", "-"): value for key, value in flags.items()})
-        self.counts = Counts()
-        self.responder = Responder(authority_of(settings), self.counts, chance=random.Random(0).random)
-        self._store = store_of(settings)
+    def __init__(self, **settings: Any) -> None:
+        flags = {key.replace("_", "-"): value for key, value in settings.items()}
+        self.responder = CountedResponder(flags)
+        self.counts = self.responder.counts
+        self._store = store_of(settings_of(flags))
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
@@ -62,7 +61,7 @@ class Changing:
 
     def ask(self, name: str, rtype: str, client: str = "127.1.0.1") -> list[str]:
         """Return the data of the answer, the rcode if there is none."""
-        reply = ask_in_memory(self.responder, dns.message.make_query(name, rtype), client, counts=self.counts)
+        reply = ask_in_memory(self.responder, dns.message.make_query(name, rtype), client)
         assert reply is not None
         if reply.authority:
             assert reply.authority[0][0].serial == self._now
@@ -185,21 +184,20 @@ def test_one_snapshot_for_several_readers() -> None:
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
     dump_files.apply(dump_files.read([("cluster.json", listed(items).encode())]).objects, store)
     snapshot, authority = store.publish(NOW), authority_of(settings_of())
-    counts = [Counts() for _ in range(2)]
-    counts[1].tally(Tally("MX", 0))  # so that the same answer is another number to each
-    responders = [Responder(authority, own, chance=random.Random(0).random) for own in counts]
+    responders = [CountedResponder(), CountedResponder()]
+    responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each
     for responder in responders:
         responder.publish(snapshot)
     names = (WEB, "db.shop.svc.cluster.local", "near.shop.svc.cluster.local", f"10-0-0-1.{WEB}", f"_main._tcp.{WEB}")
     for name, rtype in product((*names, *names), ("A", "SRV")):
         query = dns.message.make_query(name, rtype)
         explained = explain(labels_of(name), query.question[0].rdtype, parse_client("127.1.0.1"), snapshot, authority)
-        for responder, own in zip(responders, counts, strict=True):
-            reply = ask_in_memory(responder, query, "127.1.0.1", counts=own)
+        for responder in responders:
+            reply = ask_in_memory(responder, query, "127.1.0.1")
             assert reply is not None
             data = [str(row) for rrset in reply.answer for row in rrset]
             assert data == [record["data"] for record in explained["answers"]]
-    assert counts[0].computed == counts[1].computed > 0
+    assert responders[0].counts.computed == responders[1].counts.computed > 0
 
 
 def test_a_flood_of_places_leaves_a_hot_one() -> None:

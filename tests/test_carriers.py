@@ -13,6 +13,7 @@ import dns.message
 import pytest
 
 from dnsserver.answers.resolution import resolve
+from dnsserver.app import authority_of
 from dnsserver.metrics.counters import (
     MAX_SOURCES,
     OTHER,
@@ -26,27 +27,15 @@ from dnsserver.names import labels_of, meaning_of
 from dnsserver.responder.clients import MAX_BLOCKS
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_network
-from tests import clusters
-from tests.clusters import (
-    CLIENT_OPTION,
-    LOCAL,
-    REGION,
-    UNIX_DGRAM,
-    UNSPEC,
-    ZONE,
-    Asked,
-    both_ends,
-    ecs,
-    opt,
-    option,
-    proxied,
-    proxy_header,
-    query,
-    replied,
-)
+from tests import api_objects
+from tests.api_objects import REGION, ZONE
+from tests.dns_queries import CLIENT_OPTION, ecs, framed, opt, option, query
+from tests.in_memory import CountedResponder, responder_of, settings_of, snapshot_of
+from tests.proxy_headers import LOCAL, UNIX_DGRAM, UNSPEC, both_ends, proxied, proxy_header
+from tests.random_queries import Asked, replied
 from tests.replies import assert_same, parsed
-from tests.support import PATIENCE, Server, responder_of, serving, snapshot_of
-from tests.test_tcp import framed
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 # A node with an endpoint in each of five zones. Three are carriers' clients; forwarders and a stranger live in others.
 BY_PROXY, BY_OPTION, BY_ECS = "127.1.0.1", "127.1.0.2", "127.1.0.3"
@@ -56,34 +45,34 @@ AT = {BY_PROXY: "a", BY_OPTION: "b", BY_ECS: "c", STRANGER: "d", FORWARDER: "e"}
 WEB, FREE = "web.shop.svc.cluster.local", "free.shop.svc.cluster.local"
 
 
-def endpoints(owner: str) -> clusters.Item:
-    rows = [clusters.endpoint(f"10.9.0.{number}", nodeName=zone) for number, zone in enumerate("abcde", 1)]
-    return clusters.endpoint_slice(owner, 0, rows)
+def endpoints(owner: str) -> api_objects.Item:
+    rows = [api_objects.endpoint(f"10.9.0.{number}", nodeName=zone) for number, zone in enumerate("abcde", 1)]
+    return api_objects.endpoint_slice(owner, 0, rows)
 
 
-CLUSTER = clusters.listed(
+CLUSTER = api_objects.listed(
     [
-        clusters.namespace("shop"),
-        *[clusters.node(zone, {ZONE: zone}, addresses=[address]) for address, zone in AT.items()],
-        clusters.node("six", {ZONE: "a"}, addresses=["fd00::1"]),
-        clusters.service("web", keys=ZONE),
-        clusters.service("free"),
+        api_objects.namespace("shop"),
+        *[api_objects.node(zone, {ZONE: zone}, addresses=[address]) for address, zone in AT.items()],
+        api_objects.node("six", {ZONE: "a"}, addresses=["fd00::1"]),
+        api_objects.service("web", keys=ZONE),
+        api_objects.service("free"),
         endpoints("web"),
         endpoints("free"),
-        clusters.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
-        clusters.endpoint_slice("kube-dns", 0, [clusters.endpoint(FORWARDER, nodeName="e")], where="kube-system"),
+        api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+        api_objects.endpoint_slice("kube-dns", 0, [api_objects.endpoint(FORWARDER, nodeName="e")], where="kube-system"),
     ]
 )
 FLAGS = {"client-option": CLIENT_OPTION, "proxy-protocol": True, "trusted-forwarder": [f"{SECOND}/32"]}
 
 
-def remembering(flags: Mapping[str, Any]) -> Responder:
+def remembering(flags: Mapping[str, Any]) -> CountedResponder:
     """Return a responder that remembers the answers in every zone: wherever it took a client to be, it would know."""
     responder = responder_of(CLUSTER, flags)
     for address, zone in AT.items():
         for name in (WEB, FREE) if address != FORWARDER else ():
             assert zone in zones_in(replied(responder, Asked(query(name, edns=opt()), address, "udp")))
-    responder._counts.located.clear()
+    responder.counts.located.clear()
     return responder
 
 
@@ -176,7 +165,7 @@ def test_order_and_trust(sent: Sent, source: str) -> None:
             assert_answered(replied(responder, free), "!" if expected == "!" else "abcde", by_ecs, scope=0)
             asked += 2
             unknown = trusted and expected == "?"
-            assert responder._counts.unnamed_clients.numbers == ({source: asked} if unknown else {})
+            assert responder.counts.unnamed_clients.numbers == ({source: asked} if unknown else {})
 
 
 def assert_answered(reply: bytes | None, expected: str, by_ecs: bool, *, scope: int) -> None:
@@ -262,8 +251,8 @@ def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] |
                 reply = replied(responder, Asked(wire, source, proto, header), compute=compute)
                 assert zones_in(reply) == "?"
                 assert [scope for _, source, scope in subnets_in(reply)] == [each[6] for each in sent]
-            assert responder._counts.unnamed_clients.numbers == {FORWARDER: number // 3 * 2, SECOND: number // 3}
-    assert responder._counts.located == {"unknown": number}
+            assert responder.counts.unnamed_clients.numbers == {FORWARDER: number // 3 * 2, SECOND: number // 3}
+    assert responder.counts.located == {"unknown": number}
     known = replied(responder, Asked(query(WEB, edns=opt(ecs(BY_ECS))), FORWARDER, "udp"))
     assert zones_in(known) == "c"  # as a carrier that names somebody is believed at once
 
@@ -280,7 +269,7 @@ def test_a_client_that_nobody_knows_was_named_all_the_same(header: bytes, option
     responder = remembering(FLAGS)
     for _ in range(3):
         assert zones_in(replied(responder, Asked(query(WEB, edns=opt(*options)), FORWARDER, "udp", header))) == "?"
-    assert responder._counts.unnamed_clients.numbers == {}
+    assert responder.counts.unnamed_clients.numbers == {}
 
 
 @pytest.mark.parametrize(
@@ -333,11 +322,11 @@ def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None
 # Blocks of clients
 
 REGIONS = {"a": "north", "b": "north", "c": "south"}
-BLOCKS = clusters.listed(
+BLOCKS = api_objects.listed(
     [
-        clusters.namespace("shop"),
+        api_objects.namespace("shop"),
         *[
-            clusters.node(f"{zone}{number}", {ZONE: zone, REGION: REGIONS[zone]}, cidrs=cidrs)
+            api_objects.node(f"{zone}{number}", {ZONE: zone, REGION: REGIONS[zone]}, cidrs=cidrs)
             for zone, number, cidrs in (
                 ("a", 1, ["10.1.0.0/24", "fd00:1::/64"]),
                 ("a", 2, ["10.1.1.0/24", "fd00:1:0:1::/64"]),
@@ -346,13 +335,13 @@ BLOCKS = clusters.listed(
                 ("c", 2, []),
             )
         ],
-        clusters.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
-        clusters.service("web", keys=f"{clusters.HOSTNAME},{ZONE},{REGION}"),
-        clusters.endpoint_slice(
+        api_objects.pod("outside", ["10.3.0.7", "fd00:3::7"], "c2"),
+        api_objects.service("web", keys=f"{api_objects.HOSTNAME},{ZONE},{REGION}"),
+        api_objects.endpoint_slice(
             "web",
             0,
             [
-                clusters.endpoint(f"10.9.0.{number}", nodeName=node)
+                api_objects.endpoint(f"10.9.0.{number}", nodeName=node)
                 for number, node in enumerate(("a1", "a2", "b1", "c1", "c2"), 1)
             ],
         ),
@@ -394,9 +383,10 @@ def test_a_block_has_what_all_of_it_agrees_on(block: str, where: str) -> None:
     snapshot = snapshot_of(BLOCKS, flags)
     book, network = snapshot.addresses, parse_network(block)
     if network.length and book.locate_network(network).location.known:
-        meaning = meaning_of(labels_of(WEB), responder._authority.zones)
+        authority = authority_of(settings_of(flags))
+        meaning = meaning_of(labels_of(WEB), authority.zones)
         assert meaning is not None
-        decision = resolve(meaning, 1, snapshot, book.locate_network(network).location, responder._authority)
+        decision = resolve(meaning, 1, snapshot, book.locate_network(network).location, authority)
         assert {each.data.packed[3] for each in decision.answers} == GETS[where]
 
 
@@ -455,7 +445,7 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
 
     def cluster(zone: str, cidr: str) -> str:
         items = [each for each in json.loads(BLOCKS)["items"] if each["metadata"]["name"] != "a2"]
-        return clusters.listed([*items, clusters.node("a2", {ZONE: zone, REGION: "north"}, cidrs=[cidr])])
+        return api_objects.listed([*items, api_objects.node("a2", {ZONE: zone, REGION: "north"}, cidrs=[cidr])])
 
     for text, expected in (
         (BLOCKS, {1, 2}),
@@ -472,7 +462,7 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
 def test_a_flood_of_blocks_is_forgotten() -> None:
     """However many a forwarder names, what is remembered of them has a bound, and those named before are right."""
     responder = responder_of(BLOCKS, {"trusted-forwarder": [f"{FORWARDER}/32"]})
-    for number in range(MAX_BLOCKS + 10):
+    for number in range(3 * MAX_BLOCKS):
         block = f"10.{64 + number // 256}.{number % 256}.0/24"
         assert numbers_in_octets(replied(responder, Asked(block_query(block), FORWARDER, "udp"))) == 0
     assert_agreed(responder, "10.1.0.0/24", {1})
@@ -519,7 +509,7 @@ def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
     for name, number in (("cluster.local", 0), (WEB, 1)):
         for compute in (False, True):
             assert replied(responder, Asked(query(name, rtype), FORWARDER, "udp"), compute=compute) is not None
-        assert responder._counts.unnamed_clients.numbers == ({FORWARDER: 2} if number else {})
+        assert responder.counts.unnamed_clients.numbers == ({FORWARDER: 2} if number else {})
 
 
 def test_forwarders_without_end_are_counted_together() -> None:
@@ -541,7 +531,7 @@ def test_a_metric_counts_by_forwarder() -> None:
         for _ in range(number):
             replied(responder, Asked(query(WEB), source, "udp"))
     (metric,) = [
-        each for each in Metrics(responder._counts).collect() if each.name == "topodns_forwarded_without_client"
+        each for each in Metrics(responder.counts).collect() if each.name == "topodns_forwarded_without_client"
     ]
     found = {sample.labels["forwarder"]: sample.value for sample in metric.samples}
     assert found == {FORWARDER: 3, SECOND: 2, "fd00::53": 1}

@@ -23,50 +23,23 @@ import yaml
 from dnsserver import __version__
 from dnsserver.cli.dispatch import run_command
 from dnsserver.settings.fields import FLAGS
-from tests.support import COMMAND, PATIENCE, Process, Server, environment, run, settings_of
+from tests.api_objects import HOSTNAME, ZONE, endpoint, endpoint_slice, namespace, node, pod, service
+from tests.in_memory import settings_of
+from tests.programs import environment
+from tests.topodns_process import COMMAND, Process, Server, run
+from tests.waiting import PATIENCE
 
 DONE, FAILED, WRONG = 0, 1, 2
 NAME = "web.shop.svc.cluster.local"
 
-CLUSTER: list[dict[str, Any]] = [
-    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
-    {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "a1", "labels": {"topology.kubernetes.io/zone": "a"}},
-        "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.1"}]},
-    },
-    {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "b1", "labels": {"topology.kubernetes.io/zone": "b"}},
-        "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.2"}]},
-    },
-    {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "client", "namespace": "shop"},
-        "spec": {"nodeName": "a1"},
-        "status": {"phase": "Running", "podIP": "127.1.0.9"},
-    },
-    {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "web",
-            "namespace": "shop",
-            "annotations": {"topodns.io/topology-keys": "kubernetes.io/hostname,topology.kubernetes.io/zone"},
-        },
-        "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]},
-    },
-    {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "addressType": "IPv4",
-        "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
-        "endpoints": [{"addresses": ["10.9.0.1"], "nodeName": "a1"}],
-    },
+HTTP = (("http", 80, "TCP"),)
+CLUSTER = [
+    namespace("shop"),
+    node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]),
+    node("b1", {ZONE: "b"}, addresses=["127.1.0.2"]),
+    pod("client", ["127.1.0.9"], "a1"),
+    service("web", keys=f"{HOSTNAME},{ZONE}", ports=HTTP),
+    endpoint_slice("web", 1, [endpoint("10.9.0.1", nodeName="a1")], ports=HTTP),
 ]
 NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE = CLUSTER
 
@@ -641,9 +614,10 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         changed(NODE_B, metadata__name="b2", spec__podCIDRs=["10.0.0.0/33"]),
         "Node b2", "spec.podCIDRs[0]", "'10.0.0.0/33' is no CIDR"),
     "pod-address": (
-        changed(POD, metadata__name="p2", status__podIP="here"), "Pod shop/p2", "status.podIP", "'here' is no IP"),
+        changed(POD, metadata__name="p2", status__podIP="here", status__podIPs=None),
+        "Pod shop/p2", "status.podIP", "'here' is no IP"),
     "service-address": (
-        changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0"),
+        changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0", spec__clusterIPs=None),
         "Service shop/s2", "spec.clusterIP", "'10.96.0' is no IP"),
     "service-ports": (
         changed(SERVICE, metadata__name="s2", spec__ports="80"), "Service shop/s2", "spec.ports", "array"),
@@ -711,7 +685,7 @@ ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
         [changed(NODE_A, spec={"podCIDR": "10.8.0.0/24"}), changed(NODE_B, spec={"podCIDR": "10.8.0.0/24"})],
         "PodCidrDistrusted", "Node b1", "10.8.0.0/24"),
     "constraint-without-effect": (
-        [changed(SERVICE, metadata__name="s2", spec__clusterIP="10.96.0.7")],
+        [changed(SERVICE, metadata__name="s2", spec__clusterIPs=["10.96.0.7"])],
         "ConstraintWithoutEffect", "Service shop/s2", "not headless"),
     "unknown-annotation": (
         [changed(SERVICE, metadata__annotations__topodns=None, metadata__name="s2",
@@ -808,7 +782,7 @@ def test_explain_as_text(topodns: Run, cluster: str, arguments: tuple[str, ...],
 def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path: Path) -> None:
     """An invalid constraint, and one on a Service with a ClusterIP, are shown with the reason."""
     invalid = changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})
-    virtual = changed(SERVICE, metadata__name="api", spec__clusterIP="10.96.0.7")
+    virtual = changed(SERVICE, metadata__name="api", spec__clusterIPs=["10.96.0.7"])
     (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER[:4], SLICE, invalid, virtual]))
     explained = topodns("explain", NAME, "--client", "127.1.0.2", "--snapshot", path, "-o", "json").json
     assert (explained["constraint"]["valid"], explained["outcome"]) == (False, "unconstrained")

@@ -16,7 +16,7 @@ import dns.query
 import pytest
 import yaml
 
-from tests.clusters import SERVICE_NAME, ZONE
+from tests.api_objects import SERVICE_NAME, ZONE
 from tests.comparison import cluster
 from tests.comparison.__main__ import DOCUMENT, document
 from tests.comparison.asking import (
@@ -33,7 +33,8 @@ from tests.comparison.differences import DIFFERENCES, Book, Facts, knowing
 from tests.comparison.settings import PAIRS, Pair
 from tests.coredns import kubernetes_block, running_coredns
 from tests.kube import ControlPlane, Item
-from tests.support import PATIENCE, serving
+from tests.topodns_process import serving
+from tests.waiting import PATIENCE
 
 SHOWN = 12  # unequal replies that a failure prints
 

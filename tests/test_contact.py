@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, cast
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -18,42 +18,10 @@ from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from tests.support import PATIENCE
-from tests.test_listwatch import INITIAL_END, bookmark, error, line, raw
+from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, raw
+from tests.waiting import PATIENCE, until_in_trio
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
-
-
-class Answer:
-    """A stream that gives batches, and then breaks off, ends, or waits until it is ended."""
-
-    def __init__(
-        self, *batches: list[bytes], then: Exception | None = None, waits: bool = False, page: bytes = b""
-    ) -> None:
-        self.batches, self.then, self.waits, self.page = batches, then, waits, page
-        self.given = 0
-        self.ended = threading.Event()
-
-    def __enter__(self) -> Answer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-
-    def __iter__(self) -> Iterator[list[bytes]]:
-        for batch in self.batches:
-            self.given += 1
-            yield batch
-        if self.waits:
-            assert self.ended.wait(PATIENCE)
-        if self.then is not None:
-            raise self.then
-
-    def read(self) -> bytes:
-        return self.page
-
-    def end(self) -> None:
-        self.ended.set()
 
 
 class Answers:
@@ -86,12 +54,6 @@ def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[
     trio.run(main)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not holds():
-            await trio.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits here: what delays are is told elsewhere."""
@@ -109,7 +71,7 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
         assert not one.listed
         assert one.problem
         assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert (one.problem, one.lost_since) == ("", None)
 
     run(Answers(Answer(LISTED, waits=True)), check)
@@ -121,16 +83,30 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
+        await until_in_trio(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
         lost = one.lost_since
         for count in range(2, 6):
-            await until(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
+            await until_in_trio(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
             assert one.lost_since == lost
         answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
         assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
-        await until(lambda: one.lost_since is None)
+        await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
+
+
+def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing happens nothing comes: the time since when contact is lost begins when the answer breaks off."""
+    monkeypatch.setattr(reflector, "FLEETING", 0.0)  # seconds: whatever there was lasted
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: one.restarts[CUT] >= 1 and one.lost_since is not None)
+        lost = one.lost_since
+        assert lost is not None
+        await until_in_trio(lambda: one.lost_since is not None and one.lost_since > lost)
+
+    run(Answers(Answer(LISTED, then=cut()), Answer(then=cut())), check)
 
 
 def test_contact_that_only_says_what_is_gone_is_none() -> None:
@@ -139,16 +115,16 @@ def test_contact_that_only_says_what_is_gone_is_none() -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
+        await until_in_trio(lambda: one.restarts[CUT] >= 2 and one.lost_since is not None)
         lost = one.lost_since
         answers.answers = [Answer([error(410)]), cut()]
-        await until(lambda: one.restarts[EXPIRED])
+        await until_in_trio(lambda: one.restarts[EXPIRED])
         known = one.restarts[CUT]
-        await until(lambda: one.restarts[CUT] > known)
+        await until_in_trio(lambda: one.restarts[CUT] > known)
         assert one.lost_since == lost
         answers.answers = [Answer(LISTED, waits=True)]
         await receive.receive()
-        await until(lambda: one.lost_since is None)
+        await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
 
@@ -163,7 +139,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert (await receive.receive()).changes == [Replace(Namespace, [])]
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
 
     with caplog.at_level(logging.WARNING):
         run(Answers(refused, *pages, last, Answer(waits=True)), check)
@@ -178,7 +154,7 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert one.restarts == {REFUSED: 4}
 
     run(answers, check)
@@ -195,7 +171,7 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
-        await until(lambda: one.listed)
+        await until_in_trio(lambda: one.listed)
         assert one.restarts == {DOUBT: 1}
         assert set(one.restarts) <= set(REASONS)
 
@@ -212,11 +188,11 @@ def test_a_slow_receiver_slows_the_reading() -> None:
     answer = Answer(LISTED, *events, waits=True)
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        await until(lambda: receive.statistics().tasks_waiting_send)
+        await until_in_trio(lambda: receive.statistics().tasks_waiting_send)
         assert answer.given == 2, "one piece of news waits in the channel, and one before it"
         for _ in range(48):
             await receive.receive()
-        await until(lambda: answer.given == 48)
+        await until_in_trio(lambda: answer.given == 48)
 
     run(Answers(answer), check)
 
@@ -236,19 +212,3 @@ def test_a_read_that_is_ended_before_it_begins_ends() -> None:
     run(Slow(answer), check)
     reached.set()
     assert answer.ended.wait(PATIENCE)
-
-
-def test_a_short_contact_that_brought_nothing_was_none() -> None:
-    """The rule itself, at its edge; and a read that was ended before it began is ended when it begins."""
-    reading, stream = reflector._Reading(), Answer()
-    assert not reading.brought_contact
-    reading.begin(cast(Any, stream))
-    assert not reading.brought_contact
-    assert not stream.ended.is_set()
-    reading.fruitful = True
-    assert reading.brought_contact
-    reading.end()
-    assert stream.ended.is_set()
-    late = Answer()
-    reading.begin(cast(Any, late))
-    assert late.ended.is_set()

@@ -7,31 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
-from tests.kube import ControlPlane, Item
-from tests.living import living_pod
-from tests.support import run
-from tests.tools import until
+from tests.api_objects import ZONE, namespace, node, pod, service
+from tests.kube import ControlPlane
+from tests.topodns_process import run
+from tests.waiting import until
 
 WHERE = "control-plane"
 ZONES = {"cp-node-a": "a", "cp-node-b": "b"}
 APP = {"app": "cache"}
 
 
-SERVICE: Item = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {
-        "name": "cache",
-        "namespace": WHERE,
-        "annotations": {TOPOLOGY_KEYS: f"{ZONE},*"},
-    },
-    "spec": {"clusterIP": "None", "selector": {"app": "cache"}, "ports": [{"name": "main", "port": 11211}]},
-}
+SERVICE = service("cache", where=WHERE, keys=f"{ZONE},*", selector=APP)
 PODS = [
-    living_pod(WHERE, "cache-0", "10.251.0.10", "cp-node-a", labels=APP, ready=True),
-    living_pod(WHERE, "cache-1", "10.251.1.10", "cp-node-b", labels=APP, ready=True),
-    living_pod(WHERE, "cache-2", "10.251.0.11", "cp-node-a", labels=APP, ready=False),
+    pod("cache-0", ["10.251.0.10"], "cp-node-a", where=WHERE, labels=APP),
+    pod("cache-1", ["10.251.1.10"], "cp-node-b", where=WHERE, labels=APP),
+    pod("cache-2", ["10.251.0.11"], "cp-node-a", where=WHERE, labels=APP, ready=False),
 ]
 
 

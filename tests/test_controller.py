@@ -16,15 +16,15 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import CONFLICT, DONE, Controller
 from locator.cluster.leader_elector import now
 from locator.control.lease import Election
-from tests import tools
-from tests.clusters import HOSTNAME, ZONE, namespace, node
-from tests.controlling import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
+from tests import api_objects
+from tests.api_objects import HOSTNAME, ZONE, namespace, node
+from tests.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
 from tests.kube import ApiError, ControlPlane, Item
-from tests.living import living_pod
 from tests.proxy import Proxy
+from tests.this_machine import ROOT
 
 SPACE = "controller"
-CRD = tools.ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
+CRD = ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
 NODES = [node(f"ctl-{zone}", {ZONE: zone, HOSTNAME: f"ctl-{zone}", "rack": "7"}) for zone in "ab"]
 
 Control = Callable[..., Controlling]
@@ -66,7 +66,7 @@ def control(plane: ControlPlane, tmp_path: Path) -> Iterator[Control]:
 
 
 def pod(name: str, address: str = "10.77.0.1", on: str = "ctl-a") -> Item:
-    return living_pod(SPACE, name, address, on)
+    return api_objects.pod(name, [address], on, where=SPACE)
 
 
 DeltaBuilder = tuple[list[str], str, dict[str, str]]
@@ -189,9 +189,8 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
 def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPlane, control: Control) -> None:
     """Whatever happened while nobody led; a second look finds nothing to do."""
     plane.api.create(pod("kept"), pod("never-seen", "10.77.0.4"))
-    orphan = {"apiVersion": "topodns.io/v1alpha1", "kind": "PodLocator", "ips": [{"ip": "10.77.0.9"}]}
-    plane.api.create({**orphan, "metadata": {"namespace": SPACE, "name": "orphan"}})
-    plane.api.create({**orphan, "metadata": {"namespace": SPACE, "name": "kept"}})  # taken over by its pod
+    plane.api.create(api_objects.pod_locator("orphan", SPACE, ["10.77.0.9"]))
+    plane.api.create(api_objects.pod_locator("kept", SPACE, ["10.77.0.9"]))  # taken over by its pod
     one = control("one")
     until_told(plane, "kept", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))
     until_told(plane, "never-seen", (["10.77.0.4"], "ctl-a", labels_of(plane, "ctl-a")))

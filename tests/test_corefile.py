@@ -19,8 +19,11 @@ from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.settings.values import ListenAddress, parse_upstream
-from tests.support import PATIENCE, needs_tool, run
-from tests.tools import ROOT, Daemon, coredns, free_port, until
+from tests.go_programs import coredns
+from tests.programs import Daemon
+from tests.this_machine import ROOT, free_port, needs_tool
+from tests.topodns_process import run
+from tests.waiting import PATIENCE, until
 
 DONE, FAILED, WRONG = 0, 1, 2
 ECS = "rewrite edns0 subnet set 32 128 revert"

@@ -16,10 +16,10 @@ from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.labels import valid_label_key
 from locator.model import PodLocator, ServicePolicy
 from tests import kustomize
-from tests.clusters import ZONE, namespace
+from tests.api_objects import ZONE, item, namespace
 from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import EVERYTHING, object_of, objects_of
-from tests.tools import until
+from tests.waiting import until
 
 WHERE = "crds"
 GROUP = "topodns.io/v1alpha1"
@@ -40,11 +40,11 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 def policy(name: str = "near", **spec: Any) -> Item:
     spec = {"serviceSelector": SELECTOR, "topology": TOPOLOGY} | spec
-    return {"apiVersion": GROUP, "kind": "ServicePolicy", "metadata": {"name": name}, "spec": spec}
+    return item("ServicePolicy", name, spec=spec)
 
 
 def locator(name: str = "cache-0", **fields: Any) -> Item:
-    return {"apiVersion": GROUP, "kind": "PodLocator", "metadata": {"name": name}, **fields}
+    return item("PodLocator", name, **fields)
 
 
 LOCATOR = locator(

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS
-from tests.support import COMMAND, PATIENCE, environment
+from tests.programs import environment
+from tests.topodns_process import COMMAND
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = str(ROOT / "examples" / "cluster.yaml")

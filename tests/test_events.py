@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -20,9 +20,9 @@ from locator.cluster.responses import Refused
 from locator.finding_codes import ClusterCode
 from locator.model import Finding
 from locator.topology.constraints import is_invalid_constraint
-from tests.clusters import TOPOLOGY_KEYS, namespace
+from tests.api_objects import TOPOLOGY_KEYS, namespace, service
+from tests.in_memory import snapshot_of
 from tests.kube import ControlPlane, Item
-from tests.support import snapshot_of
 
 FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]"
 WRONG = ClusterCode.InvalidTopologyKeys.finding(
@@ -96,22 +96,12 @@ def test_a_long_message_is_cut() -> None:
 )
 def test_what_is_told(keys: str, invalid: int) -> None:
     """Invalid constraints alone, of all that is wrong."""
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "web",
-            "namespace": "shop",
-            "annotations": {TOPOLOGY_KEYS: keys, "topodns.io/unknown": ""},
-        },
-        "spec": {"clusterIP": "None", "ports": [{"port": 0}]},
-    }
-    found = snapshot_of(service).findings
+    broken = service("web", keys=keys, annotations={"topodns.io/unknown": ""}, ports=[(None, 0, "TCP")])
+    found = snapshot_of(broken).findings
     assert len([each for each in found if is_invalid_constraint(each)]) == invalid
     assert len(found) > invalid
 
 
-@settings(derandomize=True, deadline=None, database=None)
 @given(st.text(), st.text(), st.binary())
 def test_whatever_is_wrong_becomes_an_event(message: str, field: str, raw: bytes) -> None:
     """One that JSON can carry, under a name that the API takes."""
@@ -139,13 +129,7 @@ def posted(cluster: ApiClient, *findings: Finding, instance: str = "pod-1") -> N
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ApiClient]:
     """Return a cluster with a Service in it."""
-    service: Item = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": SPACE},
-        "spec": {"clusterIP": "None", "selector": {"app": "web"}},
-    }
-    items = [namespace(SPACE), service]
+    items = [namespace(SPACE), service("web", where=SPACE, selector={"app": "web"})]
     control_plane.api.create(*items)
     yield ApiClient(kubeconfig=str(control_plane.kubeconfig))
     control_plane.api.delete(*reversed(items))

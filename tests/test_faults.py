@@ -9,23 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests import support
-from tests.clusters import ZONE, namespace
+from tests import topodns_process
+from tests.api_objects import ZONE, namespace, pod, service, zone_nodes
 from tests.kube import ControlPlane
-from tests.living import (
+from tests.live_server import (
     RECOVERY,
     Asker,
     answered,
     asked,
     extended_errors,
-    headless,
-    living_pod,
     serving_live,
-    zone_nodes,
 )
 from tests.proxy import Proxy
-from tests.support import Server
-from tests.tools import ROOT, until
+from tests.this_machine import ROOT
+from tests.topodns_process import Server
+from tests.waiting import until
 
 WHERE = "faults"
 NAME = f"cache.{WHERE}"
@@ -33,8 +31,8 @@ ZONES = ("a", "b")
 NODES = zone_nodes("faults", ZONES)
 CLIENTS = {"a": "10.242.1.1", "b": "10.242.2.1"}
 MEMBERS = {
-    address: living_pod(
-        WHERE, f"cache-{address.replace('.', '-')}", address, f"faults-{zone}1", labels={"app": "cache"}
+    address: pod(
+        f"cache-{address.replace('.', '-')}", [address], f"faults-{zone}1", where=WHERE, labels={"app": "cache"}
     )
     for zone, address in (("a", "10.243.1.1"), ("b", "10.243.2.1"), ("a", "10.243.1.2"))
 }
@@ -45,12 +43,12 @@ STALE, NOT_READY = 3, 14
 @pytest.fixture(scope="module")
 def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Two zones with a client and a member each, and one that comes and goes."""
-    clients = [living_pod(WHERE, f"client-{zone}", CLIENTS[zone], f"faults-{zone}1") for zone in ZONES]
-    service = headless(WHERE, "cache", "cache", keys=f"{ZONE},*")
-    frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), service)
+    clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES]
+    cache = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
+    frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), cache)
     yield frail_control_plane
     left = [{"kind": "Pod", **each} for each in frail_control_plane.api.items("Pod", WHERE)]
-    frail_control_plane.api.delete(*left, service, *NODES, namespace(WHERE))
+    frail_control_plane.api.delete(*left, cache, *NODES, namespace(WHERE))
 
 
 @pytest.fixture
@@ -159,7 +157,7 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections live, and nothing comes: contact is lost all the same; answers go on, and say so."""
-    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-m", "tests.impatient"))
+    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     turn(plane, ready=True)
     with serving_live(tmp_path, kubeconfig, "--stale-after=1") as server, Asker(server, NAME, CLIENTS) as asker:

@@ -24,7 +24,7 @@ import pytest
 
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from tests import forwarders
-from tests.clusters import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.forwarders import (
     BIND,
     COREDNS,
@@ -36,9 +36,9 @@ from tests.forwarders import (
     Forwarder,
     where,
 )
-from tests.support import PATIENCE, Server, serving
-from tests.test_reload import reload
-from tests.tools import ROOT, free_port, until
+from tests.this_machine import ROOT, free_port
+from tests.topodns_process import Server, reload, serving
+from tests.waiting import PATIENCE, until
 
 # Who asks, and in which zone that is. Zone c has an endpoint in every other version of the cluster only.
 IN_A, IN_B, IN_C, NOWHERE = "127.1.0.10", "127.1.1.10", "127.1.2.10", "127.9.9.9"

@@ -25,7 +25,7 @@ from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
 from dnsserver.names import labels_of
 from locator.ip import parse_address, parse_client
-from tests.clusters import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.forwarders import (
     BIND,
     CLIENT_OPTION,
@@ -41,8 +41,11 @@ from tests.forwarders import (
     at,
     running,
 )
-from tests.machines import Loopback, loopback_with
-from tests.support import PATIENCE, Server, has_ipv6, lacking, serving, settings_of, snapshot_of
+from tests.in_memory import settings_of, snapshot_of
+from tests.network_namespaces import Loopback, loopback_with
+from tests.this_machine import has_ipv6, lacking
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 HERE = ("127.0.0.1", "fd00::1")  # where programs run: a node's address, too
 WHO = ("a", "b", "c", "nowhere")  # clients, by their zone

@@ -7,24 +7,23 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
-from tests.support import PATIENCE, lacking
+from tests.this_machine import ROOT, lacking
+from tests.waiting import PATIENCE
 from tests.wire_rows import ROWS
 
-ROOT = Path(__file__).parent.parent
 SECONDS = 60 if os.environ.get("CI") == "true" else 5
 
 # A responder with a fault that no row shows: it calls what holds a Z authentic.
 FAULTY = """
 import sys
 from tests import fuzz
-right = fuzz.Responder.answer
+right = fuzz.CountedResponder.answer
 def wrong(responder, query, source, channel, **named):
     reply = right(responder, query, source, channel, **named)
     faulty = isinstance(reply, bytes) and b"Z" in query[12:]
     return reply[:3] + bytes((reply[3] | 0x20,)) + reply[4:] if faulty else reply
-fuzz.Responder.answer = wrong
+fuzz.CountedResponder.answer = wrong
 fuzz.main(sys.argv[1:])
 """
 

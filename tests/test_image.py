@@ -17,9 +17,11 @@ import pytest
 from dnsserver import __version__
 from tests.clusters import WEB, WEB_AND_MANY
 from tests.container import Image
+from tests.in_memory import cluster_text
 from tests.kustomize import EVERYTHING, objects_of
-from tests.support import PATIENCE, cluster_text
-from tests.tools import ROOT, Daemon, free_port
+from tests.programs import Daemon
+from tests.this_machine import ROOT, free_port
+from tests.waiting import PATIENCE
 
 CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.this_machine import ROOT
+
 PACKAGES = ("dnsserver", "locator")
 EDGES = ("dnsserver.cli", "dnsserver.http", "dnsserver.net", "locator.cluster")
 COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app")  # each may import those after it

@@ -280,7 +280,7 @@ HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]]
 }
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=1500)
+@settings(max_examples=1500)
 @given(st.integers(0, 10**9))
 def test_there_is_never_a_second(seed: int) -> None:
     """Whatever happens, and in the end there is a first."""

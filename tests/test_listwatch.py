@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given
@@ -27,35 +26,13 @@ from locator.api.listwatch import (
     ListWatch,
 )
 from locator.model import EndpointSlice, Namespace, PodLocator
+from tests.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
 
-Raw = dict[str, Any]
 RESOURCE = RESOURCES[Namespace]
-INITIAL_END = {"k8s.io/initial-events-end": "true"}
-
-
-def raw(name: str, version: int, label: object = "1") -> Raw:
-    """Return a namespace; a label that is no text makes it unreadable."""
-    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": {"v": label}}}
 
 
 def kind(name: str, label: str = "1") -> Namespace:
     return Namespace(name, {"v": label})
-
-
-def line(event: str, item: Raw) -> bytes:
-    return json.dumps({"type": event, "object": item}).encode()
-
-
-def bookmark(version: int, annotations: Mapping[str, str] | None = None) -> bytes:
-    return line("BOOKMARK", {"metadata": {"resourceVersion": str(version), "annotations": annotations}})
-
-
-def error(code: int, message: str = "why") -> bytes:
-    return line("ERROR", {"kind": "Status", "code": code, "reason": "Reason", "message": message})
-
-
-def page(*items: Raw, version: int, more: str = "") -> bytes:
-    return json.dumps({"metadata": {"resourceVersion": str(version), "continue": more}, "items": items}).encode()
 
 
 def listwatch(

@@ -14,7 +14,7 @@ from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
 from locator.api.listwatch import CUT, ENDED, SILENT, UNREACHABLE, Ask, ListWatch
 from locator.model import Namespace
-from tests.test_listwatch import INITIAL_END, bookmark, error, line, page, raw
+from tests.api_answers import INITIAL_END, bookmark, error, line, page, raw
 
 NAMES = st.sampled_from("abcdefg")
 LABELS = st.sampled_from(["1", "2", 5])  # a number makes the object unreadable

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, namespace
+from tests.api_objects import TOPOLOGY_KEYS, ZONE, Item, namespace, pod, service, zone_nodes
 from tests.kube import ControlPlane, config_of
-from tests.living import Asker, answered, asked, extended_errors, headless, living_pod, serving_live, zone_nodes
-from tests.support import Server, run
-from tests.tools import until
+from tests.live_server import Asker, answered, asked, extended_errors, serving_live
+from tests.topodns_process import Server, run
+from tests.waiting import until
 
 WHERE = "kep"
 ZONES = ("a", "b", "c")
 NODES = zone_nodes("kep", ZONES, each=2)
 CLIENTS = {zone: f"10.240.{number}.1" for number, zone in enumerate(ZONES, 1)}
-SERVICE = headless(WHERE, "cache", "cache", keys=f"{ZONE},*")
+SERVICE = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
 NAME = f"cache.{WHERE}"
 ANYWHERE = "192.0.2.1"
 
@@ -29,7 +29,9 @@ ANYWHERE = "192.0.2.1"
 def member(number: int, zone: str, *, on: int = 1, ready: bool = True) -> Item:
     """Return a pod of the Service: its address says zone and number."""
     address = f"10.241.{ZONES.index(zone) + 1}.{number}"
-    return living_pod(WHERE, f"cache-{zone}-{number}", address, f"kep-{zone}{on}", labels={"app": "cache"}, ready=ready)
+    return pod(
+        f"cache-{zone}-{number}", [address], f"kep-{zone}{on}", where=WHERE, labels={"app": "cache"}, ready=ready
+    )
 
 
 def address_of(pod: Item) -> str:
@@ -40,7 +42,7 @@ def address_of(pod: Item) -> str:
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Three zones of two nodes, a client in each, a Service with a member in each."""
-    clients = [living_pod(WHERE, f"client-{zone}", CLIENTS[zone], f"kep-{zone}1") for zone in ZONES]
+    clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"kep-{zone}1", where=WHERE) for zone in ZONES]
     items = [namespace(WHERE), *NODES, *clients, *(member(1, zone) for zone in ZONES), SERVICE]
     control_plane.api.create(*items)
     yield control_plane
@@ -117,7 +119,7 @@ def test_the_cluster_changes_and_the_answers_follow(cluster: ControlPlane, serve
         api.create(moved)  # another pod of the set, then moved to another zone with another address
         becomes(own(moved))
         api.delete(moved)
-        moved = living_pod(WHERE, moved["metadata"]["name"], "10.241.3.3", "kep-c2", labels={"app": "cache"})
+        moved = pod(moved["metadata"]["name"], ["10.241.3.3"], "kep-c2", where=WHERE, labels={"app": "cache"})
         api.create(moved)
         becomes(own(moved))
 
@@ -134,7 +136,7 @@ def test_the_cluster_changes_and_the_answers_follow(cluster: ControlPlane, serve
 
 def test_an_invalid_constraint_is_told_to_whoever_describes_the_service(cluster: ControlPlane, server: Server) -> None:
     """Point of an Event: it is where people look."""
-    broken = headless(WHERE, "broken", "broken", keys=f"*,{ZONE}")
+    broken = service("broken", where=WHERE, keys=f"*,{ZONE}", selector={"app": "broken"})
     cluster.api.create(broken)
     try:
         described = until(

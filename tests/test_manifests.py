@@ -15,10 +15,10 @@ from dnsserver.http.application import application
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.reading import read_settings
 from tests import kustomize
-from tests.clusters import node
+from tests.api_objects import item, node
 from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import CONTROLLER, EVERYTHING, MANIFESTS, NAMESPACE, SERVER, VARIANTS, object_of, objects_of
-from tests.tools import until
+from tests.waiting import until
 
 CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
 READMES = sorted(MANIFESTS.rglob("*.md"))
@@ -235,7 +235,7 @@ def test_each_line_that_restricted_wants_is_needed(
 ) -> None:
     """Without it the pod is refused; with all of them it is not."""
     spec = copy.deepcopy(object_of(EVERYTHING, "Deployment", deployment)["spec"]["template"]["spec"])
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tried"}, "spec": spec}
+    pod = item("Pod", "tried", spec=spec)
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
     everything.api.request("POST", path, pod)
     remove(spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import dns.edns
@@ -16,12 +15,10 @@ import pytest
 from dnsserver.answers.explain import explain
 from dnsserver.app import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
-from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.replies import PendingReply
-from dnsserver.responder.responder import Responder
 from locator.ip import parse_network
-from tests.support import NOW, ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
 apiVersion: v1
@@ -74,12 +71,12 @@ SOA = f"ns.dns.cluster.local. hostmaster.cluster.local. {NOW} 7200 1800 86400 5"
 
 
 @pytest.fixture(scope="module")
-def responder() -> Responder:
+def responder() -> CountedResponder:
     return responder_of(CLUSTER, FLAGS)
 
 
 def ask(
-    responder: Responder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
+    responder: CountedResponder, name: str | dns.name.Name, rtype: str, client: str = "127.1.0.1", **more: Any
 ) -> dns.message.Message:
     query = dns.message.make_query(name, rtype, use_edns=0, payload=1232, **more)
     reply = ask_in_memory(responder, query, client)
@@ -118,7 +115,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("name", "rtype", "expected"), ANSWERS, ids=[f"{row[0]}-{row[1]}" for row in ANSWERS])
-def test_answer(responder: Responder, name: str, rtype: str, expected: list[str]) -> None:
+def test_answer(responder: CountedResponder, name: str, rtype: str, expected: list[str]) -> None:
     """What a name has of a type: NOERROR, authoritative, TTL 5, the owner as it was asked for."""
     reply = ask(responder, name, rtype)
     assert (reply.rcode(), data(reply.answer)) == (dns.rcode.NOERROR, sorted(expected))
@@ -179,7 +176,7 @@ NEGATIVES = [
 
 
 @pytest.mark.parametrize(("name", "rtype", "rcode"), NEGATIVES, ids=[f"{row[0]}-{row[1]}" for row in NEGATIVES])
-def test_negative(responder: Responder, name: str, rtype: str, rcode: str) -> None:
+def test_negative(responder: CountedResponder, name: str, rtype: str, rcode: str) -> None:
     """What is not there: the zone's SOA, whose TTL and minimum say how long (RFC 2308), and no extended error."""
     for case in (name, name.upper()):
         reply = ask(responder, case, rtype)
@@ -192,7 +189,7 @@ def test_negative(responder: Responder, name: str, rtype: str, rcode: str) -> No
 
 
 @pytest.mark.parametrize("rtype", ["A", "AAAA", "SRV"])
-def test_unmet(responder: Responder, rtype: str) -> None:
+def test_unmet(responder: CountedResponder, rtype: str) -> None:
     """An unmet hard constraint: NODATA with TTL and minimum 0, and an extended error that names key and value."""
     reply = ask(responder, "hard.shop.svc.cluster.local", rtype, "127.1.0.2")
     (soa,), (error,) = reply.authority, reply.options
@@ -203,7 +200,7 @@ def test_unmet(responder: Responder, rtype: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["example.com", "local", ".", "cluster.local.example", "xcluster.local", "arpa"])
-def test_outside(responder: Responder, name: str) -> None:
+def test_outside(responder: CountedResponder, name: str) -> None:
     """Names outside the served zones are refused, without authority."""
     reply = ask(responder, name, "A")
     assert (reply.rcode(), reply.answer, reply.authority) == (dns.rcode.REFUSED, [], [])
@@ -212,14 +209,14 @@ def test_outside(responder: Responder, name: str) -> None:
 
 @pytest.mark.parametrize("rtype", ["AXFR", "IXFR"])
 @pytest.mark.parametrize("name", ["cluster.local", DB])
-def test_no_transfer(responder: Responder, name: str, rtype: str) -> None:
+def test_no_transfer(responder: CountedResponder, name: str, rtype: str) -> None:
     """Zones are not handed out."""
     assert ask(responder, name, rtype).rcode() == dns.rcode.REFUSED
 
 
 def test_not_ready() -> None:
     """Before the cluster is known, names inside the zones get SERVFAIL "Not Ready", others are refused as ever."""
-    empty = Responder(authority_of(settings_of()), Counts(), chance=random.Random(0).random)
+    empty = CountedResponder()
     reply = ask(empty, DB, "A")
     (error,) = reply.options
     assert isinstance(error, dns.edns.EDEOption)
@@ -228,7 +225,7 @@ def test_not_ready() -> None:
     assert ask(empty, DB, "AXFR").rcode() == dns.rcode.REFUSED
 
 
-def test_glue(responder: Responder) -> None:
+def test_glue(responder: CountedResponder) -> None:
     """SRV and NS records come with the addresses of what they name."""
     srv = ask(responder, f"_pg._tcp.{DB}", "SRV")
     assert {(str(rrset.name), text) for rrset in srv.additional for text in data([rrset])} == {
@@ -447,9 +444,9 @@ LONG = "mydb-instance-1.abcdefghijkl.eu-central-1.rds.amazonaws.example"
 OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\nspec: {{type: ExternalName, externalName: {LONG}}}\n"  # noqa: E501
 
 
-def waiting_for(responder: Responder, rtype: str) -> bytes | PendingReply | None:
+def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply | None:
     query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
-    return responder.answer(query.to_wire(), bytes(4), responder._counts.channels["udp", 1])
+    return responder.answer(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
 
 
 def test_names_behind_an_alias_are_compressed() -> None:

@@ -20,10 +20,12 @@ import dns.rcode
 import dns.resolver
 import pytest
 
-from tests import clusters
-from tests.clusters import CLIENT_OPTION
-from tests.support import PATIENCE, Server, needs_tool, serving
-from tests.tools import Daemon, free_port
+from tests import api_objects
+from tests.dns_queries import CLIENT_OPTION
+from tests.programs import Daemon
+from tests.this_machine import ROOT, free_port, needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 from tests.wire_rows import CLUSTER as WIRE_CLUSTER
 from tests.wire_rows import (
     FLAGS,
@@ -39,7 +41,6 @@ from tests.wire_rows import (
     external,
 )
 
-ROOT = Path(__file__).parent.parent
 RELOADS = 3
 
 CLUSTER = """\
@@ -125,7 +126,7 @@ def test_benchmark_floods_with_random_subnets() -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that knows two of loopback's addresses as nodes, and one as a forwarder."""
-    cluster = clusters.listed(
+    cluster = api_objects.listed(
         [*WIRE_CLUSTER, external("neighbour", f"free.{SERVED.replace('cluster.local', 'other.test')}")]
     )
     with serving(tmp_path_factory.mktemp("peers"), cluster, flags=FLAGS) as server:
@@ -410,7 +411,7 @@ def test_every_name_resolves_through_unbound(server: Server, tmp_path: Path, kin
     needs_tool("unbound")
     with ExitStack() as stack:
         other = stack.enter_context(
-            serving(tmp_path, clusters.listed(WIRE_CLUSTER), flags={**FLAGS, "zone": ["other.test"]})
+            serving(tmp_path, api_objects.listed(WIRE_CLUSTER), flags={**FLAGS, "zone": ["other.test"]})
         )
         zones = {"cluster.local": server, "10.in-addr.arpa": server, "other.test": other}
         port, daemon = stack.enter_context(unbound(tmp_path, zones, kind=kind))

@@ -24,7 +24,7 @@ from locator.podlocators.objects import (
     owner_of,
 )
 from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Labels, Reconciler, Write
-from tests.clusters import HOSTNAME, OLD, ZONE
+from tests.api_objects import HOSTNAME, OLD, ZONE
 
 Item = dict[str, Any]
 
@@ -621,7 +621,7 @@ HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]]
 }  # fmt: skip
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=800)
+@settings(max_examples=800)
 @given(st.integers(0, 10**9))
 def test_it_ends_well(seed: int) -> None:
     """Whatever happens, all PodLocators are right in the end, and then nothing more is written."""

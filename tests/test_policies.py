@@ -32,8 +32,9 @@ from locator.topology.constraints import (
     policy_findings,
 )
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
+from tests.api_objects import item
+from tests.in_memory import dump_of, settings_of, snapshot_of
 from tests.kube import ApiError, ControlPlane
-from tests.support import dump_of, settings_of, snapshot_of
 
 FOLDER = Path(__file__).parent / "scenarios"
 ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
@@ -55,9 +56,9 @@ def read(selector: object, topology: object = None) -> tuple[ServicePolicy | Non
         "serviceSelector": selector,
         "topology": {"key": ZONE, "mode": "required"} if topology is None else topology,
     }
-    item = {"apiVersion": "topodns.io/v1alpha1", "kind": "ServicePolicy", "spec": spec,
-            "metadata": {"name": "p", "namespace": "shop", "creationTimestamp": "2026-01-02T03:04:05Z"}}  # fmt: skip
-    found = list(decode(json.dumps(item).encode()))
+    made = item("ServicePolicy", "p", "shop", spec=spec)
+    made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
+    found = list(decode(json.dumps(made).encode()))
     built = [each for each in found if isinstance(each, ServicePolicy)]
     return (built[0] if built else None), [each for each in found if isinstance(each, Finding)]
 

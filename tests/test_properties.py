@@ -18,11 +18,10 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import authority_of, store_of
+from dnsserver.app import store_of
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
-from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
 from locator.cluster import dump_files
 from locator.ip import Network, parse_address
 from locator.model import KINDS, Endpoint, Location, Node
@@ -30,28 +29,14 @@ from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
-from tests import clusters
-from tests.clusters import (
-    CLIENT_OPTION,
-    HOSTNAME,
-    LOCAL,
-    OLD,
-    STRANGER,
-    SUBNETS,
-    Asked,
-    Item,
-    World,
-    asked,
-    ecs,
-    judged,
-    opt,
-    proxied,
-    proxy_header,
-    query,
-    replied,
-)
+from tests import api_objects, clusters, dns_queries, random_queries
+from tests.api_objects import HOSTNAME, OLD, Item
+from tests.clusters import STRANGER, SUBNETS, World
+from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
+from tests.in_memory import NOW, CountedResponder, settings_of
+from tests.proxy_headers import LOCAL, proxied, proxy_header
+from tests.random_queries import Asked, asked, judged, replied
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
-from tests.support import NOW, settings_of
 
 steady = settings(
     derandomize=True,
@@ -77,35 +62,28 @@ def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) ->
 
 
 def take_in(store: Store, items: Iterable[Item]) -> None:
-    dump_files.apply(dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects, store)
+    dump_files.apply(dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects, store)
 
 
-def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> Responder:
-    settings = settings_of({**FLAGS, **(flags or {})})
-    responder = Responder(
-        authority_of(settings),
-        Counts(),
-        chance=random.Random(0).random,
-        client_option=CLIENT_OPTION,
-        proxy_protocol=settings.proxy_protocol,
-    )
+def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> CountedResponder:
+    responder = CountedResponder({"client-option": CLIENT_OPTION, "nsid": "off", **FLAGS, **(flags or {})})
     responder.publish(snapshot)
     return responder
 
 
-def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Responder:
+def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> CountedResponder:
     return responder_for(store_with(items, flags).publish(NOW), flags)
 
 
-def answer(responder: Responder, each: Asked) -> bytes | None:
+def answer(responder: CountedResponder, each: Asked) -> bytes | None:
     return finished(responder, replied(responder, each))
 
 
-def compute(responder: Responder, each: Asked) -> bytes | None:
+def compute(responder: CountedResponder, each: Asked) -> bytes | None:
     return finished(responder, replied(responder, each, compute=True))
 
 
-def finished(responder: Responder, reply: bytes | PendingReply | None) -> bytes | None:
+def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
     """Return a reply with what an upstream might have: one more alias, and two records of the type asked for."""
     if not isinstance(reply, PendingReply):
         return reply
@@ -139,7 +117,7 @@ def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversati
     world, rng = clusters.world(seed), random.Random(seed)
     names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
     narrow = world._replace(names=names, addresses=rng.sample(world.addresses, 5))
-    types = rng.sample(clusters.ASKED_TYPES, 2)
+    types = rng.sample(random_queries.ASKED_TYPES, 2)
     sources = [*narrow.addresses, "192.168.0.1", clusters.FORWARDER]  # the forwarder is on the first node
     flags = {
         "pods": rng.choice(("disabled", "insecure", "verified")),
@@ -222,7 +200,7 @@ class Twin:
             return self.node_labels(name)
         labels = plain(endpoint.get("deprecatedTopology", {}))
         if "zone" in endpoint:
-            labels[clusters.ZONE] = endpoint["zone"]
+            labels[api_objects.ZONE] = endpoint["zone"]
         return {HOSTNAME: name, **labels} if name else labels
 
     def locate(self, text: str) -> tuple[str, dict[str, str]]:
@@ -308,7 +286,7 @@ class Twin:
     def keys(self, name: str) -> list[str]:
         """Return the keys by which a Service narrows, empty where it does not."""
         meta, spec = self.services[name]["metadata"], self.services[name]["spec"]
-        said = meta["annotations"].get(clusters.TOPOLOGY_KEYS, "")
+        said = meta["annotations"].get(api_objects.TOPOLOGY_KEYS, "")
         keys = said.split(",") if said else spec.get("topologyKeys", [])
         valid = (
             len(set(keys)) == len(keys) <= 16
@@ -322,13 +300,13 @@ class Twin:
         """Return the addresses, of both families, that a client with some labels gets of a headless Service."""
         ready: dict[str, tuple[set[str], dict[str, str]]] = {}
         for each in self.slices:
-            if each["metadata"]["labels"][clusters.SERVICE_NAME] == name:
+            if each["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
                 for endpoint in each["endpoints"]:
                     if endpoint["conditions"].get("ready", True):
                         row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
                         row[0].update(endpoint["addresses"])
         keys = self.keys(name) or ["*"]
-        least = self.services[name]["metadata"]["annotations"].get(clusters.MIN_ENDPOINTS, "1")
+        least = self.services[name]["metadata"]["annotations"].get(api_objects.MIN_ENDPOINTS, "1")
         fallback: list[set[str]] = []
         for key in keys:
             key = {old: new for new, old in OLD.items()}.get(key, key)
@@ -418,7 +396,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
         responder.publish(store.publish(NOW + number))
 
 
-def addresses(responder: Responder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
+def addresses(responder: CountedResponder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
     """Return what a client is answered for A and for AAAA together."""
     found = set()
     for qtype in ("A", "AAAA"):
@@ -591,7 +569,7 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
             each
             for each in of_kind(items, "EndpointSlice")
             if each["metadata"]["namespace"] == meta["namespace"]
-            and each["metadata"]["labels"][clusters.SERVICE_NAME] == meta["name"]
+            and each["metadata"]["labels"][api_objects.SERVICE_NAME] == meta["name"]
         ]
         names = {endpoint.get("nodeName") for each in slices for endpoint in each["endpoints"]}
         nodes = [each for each in of_kind(items, "Node") if each["metadata"]["name"] in names]
@@ -624,7 +602,7 @@ def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversatio
         assert_sound_reply(responder, each, readable=True)
 
 
-def assert_sound_reply(responder: Responder, each: Asked, *, readable: bool = False) -> None:
+def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bool = False) -> None:
     """The reply is sound for what is left to be judged as DNS; *readable* if that is a query, unless a header is not.
 
     Then the reply also keeps to the size that the query allows.
@@ -706,8 +684,11 @@ def test_every_endpoint_comes_first_equally_often(
 
     Truncated ones take turns of their own: who is told to ask again by TCP must not take two of one row.
     """
-    items = [clusters.namespace("shop"), *clusters.large("web", count, keys=f"{clusters.ZONE},*" if soft else None)]
-    items += clusters.large("other", 3, net="10.251")
+    items = [
+        api_objects.namespace("shop"),
+        *api_objects.large("web", count, keys=f"{api_objects.ZONE},*" if soft else None),
+    ]
+    items += api_objects.large("other", 3, net="10.251")
     responder, firsts = responder_on(items), {False: Counter[bytes](), True: Counter[bytes]()}
     for number in range(count * rounds):
         proto, with_edns, between = forms[number % len(forms)]
@@ -808,7 +789,7 @@ ANY_CLUSTER = responder_on(clusters.world(1).items)
 )
 def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
     """RFC 7871, 7.1.1: a client subnet is well-formed and echoed, or it is FORMERR with an OPT."""
-    wire = query("s0.shop.svc.cluster.local", edns=opt(clusters.option(code, data)))
+    wire = query("s0.shop.svc.cluster.local", edns=opt(dns_queries.option(code, data)))
     reply = answer(ANY_CLUSTER, Asked(wire, source, "udp"))
     assert_sound(Asked(wire, source, "udp"), reply, limit=1232)
     read = parsed(reply)
@@ -833,6 +814,6 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)
-    again = dump_files.read([("cluster.json", clusters.listed(items).encode())]).objects
+    again = dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects
     assert store.replace(kind, [each for each in again if type(each) is kind]) is False
     assert store.publish(NOW + 1) is first

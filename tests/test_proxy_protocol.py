@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -16,16 +15,16 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import authority_of
 from dnsserver.message.proxy_protocol import Header, read_header_untrusted
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import Connection
 from dnsserver.net.mmsg import QUERY_SIZE
-from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import (
+from tests import api_objects, dns_queries
+from tests.dns_queries import ecs, framed, opt, query
+from tests.in_memory import CountedResponder, responder_of, snapshot_of
+from tests.proxy_headers import (
     LOCAL,
     PROXY,
     PROXY_SIGNATURE,
@@ -36,26 +35,23 @@ from tests.clusters import (
     UNIX_DGRAM,
     UNIX_STREAM,
     UNSPEC,
-    Asked,
     both_ends,
-    ecs,
-    opt,
     proxied,
     proxy_header,
-    query,
-    replied,
     tlv,
 )
-from tests.support import PATIENCE, Server, has_ipv6, responder_of, serving, settings_of, snapshot_of
-from tests.test_sockets import skip
-from tests.test_tcp import Here, Peer, framed, here
+from tests.random_queries import Asked, replied
+from tests.tcp_server import Here, Peer, here
+from tests.this_machine import has_ipv6, lacking
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, FREE, IN_A, IN_B, MANY, NOWHERE, SERVED, WEB
 
 IN_A_6 = "fd00:1::1"
 ZONE_A, ZONE_B = {"10.244.1.1"}, {"10.244.2.1", "10.244.2.2"}
 NOBODY: set[str] = set()  # what an unknown client gets of a Service that insists on nearness
 PROXIED = {**FLAGS, "proxy-protocol": True}
-TEXT = clusters.listed(CLUSTER)
+TEXT = api_objects.listed(CLUSTER)
 
 # Reading
 
@@ -182,7 +178,7 @@ def test_every_family_and_protocol(command: int) -> None:
         assert reads(proxy_header(content, command=command, family=family)) == expected, hex(family)
 
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=400)
+steady = settings(max_examples=400)
 addresses = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6))
 tlvs = st.lists(st.builds(tlv, st.integers(0, 255), st.binary(max_size=30)), max_size=4).map(b"".join)
 
@@ -243,8 +239,8 @@ def answers(reply: bytes | None) -> set[str]:
 
 SILENCE, NOT_DNS = "silence", "no header, and no query"
 BY_ECS = query(WEB, edns=opt(ecs(IN_B)))
-PADDED = query(WEB, edns=opt(clusters.option(12, bytes(1232 - len(query(WEB)) - 11 - 4))))
-WIDEST = query(WEB, edns=opt(clusters.option(12, bytes(QUERY_SIZE - 28 - len(query(WEB)) - 11 - 4))))
+PADDED = query(WEB, edns=opt(dns_queries.option(12, bytes(1232 - len(query(WEB)) - 11 - 4))))
+WIDEST = query(WEB, edns=opt(dns_queries.option(12, bytes(QUERY_SIZE - 28 - len(query(WEB)) - 11 - 4))))
 
 # What is sent, from where, and what comes back: addresses, silence, or an error since it is neither.
 DATAGRAMS: list[tuple[str, bytes, str, set[str] | str]] = [
@@ -301,7 +297,7 @@ def assert_reply(reply: bytes | None, expected: set[str] | str) -> None:
 def test_datagrams(name: str, wire: bytes, source: str, expected: set[str] | str) -> None:
     """Cold, remembered and without any memory alike; what is silent is counted, a malformed header as such."""
     responder = responder_of(TEXT, PROXIED)
-    counts = responder._counts
+    counts = responder.counts
     for number in range(1, 4):
         assert_reply(replied(responder, Asked(wire, source, "udp")), expected)
         assert counts.silent == (number if expected == SILENCE else 0)
@@ -352,24 +348,13 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
             reply = replied(responder, Asked(wire, source, "udp"), compute=compute)
             assert_reply(reply, NOT_DNS)
     assert not responder.proxied(parse_address(source))
-    assert responder._counts.malformed_headers == {} and responder._counts.silent == 0
-
-
-def unsynced(flags: dict[str, Any], counts: Counts | None = None) -> Responder:
-    """Return a responder that knows no cluster yet."""
-    settings = settings_of(flags)
-    return Responder(
-        authority_of(settings),
-        counts or Counts(),
-        chance=random.Random(0).random,
-        proxy_protocol=settings.proxy_protocol,
-    )
+    assert responder.counts.malformed_headers == {} and responder.counts.silent == 0
 
 
 @pytest.mark.parametrize("source", [FORWARDER, IN_B, NOWHERE])
 def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
     """Nobody knows yet who is trusted: SERVFAIL belongs to the query, which stands behind the header."""
-    responder = unsynced(PROXIED)
+    responder = CountedResponder(PROXIED)
     for header in (proxied(IN_A), proxy_header(command=LOCAL), b""):
         for compute in (False, True):
             wire = query(WEB, number=7, edns=opt())
@@ -377,8 +362,8 @@ def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
             assert reply is not None
             assert (reply[:2], reply[3] & 15, reply[12 : len(wire) - 11]) == (b"\0\7", 2, wire[12:-11])
     assert replied(responder, Asked(query(WEB), source, "udp", proxy_header(V4, family=0x41))) is None
-    assert responder._counts.malformed_headers == {"udp": 1}
-    without = replied(unsynced(FLAGS), Asked(query(WEB), source, "udp", proxied(IN_A)))
+    assert responder.counts.malformed_headers == {"udp": 1}
+    without = replied(CountedResponder(FLAGS), Asked(query(WEB), source, "udp", proxied(IN_A)))
     assert_reply(without, NOT_DNS)
 
 
@@ -417,7 +402,7 @@ def test_a_forwarder_by_ipv6(dual: Server, source: str, tcp: bool) -> None:
 def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server at [::], which takes IPv4, too, and trusts loopback."""
     if not has_ipv6():
-        skip("there is no IPv6 here")
+        lacking("there is no IPv6 here")
     flags = {**PROXIED, "listen": ["[::]:0"], "trusted-forwarder": ["::1/128", "127.0.0.1/32"]}
     with serving(tmp_path_factory.mktemp("dual"), TEXT, flags=flags) as server:
         yield server
@@ -430,7 +415,7 @@ CLIENTS = [(IN_A, ZONE_A), (IN_B, ZONE_B), (NOWHERE, NOBODY)]
 
 def trusting(flags: dict[str, Any] | None = None) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
     """Run a test beside a server that reads headers, in virtual time."""
-    return here(made=lambda counts: responder_of(TEXT, PROXIED if flags is None else flags, counts=counts))
+    return here(made=lambda: responder_of(TEXT, PROXIED if flags is None else flags))
 
 
 @asynccontextmanager
@@ -468,7 +453,7 @@ def test_a_header_may_end_anywhere() -> None:
                 await all_read()
                 await peer.stream.send_all(whole[cut:])
                 assert [answers(await peer.read()) for _ in range(2)] == [ZONE_A] * 2, cut
-        assert server.counts.malformed_headers == {} and server.counts.nameless.numbers == {}
+        assert server.counts.malformed_headers == {} and server.counts.unnamed_clients.numbers == {}
 
 
 @pytest.mark.parametrize("step", [1, 7])
@@ -500,7 +485,7 @@ def test_every_query_of_a_connection_has_the_client_of_its_head(client: str, exp
             assert await asked(other, query(WEB, edns=opt(ecs(IN_B)))) == [ZONE_B]
             await trio.sleep(20)
             assert await asked(peer, BY_ECS, query(WEB)) == [expected] * 2
-        assert server.counts.nameless.numbers == {}
+        assert server.counts.unnamed_clients.numbers == {}
 
 
 def test_a_header_in_the_middle_of_a_connection_is_none() -> None:
@@ -562,7 +547,7 @@ def test_a_strangers_header_is_none(source: str, header: bytes) -> None:
             await peer.stream.send_all(header.ljust(2 + 0x0D0A, b"\0"))
             assert (await peer.read())[:4] == b"\r\n\x80\1"
             assert await asked(peer, query(WEB), BY_ECS) == [ZONE_B if source == IN_B else NOBODY] * 2
-        assert server.counts.malformed_headers == {} and server.counts.nameless.numbers == {}
+        assert server.counts.malformed_headers == {} and server.counts.unnamed_clients.numbers == {}
 
 
 def test_without_the_flag_a_header_at_the_head_is_none() -> None:
@@ -708,7 +693,7 @@ def test_a_connection_that_is_nobodys(header: bytes) -> None:
             await peer.stream.send_all(header)
             assert await asked(peer, query(WEB), BY_ECS, query(WEB)) == [NOBODY] * 3
             assert answers_of_free(await one(peer, query(FREE)))
-        assert server.counts.nameless.numbers == {FORWARDER: 4}
+        assert server.counts.unnamed_clients.numbers == {FORWARDER: 4}
         assert server.counts.malformed_headers == {}
 
 
@@ -732,7 +717,7 @@ def test_a_forwarder_may_do_without_a_header() -> None:
                 wires = [query(WEB, edns=opt(ecs(each))) for each in (IN_A, IN_B, NOWHERE)]
                 assert await asked(plain, *wires, query(WEB)) == [ZONE_A, ZONE_B, NOBODY, NOBODY]
                 assert await asked(headed, *wires, query(WEB)) == [ZONE_A] * 4
-        assert server.counts.nameless.numbers == {FORWARDER: 2}
+        assert server.counts.unnamed_clients.numbers == {FORWARDER: 2}
 
 
 def test_a_message_may_begin_as_a_header_does() -> None:
@@ -740,8 +725,8 @@ def test_a_message_may_begin_as_a_header_does() -> None:
 
     @trusting()
     async def _(server: Here) -> None:
-        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), clusters.option(12, b"")))
-        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), clusters.option(12, bytes(0x0D0A - len(wire)))))
+        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), dns_queries.option(12, b"")))
+        wire = query(WEB, number=0x0D0B, edns=opt(ecs(IN_B), dns_queries.option(12, bytes(0x0D0A - len(wire)))))
         for cut in (1, 2, 3):
             async with connected(server) as peer:
                 await peer.stream.send_all(framed(wire)[:cut])
@@ -801,7 +786,7 @@ def test_large_replies_behind_a_header_are_whole() -> None:
 def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
     """The header names an address for as long as the connection lives; where that is, the cluster says."""
     moved = [
-        clusters.node("node-a", {clusters.ZONE: "b"}, addresses=[IN_A])
+        api_objects.node("node-a", {api_objects.ZONE: "b"}, addresses=[IN_A])
         if each["metadata"]["name"] == "node-a"
         else each
         for each in CLUSTER
@@ -813,7 +798,7 @@ def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
         async with connected(server) as peer:
             await peer.stream.send_all(proxied(IN_A))
             for cluster, expected in ((CLUSTER, ZONE_A), (moved, ZONE_A | ZONE_B), (gone, NOBODY), (CLUSTER, ZONE_A)):
-                server.responder.publish(snapshot_of(clusters.listed(cluster), PROXIED))
+                server.responder.publish(snapshot_of(api_objects.listed(cluster), PROXIED))
                 assert await asked(peer, query(WEB), query(WEB)) == [expected] * 2
 
 
@@ -835,7 +820,7 @@ def test_trust_in_a_connections_header_follows_the_cluster() -> None:
 def test_a_connection_from_before_the_first_snapshot(source: str, then: set[str]) -> None:
     """Anybody's header is taken off and SERVFAIL comes back; once it is known who is trusted, only theirs counts."""
 
-    @here(made=lambda counts: unsynced(PROXIED, counts))
+    @here(made=lambda: CountedResponder(PROXIED))
     async def _(server: Here) -> None:
         async with connected(server, source) as peer:
             await peer.stream.send_all(proxied(IN_A) + framed(query(WEB, number=5)))

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests import kustomize
-from tests.clusters import TOPOLOGY_KEYS, ZONE, namespace, node
+from tests import api_objects, kustomize
+from tests.api_objects import ZONE, namespace, node, service
 from tests.kube import ControlPlane, Item
 from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, object_of, objects_of
-from tests.support import Process
-from tests.tools import until
+from tests.topodns_process import Process
+from tests.waiting import until
 
 WHERE = "rbac"
 LEASE = "topodns-controller"
@@ -136,17 +136,11 @@ def test_a_snapshot_needs_no_right() -> None:
 # -- what the API server makes of it
 
 
-def item(kind: str, name: str, namespace: str = WHERE, **fields: object) -> Item:
-    return {"apiVersion": "v1", "kind": kind, "metadata": {"namespace": namespace, "name": name}, **fields}
-
-
 def pod(name: str, address: str) -> Item:
-    spec = {"nodeName": "rbac-node", "containers": [{"name": "main", "image": "none"}]}
-    return item("Pod", name, spec=spec, status={"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]})
+    return api_objects.pod(name, [address], "rbac-node", where=WHERE)
 
 
-SERVICE = item("Service", "bad", spec={"clusterIP": "None", "ports": [{"port": 80}]})
-SERVICE["metadata"]["annotations"] = {TOPOLOGY_KEYS: "*,not-last"}
+SERVICE = service("bad", where=WHERE, keys="*,not-last")
 WORLD = [
     namespace(WHERE),
     node("rbac-node", {ZONE: "a"}),
@@ -187,7 +181,7 @@ def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
         return [{**made, "kind": kind, "rules": rules}, binding]
 
     return [
-        item("ServiceAccount", name, NAMESPACE),
+        api_objects.item("ServiceAccount", name, NAMESPACE),
         *role("ClusterRole", (row for row in rows if not row.lease)),
         *role("Role", (row for row in rows if row.lease)),
     ]
@@ -239,9 +233,8 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
     config["users"][0]["user"] = {"token": token_of(plane, name)}
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
-    made = {"apiVersion": f"{OURS}/v1alpha1", "kind": "PodLocator", "nodeName": "elsewhere"}
     for locator in ("wrong", "orphan") if account == CONTROLLER else ():
-        plane.api.request("POST", LOCATORS, {**made, "metadata": {"name": locator}})
+        plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
     process = Process([*COMMANDS[account], "--http=127.0.0.1:0", "--kubeconfig", str(kubeconfig)])
     try:
         yield process

@@ -17,12 +17,13 @@ from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
-from tests.clusters import ZONE, namespace, node
-from tests.following import Following, following
+from tests import api_objects
+from tests.api_objects import ZONE, namespace, node
 from tests.kube import ControlPlane, Item
-from tests.living import RECOVERY
+from tests.live_server import RECOVERY
 from tests.proxy import Proxy
-from tests.tools import until
+from tests.running_reflector import Following, following
+from tests.waiting import until
 
 WHERE = "reflected"
 READ_SERVICES: list[Item] = [{"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}]
@@ -30,27 +31,11 @@ CORE = (Namespace, Node, Pod, Service, EndpointSlice)
 
 
 def service(name: str, **spec: Any) -> Item:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": WHERE},
-        "spec": {"clusterIP": "None", "selector": {"app": name}, "ports": [{"port": 80}], **spec},
-    }
+    return api_objects.service(name, where=WHERE, ports=[(None, 80, "TCP")], **{"selector": {"app": name}, **spec})
 
 
 def pod(name: str, address: str) -> Item:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": WHERE, "labels": {"app": "web"}},
-        "spec": {"nodeName": "reflected-a", "containers": [{"name": "main", "image": "none"}]},
-        "status": {
-            "phase": "Running",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
+    return api_objects.pod(name, [address], "reflected-a", where=WHERE, labels={"app": "web"})
 
 
 def cluster_of(plane: ControlPlane) -> ApiClient:
@@ -165,10 +150,7 @@ def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: 
             until(lambda: followed.reflector.listed, "Services listed")
             for octets in (1, 700, 1301):
                 proxy.cut_after(octets)
-                long = {
-                    "metadata": {"name": f"cut-{octets}", "namespace": WHERE, "annotations": {"padding": "x" * 5000}}
-                }
-                plane.api.create(service("") | long)
+                plane.api.create(service(f"cut-{octets}", annotations={"padding": "x" * 5000}))
                 until(lambda: followed.reflector.problem, "cut")
                 proxy.cut_after(None)
                 plane.api.patch(service("cut-1"), {"metadata": {"labels": {"octets": str(octets)}}})
@@ -250,14 +232,8 @@ def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pyte
     """Without its CRD there are none, which is known; objects that cannot be read are passed over and named."""
     monkeypatch.setattr("locator.api.listwatch.ABSENT_SECONDS", 0.2)
     definition = crd("podlocators", "PodLocator")
-    locator: Item = {
-        "apiVersion": "topodns.io/v1alpha1",
-        "kind": "PodLocator",
-        "metadata": {"name": "web-0", "namespace": WHERE},
-        "ips": [{"ip": "10.9.1.1"}],
-        "nodeName": "reflected-a",
-    }
-    strange: Item = {**locator, "metadata": {"name": "web-1", "namespace": WHERE}, "ips": "10.9.1.2"}
+    locator = api_objects.pod_locator("web-0", WHERE, ["10.9.1.1"], nodeName="reflected-a")
+    strange = api_objects.item("PodLocator", "web-1", WHERE, ips="10.9.1.2", nodeName="reflected-a")
     resource = RESOURCES[PodLocator]._replace(optional=True)
     with following(cluster_of(plane), PodLocator, resource=resource) as followed:
         until(lambda: followed.reflector.listed, "none")

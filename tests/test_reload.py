@@ -18,35 +18,22 @@ import dns.rcode
 import pytest
 import yaml
 
-from tests.support import COMMAND, PATIENCE, Process, Server, environment, run
-from tests.tools import free_port, until
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, node, service
+from tests.programs import environment
+from tests.this_machine import free_port
+from tests.topodns_process import COMMAND, Process, Server, reload, run
+from tests.waiting import PATIENCE, until
 
 NAME = "web.shop.svc.cluster.local"
 Serve = Callable[..., Server]
 
 
-def cluster(*addresses: str, keys: str = "") -> list[dict[str, Any]]:
+def cluster(*addresses: str, keys: str = "") -> list[Item]:
     """Return a cluster whose one Service has these endpoints."""
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "a1", "labels": {"topology.kubernetes.io/zone": "a"}},
-            "status": {"addresses": [{"type": "InternalIP", "address": "127.1.0.1"}]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": "shop", "annotations": {"topodns.io/topology-keys": keys}},
-            "spec": {"clusterIP": "None"},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "addressType": "IPv4",
-            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
-            "endpoints": [{"addresses": [address], "nodeName": "a1"} for address in addresses],
-        },
+        node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]),
+        service("web", keys=keys),
+        endpoint_slice("web", 1, [endpoint(address, nodeName="a1") for address in addresses]),
     ]
 
 
@@ -63,17 +50,6 @@ def addresses_of(reply: dns.message.Message) -> set[str]:
 
 def asked(server: Server, **more: Any) -> set[str]:
     return addresses_of(server.ask(dns.message.make_query(NAME, "A"), **more))
-
-
-def reload(server: Server) -> None:
-    """Ask for a new reading by SIGHUP, and wait until it is done.
-
-    Twice: one that was under way already, as the file's change was noticed, ends first, and says the same.
-    """
-    for _ in range(2):
-        before = len(server.lines)
-        server.send(signal.SIGHUP)
-        server.wait_for("snapshot read again|the view from before stays", after=before)
 
 
 @pytest.fixture

@@ -27,11 +27,15 @@ from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
-from tests import clusters
-from tests.clusters import ZONE, Item
-from tests.machines import Machine, loopback_with, one_network
-from tests.support import PATIENCE, environment, has_ipv6, lacking, needs_tool, serving, settings_of, snapshot_of
-from tests.tools import CACHE, Daemon
+from tests import api_objects
+from tests.api_objects import ZONE, Item
+from tests.go_programs import CACHE
+from tests.in_memory import settings_of, snapshot_of
+from tests.network_namespaces import Machine, loopback_with, one_network
+from tests.programs import Daemon, environment
+from tests.this_machine import has_ipv6, lacking, needs_tool
+from tests.topodns_process import serving
+from tests.waiting import PATIENCE
 
 ZONES = ("a", "b", "c")
 VAULTED = ("a", "b")  # where a Service with a hard constraint has endpoints
@@ -93,11 +97,11 @@ def members(
     rows = [(zone, row) for zone in zones for row in range(count)]
     nets = {"4": ("IPv4", "10.250.{}.{}"), "6": ("IPv6", "fd00:250:{}::{}")}
     return [
-        clusters.endpoint_slice(
+        api_objects.endpoint_slice(
             name,
             index,
             [
-                clusters.endpoint(
+                api_objects.endpoint(
                     net.format(4 * number + ZONES.index(zone), row + 1),
                     nodeName=f"node-{zone}",
                     hostname=f"{name}-{zone}-{row}",
@@ -120,26 +124,21 @@ def zones_near(zone: str | None) -> set[str]:
     return {zone} if zone else set(ZONES)
 
 
-ALIAS: Item = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "alias", "namespace": "shop"},
-    "spec": {"type": "ExternalName", "externalName": f"cache.{DOMAIN}"},
-}
+ALIAS = api_objects.external("alias", f"cache.{DOMAIN}")
 SOFT = f"{ZONE},*"
 CLUSTER: list[Item] = [
-    clusters.namespace("shop"),
-    *(clusters.node(name, {ZONE: zone}, cidrs=cidrs) for name, (zone, *cidrs) in NODES.items()),
-    *(clusters.pod(f"client-{pod.number}", pod.addresses, f"node-{pod.zone}") for pod in PODS if pod.zone),
-    *(clusters.service("cache", keys=SOFT), *members("cache", 1)),
-    *(clusters.service("vault", keys=ZONE), *members("vault", 2, zones=VAULTED)),
-    *(clusters.service("four", keys=SOFT), *members("four", 3, families="4")),
-    *(clusters.service("six", keys=SOFT), *members("six", 4, families="6")),
-    *(clusters.service("many", keys=SOFT), *members("many", 5, count=LARGE)),
-    *(clusters.service("plain"), *members("plain", 6)),
-    *(clusters.service("shop", keys=SOFT), *members("shop", 7)),  # a name like its namespace's
-    clusters.service("api", cluster_ips=("10.96.0.10", "fd00:96::10")),
-    clusters.service("closed"),
+    api_objects.namespace("shop"),
+    *(api_objects.node(name, {ZONE: zone}, cidrs=cidrs) for name, (zone, *cidrs) in NODES.items()),
+    *(api_objects.pod(f"client-{pod.number}", pod.addresses, f"node-{pod.zone}") for pod in PODS if pod.zone),
+    *(api_objects.service("cache", keys=SOFT), *members("cache", 1)),
+    *(api_objects.service("vault", keys=ZONE), *members("vault", 2, zones=VAULTED)),
+    *(api_objects.service("four", keys=SOFT), *members("four", 3, families="4")),
+    *(api_objects.service("six", keys=SOFT), *members("six", 4, families="6")),
+    *(api_objects.service("many", keys=SOFT), *members("many", 5, count=LARGE)),
+    *(api_objects.service("plain"), *members("plain", 6)),
+    *(api_objects.service("shop", keys=SOFT), *members("shop", 7)),  # a name like its namespace's
+    api_objects.service("api", cluster_ips=("10.96.0.10", "fd00:96::10")),
+    api_objects.service("closed"),
     ALIAS,
 ]
 
@@ -258,7 +257,7 @@ class World(NamedTuple):
 
 @cache
 def known() -> tuple[Snapshot, Authority]:
-    return snapshot_of(clusters.listed(CLUSTER)), authority_of(settings_of())
+    return snapshot_of(api_objects.listed(CLUSTER)), authority_of(settings_of())
 
 
 @cache
@@ -318,7 +317,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )
             files = {**ETC, "resolv.conf": resolv_conf}
             machines[pod] = stack.enter_context(network.machine(*pod.addresses, files=files))
-        stack.enter_context(serving(folder, clusters.listed(CLUSTER), flags=flags))
+        stack.enter_context(serving(folder, api_objects.listed(CLUSTER), flags=flags))
         yield World(machines, folder)
 
 

@@ -17,14 +17,15 @@ import dns.message
 import dns.query
 import pytest
 
-from tests import clusters
-from tests.clusters import SERVICE_NAME, ZONE, Item
+from tests import api_objects
+from tests.api_objects import SERVICE_NAME, ZONE, Item
 from tests.coredns import Load, forwarding_coredns
 from tests.kube import ControlPlane
-from tests.living import addresses, headless, living_pod, serving_live
-from tests.machines import PREFIX, Network, one_network
-from tests.support import PATIENCE, Server
-from tests.tools import Daemon, until
+from tests.live_server import addresses, serving_live
+from tests.network_namespaces import PREFIX, Network, one_network
+from tests.programs import Daemon
+from tests.topodns_process import Server
+from tests.waiting import PATIENCE, until
 
 WHERE, SYSTEM = "rolling", "kube-system"
 ZONES = ("a", "b", "c")
@@ -35,15 +36,10 @@ REPLICAS = 2
 FIRST = {zone: 32 * number for number, zone in enumerate(ZONES, 1)}
 CLIENTS = {zone: f"{PREFIX}.{first + 1}" for zone, first in FIRST.items()}
 MEMBERS = {zone: f"{PREFIX}.{first + 2}" for zone, first in FIRST.items()}
-NODES = [clusters.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"]) for zone in ZONES]
+NODES = [api_objects.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"]) for zone in ZONES]
 
 DNS = {"k8s-app": "kube-dns"}
-DNS_SERVICE: Item = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "metadata": {"name": "kube-dns", "namespace": SYSTEM},
-    "spec": {"selector": DNS, "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]},
-}
+DNS_SERVICE = api_objects.service("kube-dns", where=SYSTEM, cluster_ips=(), ports=[("dns", 53, "UDP")], selector=DNS)
 DEPLOYMENT: Item = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -59,15 +55,8 @@ DEPLOYMENT: Item = {
     },
 }
 # Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
-MARK = clusters.service("mark", where=WHERE)
-MARK_SLICE: Item = {
-    "apiVersion": "discovery.k8s.io/v1",
-    "kind": "EndpointSlice",
-    "metadata": {"name": "mark", "namespace": WHERE, "labels": {SERVICE_NAME: "mark"}},
-    "addressType": "IPv4",
-    "endpoints": [],
-    "ports": [],
-}
+MARK = api_objects.service("mark", where=WHERE)
+MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
 
 
 class Replica:
@@ -118,7 +107,8 @@ class Replica:
         """An ordinary pod in another zone has its address at once: its own word of who asks counts no more."""
         world = self._world
         heirs, named = (zone for zone in ZONES if zone != self._zone)
-        world.plane.api.create(living_pod(WHERE, f"heir-of-{self.name}", self.address, f"rolling-{heirs}"))
+        heir = api_objects.pod(f"heir-of-{self.name}", [self.address], f"rolling-{heirs}", where=WHERE)
+        world.plane.api.create(heir)
         world.network.take(self.address)
         naming = dns.message.make_query(NAME, "A", use_edns=0, options=[dns.edns.ECSOption(CLIENTS[named], 32)])
 
@@ -203,12 +193,13 @@ class World:
 def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Three zones with a client and a member of the Service each, and two CoreDNS that are ready."""
     api, folder = control_plane.api, tmp_path_factory.mktemp("rolling")
-    service = headless(WHERE, "cache", "cache", keys=ZONE)
-    clients = [living_pod(WHERE, f"client-{zone}", CLIENTS[zone], f"rolling-{zone}") for zone in ZONES]
+    service = api_objects.service("cache", where=WHERE, keys=ZONE, selector={"app": "cache"})
+    clients = [api_objects.pod(f"client-{zone}", [CLIENTS[zone]], f"rolling-{zone}", where=WHERE) for zone in ZONES]
     members = [
-        living_pod(WHERE, f"cache-{zone}", MEMBERS[zone], f"rolling-{zone}", labels={"app": "cache"}) for zone in ZONES
+        api_objects.pod(f"cache-{zone}", [MEMBERS[zone]], f"rolling-{zone}", where=WHERE, labels={"app": "cache"})
+        for zone in ZONES
     ]
-    space = clusters.namespace(WHERE)
+    space = api_objects.namespace(WHERE)
     with ExitStack() as stack:
         network = stack.enter_context(one_network())
         for address in CLIENTS.values():

@@ -10,8 +10,9 @@ import dns.message
 import pytest
 
 from dnsserver.message.rotation import Rotation, Rotations
-from tests.clusters import WEB, endpoint, endpoint_slice, listed, namespace, service
-from tests.support import ask_in_memory, responder_of
+from tests.api_objects import endpoint, endpoint_slice, listed, namespace, service
+from tests.clusters import WEB
+from tests.in_memory import ask_in_memory, responder_of
 
 ROUNDS = 600
 TOLERANCE = 0.25  # of what is even for two records: five standard deviations, if each turn were drawn by itself

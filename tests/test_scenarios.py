@@ -40,7 +40,8 @@ from dnsserver.app import authority_of
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from locator.ip import parse_network
-from tests.support import Server, ask_in_memory, responder_of, run, serving, settings_of, snapshot_of
+from tests.in_memory import ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.topodns_process import Server, run, serving
 
 FOLDER = Path(__file__).parent / "scenarios"
 CLIENT_OPTION = 65001

@@ -10,7 +10,7 @@ from locator.labels import parse_selector
 from locator.model import Namespace, Pod, Service
 from locator.state.store import Store
 from locator.topology.scope import Scope
-from tests import clusters
+from tests import api_objects
 from tests.kube import ApiError, ControlPlane
 
 WEB = {"app": "web", "tier": "front", "size": "12"}
@@ -56,10 +56,8 @@ def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> 
 def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
     """The peer is Kubernetes itself: each selector finds the same Services, or is refused by both."""
     labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
-    items = [clusters.service(f"s{number}", where="selectors") for number in range(len(labels))]
-    for item, own in zip(items, labels, strict=True):
-        item["metadata"]["labels"] = own
-    control_plane.api.create(clusters.namespace("selectors"), *items)
+    items = [api_objects.service(f"s{number}", where="selectors", labels=own) for number, own in enumerate(labels)]
+    control_plane.api.create(api_objects.namespace("selectors"), *items)
     for text in [row[1] for row in SELECTORS]:
         found = control_plane.api.items("Service", "selectors", labels=quote(text))
         selector = parse_selector(text)

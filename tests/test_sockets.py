@@ -17,19 +17,14 @@ import dns.query
 import dns.rcode
 import pytest
 
-from tests import clusters, support
-from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
-from tests.support import PATIENCE, Server, has_ipv6, needs_tool, serving
-from tests.tools import free_port
+from tests import dns_queries, topodns_process
+from tests.clusters import MANY, WEB, WEB_AND_MANY
+from tests.dns_queries import opt, query
+from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 Serve = Callable[..., Server]
-
-
-def skip(reason: str) -> None:
-    """Skip a test for what the machine lacks; in CI that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}, and CI must run this test")
-    pytest.skip(reason)
 
 
 def listen(*addresses: str) -> dict[str, object]:
@@ -52,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The same at IPv6 addresses, the first of which takes IPv4, too."""
     if not has_ipv6():
-        skip("there is no IPv6 here")
+        lacking("there is no IPv6 here")
     with serving(tmp_path_factory.mktemp("dual"), WEB_AND_MANY, flags=listen(*LISTENERS["dual"])) as server:
         yield server
     assert not any("Traceback" in line for line in server.lines)
@@ -110,7 +105,7 @@ def test_replies_leave_from_the_address_that_was_asked(
 def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
     """0.0.0.0 and [::] with the same port: two listeners, each with its own family."""
     if not has_ipv6():
-        skip("there is no IPv6 here")
+        lacking("there is no IPv6 here")
     port = free_port(address="::")  # and with it 0.0.0.0
     with serving(tmp_path, WEB_AND_MANY, flags=listen(f"0.0.0.0:{port}", f"[::]:{port}")) as server:
         for to in ("127.0.0.1", "127.0.0.5", "::1"):
@@ -182,7 +177,7 @@ def test_a_query_from_port_0_harms_nobody(request: pytest.FixtureRequest, which:
     try:
         forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
     except PermissionError:
-        skip("forging a source port needs root")
+        lacking("forging a source port needs root")
     with forger, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
         sock.connect(("127.0.0.1", server.port))
@@ -221,8 +216,8 @@ def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int)
 @pytest.mark.parametrize("length", [600, 1024, 1025, 1100, 1232])
 def test_long_queries_are_read_whole(server: Server, length: int) -> None:
     """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is no FORMERR."""
-    plain = len(query(WEB, edns=opt(clusters.option(12))))
-    wire = query(WEB, edns=opt(clusters.option(12, bytes(length - plain))))
+    plain = len(query(WEB, edns=opt(dns_queries.option(12))))
+    wire = query(WEB, edns=opt(dns_queries.option(12, bytes(length - plain))))
     assert len(wire) == length
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
@@ -284,9 +279,9 @@ def test_each_address_of_an_interface_answers_for_itself(
     """Across a real interface with two addresses: the routing table would choose the first one for every reply."""
     ip = needs_tool("ip")
     if os.geteuid() != 0:
-        skip("network namespaces need root")
+        lacking("network namespaces need root")
     with two_machines(ip) as (there, here):
-        monkeypatch.setattr(support, "COMMAND", (ip, "netns", "exec", there, *support.COMMAND))
+        monkeypatch.setattr(topodns_process, "COMMAND", (ip, "netns", "exec", there, *topodns_process.COMMAND))
         server = serve(WEB_AND_MANY, flags=listen(at))
         asked = [*V4, *(V6 if at.startswith("[") else ())]
         program = [sys.executable, "-c", ASK_FROM_THERE, query(WEB).hex(), str(server.port), *asked]

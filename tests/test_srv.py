@@ -11,13 +11,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import Responder
 from locator.ip import address_text, parse_address
-from tests import clusters
-from tests.clusters import Asked, Item, opt, query
+from tests import api_objects
+from tests.api_objects import Item
+from tests.dns_queries import opt, query
+from tests.in_memory import responder_of
+from tests.random_queries import Asked
 from tests.replies import assert_sound, glue_of, parsed
-from tests.support import responder_of
 
 SERVICE = "web.shop.svc.cluster.local"
 PORTS = (("http", 80, "TCP"), ("admin", 8080, "TCP"))
@@ -31,18 +31,20 @@ class Headless:
     def __init__(self, endpoints: Sequence[tuple[str, str]], *, ports: int = 1, port: str | None = None) -> None:
         self.asked = SERVICE if port is None else f"_{port}._tcp.{SERVICE}"
         named = PORTS[:ports]
-        slices: list[Item] = [clusters.namespace("shop"), clusters.service("web", ports=named)]
+        slices: list[Item] = [api_objects.namespace("shop"), api_objects.service("web", ports=named)]
         for family, size in (("IPv4", 4), ("IPv6", 16)):
-            rows = [clusters.endpoint(address, hostname=host) for host, address in endpoints if octets(address) == size]
-            slices.append(clusters.endpoint_slice("web", size, rows, family=family, ports=named))
-        self._counts = Counts()
-        self._responder: Responder = responder_of(clusters.listed(slices), counts=self._counts)
+            rows = [
+                api_objects.endpoint(address, hostname=host) for host, address in endpoints if octets(address) == size
+            ]
+            slices.append(api_objects.endpoint_slice("web", size, rows, family=family, ports=named))
+        self._responder = responder_of(api_objects.listed(slices))
         self.addresses = {(f"{host}.{SERVICE}.", address_text(parse_address(text))) for host, text in endpoints}
 
     def reply(self, size: int | None = None, *, proto: str = "udp") -> bytes:
         """Return the reply to a client that takes so many octets; None is one without EDNS."""
         asked = Asked(query(self.asked, "SRV", edns=b"" if size is None else opt(size=size)), "192.0.2.1", proto)
-        reply = self._responder.answer(asked.wire, parse_address(asked.source), self._counts.channels[proto, 1])
+        source = parse_address(asked.source)
+        reply = self._responder.answer(asked.wire, source, self._responder.channel(source, proto))
         assert isinstance(reply, bytes)
         assert_sound(asked, reply, limit=(size or 512) if proto == "udp" else None)
         return reply

@@ -35,9 +35,6 @@ from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 
 steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
     max_examples=150,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),

@@ -25,12 +25,14 @@ import pytest
 from dnsserver.forwarders import corefile_check
 from dnsserver.forwarders.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
 from dnsserver.settings.values import parse_upstream
-from tests.clusters import ZONE, endpoint, endpoint_slice, namespace, node, service
+from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.forwarders import started
+from tests.in_memory import cluster_text
 from tests.kube import ControlPlane, Item, config_of
 from tests.kustomize import MANIFESTS
-from tests.support import PATIENCE, Process, Server, cluster_text
-from tests.tools import free_port, until
+from tests.this_machine import free_port
+from tests.topodns_process import Process, Server
+from tests.waiting import PATIENCE, until
 
 WHERE = "corefiles"
 CACHE = f"cache.{WHERE}.svc.cluster.local"

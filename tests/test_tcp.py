@@ -11,28 +11,28 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import dns.message
 import pytest
 import trio
 import trio.testing
 
-from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
 from dnsserver.net.connections import READ_SIZE, WRITE_SIZE, Connection
-from dnsserver.net.upstream import Found
-from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import MANY, WEB, WEB_AND_MANY, opt, query
-from tests.support import PATIENCE, Server, needs_tool, responder_of, serving
-from tests.test_upstream import CLUSTER, OUT, OUT_2
+from tests import dns_queries
+from tests.clusters import MANY, OUT, OUT_2, WEB, WEB_AND_MANY
+from tests.dns_queries import framed, opt, query
+from tests.tcp_server import Here, Peer, here
+from tests.this_machine import needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 Serve = Callable[..., Server]
 
@@ -64,10 +64,6 @@ class Client:
         """Ask, and see that the reply is the right one."""
         self.send(query(WEB, number=number))
         assert_answered(self.read(), number)
-
-
-def framed(message: bytes) -> bytes:
-    return len(message).to_bytes(2) + message
 
 
 def assert_answered(reply: bytes, number: int) -> None:
@@ -192,11 +188,11 @@ def test_large_replies_are_whole(server: Server) -> None:
             sock.connect((server.host, server.port))
             sock.send(wire)
             cut = sock.recv(65535)
-        assert len(cut) <= 1232 and int.from_bytes(cut[2:4]) & clusters.TC
+        assert len(cut) <= 1232 and int.from_bytes(cut[2:4]) & dns_queries.TC
         with connected(server) as client:
             client.send(wire)
             whole = dns.message.from_wire(client.read())
-        assert not whole.flags & clusters.TC
+        assert not whole.flags & dns_queries.TC
         assert sum(map(len, whole.answer)) == 250
         assert sum(map(len, whole.additional)) == (250 if qtype == "SRV" else 0)
 
@@ -302,136 +298,6 @@ def test_replies_that_are_on_their_way_arrive_whole_when_the_server_ends(serve: 
 
 
 # One server in this process, in virtual time
-
-
-class Held:
-    """An upstream that answers a name when it is told to, and knows at once what it is told beforehand."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.waiting: list[str] = []
-        self._told: dict[str, trio.Event] = {}
-
-    def tell(self, target: str) -> None:
-        """Answer this name from now on."""
-        self._event(target).set()
-
-    def recall(self, target: str, _: int) -> Found | None:
-        return Found(self._records(target)) if self._event(target).is_set() else None
-
-    async def find(self, target: str, _: int) -> tuple[Record, ...]:
-        self.asked += 1
-        self.waiting.append(target)
-        try:
-            await self._event(target).wait()
-        finally:
-            self.waiting.remove(target)
-        return self._records(target)
-
-    def _event(self, target: str) -> trio.Event:
-        return self._told.setdefault(target, trio.Event())
-
-    def _records(self, target: str) -> tuple[Record, ...]:
-        return (Record(target, 1, 60, Opaque(b"\xc0\0\2\1")),)
-
-
-class Here(NamedTuple):
-    """A server by TCP alone, and what it is made of."""
-
-    port: int
-    upstream: Held
-    counts: Counts
-    tcp: tcp.Server
-    responder: Responder
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Peer]:
-        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
-        async with stream:
-            yield Peer(stream)
-
-    @asynccontextmanager
-    async def paired(self) -> AsyncIterator[Peer]:
-        """A connection without TCP: a small buffer that is full or not, and no timer of the kernel's."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        self.tcp.connections.open(Connection(ours, bytes((127, 0, 0, 1)), self.counts.channels["tcp", 1]))
-        async with trio.SocketStream(trio.socket.from_stdlib_socket(theirs)) as stream:
-            yield Peer(stream)
-
-
-class Peer:
-    """A client in this process."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self.stream = stream
-        self._received = b""
-
-    async def send(self, *messages: bytes) -> None:
-        await self.stream.send_all(b"".join(map(framed, messages)))
-
-    async def read(self) -> bytes:
-        """Return the next message; empty at the end of the stream."""
-        while len(self._received) < 2 or len(self._received) < 2 + int.from_bytes(self._received[:2]):
-            data = await self.stream.receive_some()
-            if not data:
-                assert not self._received, "half a message"
-                return b""
-            self._received += data
-        end = 2 + int.from_bytes(self._received[:2])
-        message, self._received = self._received[2:end], self._received[end:]
-        return message
-
-    async def numbers(self, count: int) -> list[int]:
-        """Return the ids of the next replies."""
-        return [int.from_bytes((await self.read())[:2]) for _ in range(count)]
-
-    async def silent(self) -> bool:
-        """Whether nothing comes, not even the end, when all that can be done has been done."""
-        await trio.testing.wait_all_tasks_blocked(0.02)
-        try:
-            self.stream.socket._sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return not self._received
-        return False
-
-
-def chasing(counts: Counts) -> Responder:
-    """Return a responder for two Services here and two names elsewhere."""
-    return responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
-
-
-def here(
-    *,
-    idle: float = 30,
-    in_flight: int = 128,
-    limit: int = 100,
-    leaping: bool = True,
-    made: Callable[[Counts], Responder] = chasing,
-) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
-    """Run a test beside a server of its own, in virtual time; *leaping* where no timer of the kernel's matters."""
-
-    def run(test: Callable[[Here], Awaitable[None]]) -> None:
-        async def main() -> None:
-            counts, upstream = Counts(), Held()
-            responder = made(counts)
-            server = tcp.Server(responder, counts, upstream, limit=limit, idle=idle, in_flight=in_flight)
-            sock = socket.socket()
-            tcp.prepare(sock)
-            sock.bind(("127.0.0.1", 0))
-            port = sock.getsockname()[1]
-            async with trio.open_nursery() as nursery:
-                await nursery.start(server.serve)
-                await nursery.start(server.listen, sock)
-                with trio.fail_after(10_000):
-                    await test(Here(port, upstream, counts, server, responder))
-                nursery.cancel_scope.cancel()
-            assert not upstream.waiting and counts.connections == 0
-
-        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.05) if leaping else None)
-
-    return run
 
 
 def test_answers_leave_as_they_are_ready() -> None:
@@ -994,8 +860,8 @@ def test_a_busy_connection_leaves_others_their_turns() -> None:
         order = answered_in(server)
         async with server.connected() as busy, server.connected() as other:
             await trio.testing.wait_all_tasks_blocked(0.02)
-            busy.stream.socket._sock.send(framed(query(WEB, number=1)) * 1000)  # at once: the server has no turn yet
-            other.stream.socket._sock.send(framed(query(WEB, number=2)))
+            busy.send_at_once(framed(query(WEB, number=1)) * 1000)  # at once: the server has no turn yet
+            other.send_at_once(framed(query(WEB, number=2)))
             assert await other.numbers(1) == [2]
             assert order.index(2) <= 2 * tcp.MAX_AT_ONCE
             assert await busy.numbers(1000) == [1] * 1000
@@ -1011,7 +877,7 @@ def test_busy_connections_leave_other_tasks_their_turns() -> None:
             clients = [await stack.enter_async_context(server.connected()) for _ in range(40)]
             await trio.testing.wait_all_tasks_blocked(0.02)
             for client in clients:
-                client.stream.socket._sock.send(framed(query(WEB, number=1)) * 500)
+                client.send_at_once(framed(query(WEB, number=1)) * 500)
             seen = [0]
             while seen[-1] < 40 * 500:
                 await trio.lowlevel.checkpoint()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import socket
@@ -34,11 +33,13 @@ from dnsserver.net import udp, upstream
 from dnsserver.net.upstream import NoServers, Upstream, servers_in
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.values import ListenAddress
-from tests import clusters, support
-from tests.clusters import WEB, query
-from tests.support import PATIENCE, Server, has_ipv6, lacking, needs_tool, responder_of, serving, settings_of
-from tests.tools import free_port
-from tests.wire_rows import external
+from tests import topodns_process
+from tests.clusters import OUT, OUT_2, WEB, WITH_ALIASES
+from tests.dns_queries import query
+from tests.in_memory import responder_of, settings_of
+from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 
 LOCALHOST = bytes((127, 0, 0, 1))
 A, CNAME, MX, TXT, AAAA, ANY = 1, 5, 15, 16, 28, 255
@@ -67,9 +68,9 @@ class Elsewhere:
                 task_status.started(ListenAddress(LOCALHOST, self._datagrams.getsockname()[1]))
                 while True:
                     wire, client = await self._datagrams.recvfrom(4096)
-                    nursery.start_soon(self._by_udp, dns.message.from_wire(wire), client)
+                    nursery.start_soon(self.by_udp, dns.message.from_wire(wire), client)
 
-    async def _by_udp(self, asked: Message, client: Any) -> None:
+    async def by_udp(self, asked: Message, client: Any) -> None:
         for reply in await self._replies(asked, "udp"):
             await self._datagrams.sendto(reply, client)
 
@@ -349,7 +350,7 @@ def test_an_answer_from_another_address_is_none() -> None:
                 async def forge(asked: Message, client: Any) -> None:
                     await forger.sendto(changed(asked), client)
 
-                server._by_udp = forge  # type: ignore[method-assign]
+                server.by_udp = forge  # type: ignore[method-assign]
                 assert await elsewhere.find(TARGET, A) is None
         assert server.asked == []
 
@@ -484,9 +485,10 @@ def test_memory_is_bounded() -> None:
 
     async def main() -> None:
         async with asking(says()) as (elsewhere, _, _):
-            for qtype in range(256, 256 + upstream.MAX_KNOWN + 50):
+            asked = range(256, 256 + upstream.MAX_KNOWN + 50)
+            for qtype in asked:
                 await elsewhere.find(TARGET, qtype)
-            assert len(elsewhere._known) == upstream.MAX_KNOWN
+            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_KNOWN :]]
 
     run(main)
 
@@ -677,13 +679,6 @@ def test_who_is_asked(
 
 # Who waits, and who does not
 
-OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"  # lead to example.org and to example.net
-
-
-CLUSTER = clusters.listed(
-    [*json.loads(clusters.WEB_AND_MANY)["items"], external("out", TARGET), external("out-2", "example.net")]
-)
-
 
 class Listening(NamedTuple):
     """A server by UDP alone in this process, and what it is made of."""
@@ -696,7 +691,7 @@ class Listening(NamedTuple):
 
 @asynccontextmanager
 async def listening(elsewhere: Upstream, counts: Counts, at: str = "127.0.0.1") -> AsyncIterator[Listening]:
-    responder = responder_of(CLUSTER, {"upstream": "127.0.0.1"}, counts=counts)
+    responder = responder_of(WITH_ALIASES, {"upstream": "127.0.0.1"}, counts=counts)
     with socket.socket(socket.AF_INET6 if ":" in at else socket.AF_INET, socket.SOCK_DGRAM) as sock:
         udp.prepare(sock, wildcard=at in ("0.0.0.0", "::"))
         sock.bind((at, 0))
@@ -877,7 +872,7 @@ def serve_beside(tmp_path: Path) -> Iterator[Callable[..., tuple[Server, Elsewhe
         def start(behaviour: Behaviour) -> tuple[Server, Elsewhere]:
             where, elsewhere = stack.enter_context(in_a_thread(behaviour))
             flags = {"upstream": where, "http": "127.0.0.1:0"}
-            return stack.enter_context(serving(tmp_path, CLUSTER, flags=flags)), elsewhere
+            return stack.enter_context(serving(tmp_path, WITH_ALIASES, flags=flags)), elsewhere
 
         yield start
 
@@ -890,7 +885,7 @@ def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have servers wait longer than 2 s for an upstream that answers: it may have no turn for as long as that."""
     code = "from dnsserver.cli.main import main; from dnsserver.net import upstream; "
     code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
-    monkeypatch.setattr(support, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-c", code))
 
 
 @pytest.mark.usefixtures("patiently")
@@ -965,7 +960,7 @@ def test_unbound_as_upstream(tmp_path: Path) -> None:
     try:
         assert running.stderr is not None
         assert any("start of service" in line for line in running.stderr)
-        with serving(tmp_path, CLUSTER, flags={"upstream": f"127.0.0.1:{port}"}) as server:
+        with serving(tmp_path, WITH_ALIASES, flags={"upstream": f"127.0.0.1:{port}"}) as server:
             for tcp in (False, True):
                 for name, qtype, expected in (
                     (OUT, "A", ["example.org.", "192.0.2.1"]),

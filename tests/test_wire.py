@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import struct
 from collections.abc import Iterator
@@ -14,16 +13,18 @@ import dns.name
 import dns.rdata
 import pytest
 
-from dnsserver.app import authority_of, store_of
-from dnsserver.metrics.counters import Counts
+from dnsserver.app import store_of
 from dnsserver.net.mmsg import QUERY_SIZE
-from dnsserver.responder.responder import Responder
 from locator.cluster import dump_files
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import CD, QR, RD, TC, ZONE, Asked, Item, ecs, encoded, opt, option, query
+from tests import api_objects
+from tests.api_objects import ZONE, Item
+from tests.dns_queries import CD, QR, RD, TC, ecs, encoded, opt, option, query
+from tests.in_memory import NOW, CountedResponder, dump_of, settings_of
+from tests.random_queries import Asked
 from tests.replies import after_name, assert_same, assert_sound, parts_of
-from tests.support import NOW, PATIENCE, Server, dump_of, serving, settings_of
+from tests.topodns_process import Server, serving
+from tests.waiting import PATIENCE
 from tests.wire_rows import (
     AA,
     CLUSTER,
@@ -52,26 +53,19 @@ class Asker:
     """A responder, asked with octets; what it answers is read by dnspython."""
 
     def __init__(self, items: list[Item] = CLUSTER, *, synced: bool = True, **flags: Any) -> None:
-        settings = settings_of({**FLAGS, **flags})
-        self.counts = Counts()
-        self.store = store_of(settings)
-        self.responder = Responder(
-            authority_of(settings),
-            self.counts,
-            chance=random.Random(0).random,
-            client_option=settings.client_option,
-            nsid=settings.nsid or b"",
-        )
+        self.responder = CountedResponder({**FLAGS, **flags})
+        self.counts = self.responder.counts
+        self.store = store_of(settings_of({**FLAGS, **flags}))
         if synced:
             self.publish(items)
 
     def publish(self, items: list[Item], *, now: int = NOW) -> None:
-        dump_files.apply(dump_of(clusters.listed(items)).objects, self.store)
+        dump_files.apply(dump_of(api_objects.listed(items)).objects, self.store)
         self.responder.publish(self.store.publish(now))
 
     def octets(self, wire: bytes, client: str = NOWHERE, *, proto: str = "udp", compute: bool = False) -> bytes | None:
         source = parse_address(client)
-        channel = self.counts.channels[proto, 1 if len(source) == 4 else 2]
+        channel = self.responder.channel(source, proto)
         reply = (self.responder.compute if compute else self.responder.answer)(wire, source, channel)
         assert reply is None or isinstance(reply, bytes)  # none waits for anybody else
         return reply
@@ -294,7 +288,7 @@ class Wire:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     """One server that every row asks; none of them may harm it."""
     folder = tmp_path_factory.mktemp("wire")
-    with ExitStack() as stack, serving(folder, clusters.listed(CLUSTER), flags=FLAGS) as running:
+    with ExitStack() as stack, serving(folder, api_objects.listed(CLUSTER), flags=FLAGS) as running:
         yield Wire(running, stack)
     assert not any("Traceback" in line for line in running.lines)
 
@@ -417,9 +411,9 @@ def test_every_option_fits_beside_the_longest_question() -> None:
     """RFC 6891, 7; RFC 8914: the text of an error goes before anything else, and 512 octets hold the rest."""
     label, zone = "a" * 63, f"{'c' * 51}.{'b' * 63}.local"
     name = f"{label}.{'n' * 63}.svc.{zone}"
-    items = [clusters.namespace("n" * 63), clusters.service(label, keys=ZONE, where="n" * 63)]
-    rows = [clusters.endpoint("10.0.0.1", zone="x")]
-    items.append(clusters.endpoint_slice(label, 0, rows, where="n" * 63))
+    items = [api_objects.namespace("n" * 63), api_objects.service(label, keys=ZONE, where="n" * 63)]
+    rows = [api_objects.endpoint("10.0.0.1", zone="x")]
+    items.append(api_objects.endpoint_slice(label, 0, rows, where="n" * 63))
     ask = Asker(items, zone=[zone], nsid="s" * 128)
     assert len(encoded(name)) == 255
     for qtype in ("A", "SRV", "ANY", "TXT", "AXFR"):
@@ -434,12 +428,12 @@ def test_each_client_gets_its_own_address_back_even_where_the_reply_is_cut() -> 
     rack, longest, where, port, zone = "example.com/" + "k" * 63, "v" * 63, "n" * 63, "q" * 15, "c" * 63 + ".local"
     ports = [(port, 80, "TCP")]
     items = [
-        clusters.namespace(where),
-        clusters.node("node-a", {ZONE: "z" * 63, rack: "z" * 63}, addresses=[IN_A, IN_B]),
-        clusters.service(longest, keys=f"{ZONE},{rack}", where=where, ports=ports),
-        clusters.endpoint_slice(longest, 0, [clusters.endpoint("10.0.0.1", zone="x")], where=where, ports=ports),
-        clusters.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
-        clusters.endpoint_slice("kube-dns", 0, [clusters.endpoint(FORWARDER)], where="kube-system"),
+        api_objects.namespace(where),
+        api_objects.node("node-a", {ZONE: "z" * 63, rack: "z" * 63}, addresses=[IN_A, IN_B]),
+        api_objects.service(longest, keys=f"{ZONE},{rack}", where=where, ports=ports),
+        api_objects.endpoint_slice(longest, 0, [api_objects.endpoint("10.0.0.1", zone="x")], where=where, ports=ports),
+        api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+        api_objects.endpoint_slice("kube-dns", 0, [api_objects.endpoint(FORWARDER)], where="kube-system"),
     ]
     ask = Asker(items, zone=[zone])
     for text in (IN_A, IN_B, IN_A):
@@ -554,7 +548,7 @@ def test_the_soa_is_compressed_against_the_question(ask: Asker) -> None:
 def test_the_serial_is_that_of_the_last_visible_change(name: str, client: str) -> None:
     """Also in an answer that is remembered of a Service which did not change itself."""
     ask = Asker()
-    for now, items in ((NOW, CLUSTER), (NOW + 60, [*CLUSTER, clusters.service("new")]), (NOW + 90, CLUSTER)):
+    for now, items in ((NOW, CLUSTER), (NOW + 60, [*CLUSTER, api_objects.service("new")]), (NOW + 90, CLUSTER)):
         ask.publish(items, now=now)
         for edns in (b"", opt(), opt(size=512)):
             reply = ask(query(name, "AAAA", edns=edns), client)
@@ -589,8 +583,8 @@ BAD_HOSTNAMES = [
 @pytest.mark.parametrize("qtype", ["A", "SRV", "ANY"])
 def test_a_hostname_that_is_no_label_harms_no_answer(hostname: str, qtype: str) -> None:
     """RFC 1035, 3.1: never an exception, and the good endpoints beside it are served."""
-    rows = [clusters.endpoint("10.0.0.1", hostname=hostname), clusters.endpoint("10.0.0.2", hostname="good")]
-    ask = Asker([clusters.namespace("shop"), clusters.service("web"), clusters.endpoint_slice("web", 0, rows)])
+    rows = [api_objects.endpoint("10.0.0.1", hostname=hostname), api_objects.endpoint("10.0.0.2", hostname="good")]
+    ask = Asker([api_objects.namespace("shop"), api_objects.service("web"), api_objects.endpoint_slice("web", 0, rows)])
     reply = ask(query(WEB, qtype))
     assert reply.rcode() == 0 and reply.answer
     if qtype == "A":
@@ -601,14 +595,14 @@ def test_a_service_whose_names_are_too_long_harms_no_answer() -> None:
     """RFC 1035, 3.1: 255 octets; an SRV target that cannot exist is left out, the rest answered."""
     zone = ".".join(["z" * 63] * 3)
     items = [
-        clusters.namespace("shop"),
-        clusters.service("web"),
-        clusters.endpoint_slice("web", 0, [clusters.endpoint("10.0.0.1", hostname="h" * 63)]),
+        api_objects.namespace("shop"),
+        api_objects.service("web"),
+        api_objects.endpoint_slice("web", 0, [api_objects.endpoint("10.0.0.1", hostname="h" * 63)]),
     ]
     ask = Asker(items, zone=[zone])
     for qtype in ("A", "SRV", "ANY"):
         assert ask(query(f"web.shop.svc.{zone}", qtype)).rcode() == 0
-    reverse = [clusters.service("w" * 63, cluster_ips=("10.0.0.1",)), *items]
+    reverse = [api_objects.service("w" * 63, cluster_ips=("10.0.0.1",)), *items]
     ask = Asker(reverse, zone=[zone, "in-addr.arpa"])
     assert ask(query("1.0.0.10.in-addr.arpa", "PTR")).rcode() == 3
 

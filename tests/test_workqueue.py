@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.backoff import CAP
 from locator.control.workqueue import Pace, WorkQueue
-
-steady = settings(derandomize=True, deadline=None, database=None)
 
 
 def taken(queue: WorkQueue, now: float = 0.0) -> list[str]:
@@ -103,7 +101,6 @@ def test_what_changed_while_it_failed_comes_at_once() -> None:
     assert (queue.due(), taken(queue)) == (None, ["a"])
 
 
-@steady
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "urgent", "take", "done", "retry", "wait"]), st.sampled_from("abc"))
@@ -139,7 +136,6 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
     assert set(taken(queue, now + CAP)) == owed
 
 
-@steady
 @given(
     rate=st.sampled_from([0.5, 1.0, 5.0, 50.0]),
     burst=st.sampled_from([None, 1.0, 10.0]),

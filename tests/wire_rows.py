@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from locator.ip import parse_address
-from tests import clusters
-from tests.clusters import AD, CD, CLIENT_OPTION, QR, RD, TC, ZONE, Item, ecs, encoded, opt, option, query
+from tests import api_objects
+from tests.api_objects import ZONE, external
+from tests.dns_queries import AD, CD, CLIENT_OPTION, QR, RD, TC, ecs, encoded, opt, option, query
 
 AA, RA, Z = 0x0400, 0x0080, 0x0040
 FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, BADVERS = 1, 2, 3, 4, 5, 16
@@ -35,13 +36,6 @@ NAME = b"server-1"
 FLAGS = {"client-option": CLIENT_OPTION, "ns-address": ["192.0.2.53"], "nsid": NAME.decode()}
 
 
-def external(name: str, target: str) -> Item:
-    """Return a Service of type ExternalName."""
-    item = clusters.service(name)
-    item["spec"] = {"type": "ExternalName", "externalName": target}
-    return item
-
-
 def filling(limit: int, *, extra: int) -> tuple[str, int]:
     """Return the first label of a Service, and how many endpoints, whose A records make *limit* octets with *extra*."""
     rest = limit - 12 - len(encoded(f".{SERVED}")) - 1 - 4 - extra
@@ -56,43 +50,46 @@ EXACT = [
     ("1232", opt(size=4096), *FITS_1232),
 ]
 
+
 CLUSTER = [
-    clusters.namespace("shop"),
-    clusters.namespace("kube-system"),
-    clusters.node("node-a", {ZONE: "a"}, addresses=[IN_A, "fd00:1::1"], cidrs=["10.244.1.0/24", "fd00:244:1::/64"]),
-    clusters.node("node-b", {ZONE: "b"}, addresses=[IN_B, "fd00:1::2"], cidrs=["10.244.2.0/24"]),
-    clusters.service("web", keys=ZONE),
-    clusters.endpoint_slice(
+    api_objects.namespace("shop"),
+    api_objects.namespace("kube-system"),
+    api_objects.node("node-a", {ZONE: "a"}, addresses=[IN_A, "fd00:1::1"], cidrs=["10.244.1.0/24", "fd00:244:1::/64"]),
+    api_objects.node("node-b", {ZONE: "b"}, addresses=[IN_B, "fd00:1::2"], cidrs=["10.244.2.0/24"]),
+    api_objects.service("web", keys=ZONE),
+    api_objects.endpoint_slice(
         "web",
         0,
         [
-            clusters.endpoint("10.244.1.1", nodeName="node-a", hostname="web-0"),
-            clusters.endpoint("10.244.2.1", nodeName="node-b", hostname="web-1"),
-            clusters.endpoint("10.244.2.2", nodeName="node-b", hostname="web-2"),
+            api_objects.endpoint("10.244.1.1", nodeName="node-a", hostname="web-0"),
+            api_objects.endpoint("10.244.2.1", nodeName="node-b", hostname="web-1"),
+            api_objects.endpoint("10.244.2.2", nodeName="node-b", hostname="web-2"),
         ],
     ),
-    clusters.service("soft", keys=f"{ZONE},*"),
-    clusters.endpoint_slice("soft", 0, [clusters.endpoint("10.244.2.3", nodeName="node-b")]),
-    clusters.service("free"),
-    clusters.endpoint_slice("free", 0, [clusters.endpoint("10.244.1.9"), clusters.endpoint("10.244.2.9")]),
-    clusters.endpoint_slice("free", 1, [clusters.endpoint("fd00:244:1::9")], family="IPv6"),
-    clusters.service("empty"),
-    clusters.service("api", cluster_ips=["10.96.0.20"], ports=[("https", 443, "TCP")]),
+    api_objects.service("soft", keys=f"{ZONE},*"),
+    api_objects.endpoint_slice("soft", 0, [api_objects.endpoint("10.244.2.3", nodeName="node-b")]),
+    api_objects.service("free"),
+    api_objects.endpoint_slice("free", 0, [api_objects.endpoint("10.244.1.9"), api_objects.endpoint("10.244.2.9")]),
+    api_objects.endpoint_slice("free", 1, [api_objects.endpoint("fd00:244:1::9")], family="IPv6"),
+    api_objects.service("empty"),
+    api_objects.service("api", cluster_ips=["10.96.0.20"], ports=[("https", 443, "TCP")]),
     external("inside", FREE),
     external("outside", "www.example.com"),
     external("dangling", MISSING),
     external("ring", f"ring.{SERVED}"),
     external("crowd", MANY),
-    clusters.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
-    clusters.endpoint_slice("kube-dns", 0, [clusters.endpoint(FORWARDER, nodeName="node-a")], where="kube-system"),
-    *clusters.large("many", 250),
-    *clusters.large("fifty", 50, net="10.251"),
-    *clusters.large("ten", 10, net="10.252"),
+    api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+    api_objects.endpoint_slice(
+        "kube-dns", 0, [api_objects.endpoint(FORWARDER, nodeName="node-a")], where="kube-system"
+    ),
+    *api_objects.large("many", 250),
+    *api_objects.large("fifty", 50, net="10.251"),
+    *api_objects.large("ten", 10, net="10.252"),
     *[
         item
         for number, (_, _, label, count) in enumerate(EXACT)
         for more in (-1, 0, 1)
-        for item in clusters.large(
+        for item in api_objects.large(
             label[1:] if more < 0 else label + "x" * more, count, net=f"10.{200 + 3 * number + more}"
         )
     ],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.comparison.differences import DIFFERENCES
-from tests.tools import COREDNS, KUBERNETES
+from tests.go_programs import COREDNS, KUBERNETES
+from tests.this_machine import ROOT
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "compared-with-coredns.md"
+DOCUMENT = ROOT / "docs" / "compared-with-coredns.md"
 
 HEAD = """\
 # topodns beside CoreDNS

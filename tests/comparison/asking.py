@@ -19,11 +19,12 @@ import dns.query
 import dns.rcode
 import dns.rdatatype
 
-from tests.clusters import AD, CD, RD, SERVICE_NAME, opt, query
+from tests.api_objects import SERVICE_NAME
 from tests.comparison.cluster import OUTSIDE, ZONES
+from tests.dns_queries import AD, CD, RD, opt, query
 from tests.kube import Item
-from tests.support import PATIENCE
-from tests.tools import free_port
+from tests.this_machine import free_port
+from tests.waiting import PATIENCE
 
 DOMAIN = "cluster.local"
 REVERSE = ("in-addr.arpa", "ip6.arpa")

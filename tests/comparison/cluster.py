@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.clusters import SERVICE_NAME, ZONE, endpoint, namespace, node
-from tests.kube import Api, Item
-from tests.tools import until
+from tests import api_objects
+from tests.api_objects import SERVICE_NAME, ZONE, Item, Port, endpoint, endpoint_slice, external, namespace, node
+from tests.kube import Api
+from tests.waiting import until
 
 SEEDS = (1, 2)
 ZONES = ("eu-west-1a", "eu-west-1b", "dc1.example.com", "Rack-7")  # values may hold dots and capitals
@@ -16,12 +17,12 @@ ROLE = "example.com/role"  # a label of Services and namespaces, for the setting
 OUTSIDE = "outside.example"  # where names are that an upstream server knows
 EDGE = "edge"  # the namespace of what is made by hand
 
-PORTS: Sequence[Sequence[tuple[str, int, str]]] = (
+PORTS: Sequence[Sequence[Port]] = (
     (("http", 80, "TCP"),),
     (("http", 80, "TCP"), ("metrics", 9090, "TCP")),
     (("dns", 53, "UDP"), ("dns-tcp", 53, "TCP")),
     (("sip", 5060, "SCTP"), ("sip-udp", 5060, "UDP"), ("sip-tcp", 5060, "TCP")),
-    (("", 6379, "TCP"),),
+    ((None, 6379, "TCP"),),
     (),
 )
 
@@ -30,7 +31,7 @@ def service(
     name: str,
     where: str,
     *,
-    ports: Sequence[tuple[str, int, str]] = (),
+    ports: Sequence[Port] = (),
     families: Sequence[str] = ("IPv4",),
     addresses: Sequence[str] = ("None",),
     selects: str | None = None,
@@ -38,37 +39,20 @@ def service(
     **more: Any,
 ) -> Item:
     """Return a Service; *selects* is the ``app`` of its pods; ports lead to the pods' port ``web``."""
-    spec: Item = {
-        "clusterIP": addresses[0],
-        "ipFamilies": list(families),
-        "ipFamilyPolicy": "RequireDualStack" if len(families) > 1 else "SingleStack",
-        "ports": [
-            {"port": port, "protocol": protocol, "targetPort": "web" if protocol == "TCP" else port}
-            | ({"name": label} if label else {})
-            for label, port, protocol in ports
-        ],
+    made = api_objects.service(
+        name,
+        where=where,
+        cluster_ips=addresses,
+        ports=ports,
+        labels=labels,
+        ipFamilies=list(families),
+        ipFamilyPolicy="RequireDualStack" if len(families) > 1 else "SingleStack",
+        **({"selector": {"app": selects}} if selects else {}),
         **more,
-    }
-    if addresses != ("None",):
-        spec["clusterIPs"] = list(addresses)
-    if selects:
-        spec["selector"] = {"app": selects}
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": where, "labels": labels or {}},
-        "spec": spec,
-    }
-
-
-def external(name: str, target: str) -> Item:
-    """Return an ExternalName Service of the corners."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": EDGE},
-        "spec": {"type": "ExternalName", "externalName": target},
-    }
+    )
+    for port in made["spec"]["ports"]:
+        port["targetPort"] = "web" if port["protocol"] == "TCP" else port["port"]
+    return made
 
 
 def pod(
@@ -83,22 +67,10 @@ def pod(
     port: int = 8080,
     **spec: Any,
 ) -> Item:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": where, "labels": {"app": app}},
-        "spec": {
-            "nodeName": on,
-            "containers": [{"name": "main", "image": "none", "ports": [{"name": "web", "containerPort": port}]}],
-            **spec,
-        },
-        "status": {
-            "phase": phase,
-            "podIP": addresses[0],
-            "podIPs": [{"ip": address} for address in addresses],
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-        },
-    }
+    containers = [{"name": "main", "image": "none", "ports": [{"name": "web", "containerPort": port}]}]
+    return api_objects.pod(
+        name, addresses, on, where=where, labels={"app": app}, phase=phase, ready=ready, containers=containers, **spec
+    )
 
 
 def slice_of(
@@ -107,33 +79,16 @@ def slice_of(
     endpoints: Sequence[Item],
     where: str = EDGE,
     *,
-    family: str = "IPv4",
-    ports: Sequence[tuple[str | None, int | None, str]] = (("http", 80, "TCP"),),
-    labels: dict[str, str] | None = None,
+    ports: Sequence[Port] = (("http", 80, "TCP"),),
+    **more: Any,
 ) -> Item:
     """Return an EndpointSlice such as users write for a Service without a selector."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": f"{owner}-{number}",
-            "namespace": where,
-            "labels": {SERVICE_NAME: owner, **(labels or {})},
-        },
-        "addressType": family,
-        "endpoints": list(endpoints),
-        "ports": [
-            {key: value for key, value in (("name", name), ("port", port), ("protocol", protocol)) if value is not None}
-            for name, port, protocol in ports
-        ],
-    }
+    return endpoint_slice(owner, number, endpoints, where=where, ports=ports, **more)
 
 
 def labelled(name: str, **labels: str) -> Item:
     """Return a namespace with the label that ``namespace_labels`` selects by."""
-    made = namespace(name)
-    made["metadata"]["labels"] = {f"example.com/{key}": value for key, value in labels.items()}
-    return made
+    return namespace(name, {f"example.com/{key}": value for key, value in labels.items()})
 
 
 def from_seed(seed: int) -> list[Item]:
@@ -205,9 +160,7 @@ class _Seeded:
                          **named)
             )  # fmt: skip
 
-    def written(
-        self, name: str, where: str, families: Sequence[str], ports: Sequence[tuple[str, int, str]], labels: Item
-    ) -> None:
+    def written(self, name: str, where: str, families: Sequence[str], ports: Sequence[Port], labels: Item) -> None:
         """Write slices as a user would: each with ports of its own."""
         rng = self.rng
         for number in range(rng.choice((0, 1, 2, 3))):
@@ -276,7 +229,7 @@ def _endpoints() -> list[Item]:
         service("names", EDGE, ports=HTTP),
         slice_of("names", 0, [endpoint("www.outside.example")], family="FQDN"),
         # A Service that is a name, and yet has a slice.
-        external("sliced", "www.outside.example"),
+        external("sliced", "www.outside.example", where=EDGE),
         slice_of("sliced", 0, [endpoint("10.100.8.1", hostname="host")]),
         service("nobody", EDGE, ports=HTTP),
         service("not-ready", EDGE, ports=HTTP),
@@ -339,8 +292,8 @@ def _externals() -> list[Item]:
     links = {f"chain-{number}": f"chain-{number + 1}.{EDGE}.svc.cluster.local" for number in range(CHAIN)}
     links[f"chain-{CHAIN}"] = f"web.{EDGE}.svc.cluster.local"
     return [
-        *[external(name, f"{name}.{OUTSIDE}") for name in outside],
-        *[external(name, target) for name, target in {**inside, **links}.items()],
+        *[external(name, f"{name}.{OUTSIDE}", where=EDGE) for name in outside],
+        *[external(name, target, where=EDGE) for name, target in {**inside, **links}.items()],
     ]
 
 

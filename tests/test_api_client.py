@@ -37,7 +37,7 @@ from locator.cluster.responses import (
 from locator.model import Namespace, Service, ServicePolicy
 from tests.kube import ControlPlane, config_of
 from tests.kube import Item as Config
-from tests.tools import free_port
+from tests.this_machine import free_port
 
 
 @pytest.fixture

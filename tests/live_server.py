@@ -1,9 +1,9 @@
-"""A live cluster for tests: pods as a kubelet reports them, a server on it, and somebody who never stops asking."""
+"""A server on a live cluster, and somebody who never stops asking it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,49 +17,11 @@ import dns.rcode
 import dns.rdatatype
 import yaml
 
-from tests.clusters import TOPOLOGY_KEYS, ZONE, Item, node
-from tests.support import PATIENCE, Server
-from tests.tools import until
+from tests.topodns_process import Server
+from tests.waiting import PATIENCE, until
 
 RECOVERY = 90.0  # seconds: after many failures the next try is up to 30 s away
 TRUSTED = "127.0.0.1/32"  # tests name their clients by EDNS client subnet
-
-
-def zone_nodes(prefix: str, zones: Sequence[str], *, each: int = 1) -> list[Item]:
-    """Return *each* nodes in every zone, such as ``prefix-a1``."""
-    return [node(f"{prefix}-{zone}{number + 1}", {ZONE: zone}) for zone in zones for number in range(each)]
-
-
-def living_pod(
-    namespace: str, name: str, address: str, on: str, *, labels: Mapping[str, str] | None = None, ready: bool = True
-) -> Item:
-    """Return a pod, and what a kubelet says of it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels or {})},
-        "spec": {"nodeName": on, "containers": [{"name": "main", "image": "none"}]},
-        "status": {
-            "phase": "Running",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-        },
-    }
-
-
-def headless(namespace: str, name: str, app: str, *, keys: str | None = None) -> Item:
-    """Return a headless Service whose endpoints Kubernetes' own controller keeps."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "annotations": {TOPOLOGY_KEYS: keys} if keys is not None else {},
-        },
-        "spec": {"clusterIP": "None", "selector": {"app": app}, "ports": [{"name": "main", "port": 11211}]},
-    }
 
 
 @contextmanager

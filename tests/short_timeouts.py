@@ -1,4 +1,4 @@
-"""``topodns`` for which an API server is silent after seconds, not minutes: ``python -m tests.impatient serve ...``."""
+"""``topodns`` for which an API server is silent after seconds: ``python -m tests.short_timeouts serve ...``."""
 
 from __future__ import annotations
 

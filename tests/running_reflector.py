@@ -15,8 +15,8 @@ from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.reflector import Reflector
 from locator.model import Finding
-from tests.living import RECOVERY
-from tests.tools import until
+from tests.live_server import RECOVERY
+from tests.waiting import until
 
 
 class Following:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.ip import parse_address, parse_network
 from locator.state.service_addresses import ServiceAddresses
-
-steady = settings(derandomize=True, deadline=None, database=None)
 
 
 def ip(text: str) -> bytes:
@@ -34,7 +32,6 @@ addresses = st.sampled_from(
 )
 
 
-@steady
 @given(
     held=st.sets(addresses),
     before=st.sets(addresses),

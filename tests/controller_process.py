@@ -1,6 +1,6 @@
 """A controller as a process of its own, which notes every request: when it was sent, and what came of it.
 
-``python -m tests.controlling KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` notes in FILE, one line a
+``python -m tests.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` notes in FILE, one line a
 request. TIMES are the Lease's duration, deadline and pause between tries, in seconds, by commas.
 """
 
@@ -24,7 +24,9 @@ from locator.cluster.leader_elector import now
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import Election
-from tests.tools import Daemon, until
+from tests.programs import Daemon
+from tests.this_machine import ROOT
+from tests.waiting import until
 
 # Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
 ALONE = (60.0, 30.0, lease.RETRY_SECONDS)
@@ -139,9 +141,8 @@ def controlling(
     file = folder / f"{identity}.requests"
     file.touch()
     arguments = [str(kubeconfig), str(file), identity, lease, ",".join(map(str, times)), *globs]
-    root = str(Path(__file__).parent.parent)
-    command = [sys.executable, "-m", "tests.controlling", *arguments]
-    daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": root})
+    command = [sys.executable, "-m", "tests.controller_process", *arguments]
+    daemon = Daemon.start(command, folder, name=identity, env={"PYTHONPATH": str(ROOT)})
     try:
         yield Controlling(daemon, file, identity)
     finally:
@@ -178,7 +179,7 @@ def assert_in_turn(*controllers: Controlling) -> None:
 
 
 def until_true(holds: Any, what: str) -> Any:
-    """As ``tools.until``, and longer than a Lease outlives its holder."""
+    """As ``waiting.until``, and longer than a Lease outlives its holder."""
     return until(holds, what, within=60.0)
 
 

@@ -17,10 +17,11 @@ from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from tests import clusters
-from tests.support import PATIENCE, dump_of
+from tests import api_objects
+from tests.in_memory import dump_of
+from tests.waiting import PATIENCE
 
-A, B = (dump_of([clusters.node(name, {clusters.ZONE: "a"}, addresses=["192.0.2.1"])]).objects[0] for name in "ab")
+A, B = (dump_of([api_objects.node(name, {api_objects.ZONE: "a"}, addresses=["192.0.2.1"])]).objects[0] for name in "ab")
 LATER = "2024-01-01T00:00:00.123456789Z"
 
 
@@ -126,7 +127,7 @@ def cycle_of(node: Object) -> Iterator[Object]:
     number = 0
     while True:
         number += 1
-        yield dump_of([clusters.node(node.key, {clusters.ZONE: f"z{number}"})]).objects[0]
+        yield dump_of([api_objects.node(node.key, {api_objects.ZONE: f"z{number}"})]).objects[0]
 
 
 def test_a_kept_view_is_published_at_once() -> None:
@@ -176,7 +177,7 @@ def test_the_time_from_a_change_to_its_answer_is_told() -> None:
         desk.tell(last, Replace(last, []))
         await trio.sleep(1)
         assert desk.programmed == []
-        slices = dump_of([clusters.endpoint_slice("web", 1, [clusters.endpoint("10.0.0.1")])]).objects
+        slices = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
         desk.tell(EndpointSlice, Put(slices[0]), triggered=[LATER, "yesterday"])
         await trio.sleep(1)
         assert desk.programmed == [pytest.approx(time.time() - 1704067200.123, abs=60)]

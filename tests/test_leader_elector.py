@@ -17,9 +17,10 @@ from locator.cluster.responses import Refused
 from locator.control.lease import Election
 from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
 from locator.podlocators.reconciler import Reconciler, Write
-from tests.clusters import Item
-from tests.test_contact import Answer, until
-from tests.test_listwatch import INITIAL_END, bookmark, line
+from tests import api_objects
+from tests.api_answers import INITIAL_END, Answer, bookmark, line
+from tests.api_objects import Item
+from tests.waiting import until_in_trio
 
 SHORT = {"duration": 1.5, "deadline": 1.0, "retry": 0.01}
 LONG = {"duration": 60.0, "deadline": 30.0, "retry": 0.01}  # where a Lease that ran out would be another test
@@ -57,11 +58,9 @@ class FakeServer:
 
 
 def pod(namespace: str, name: str) -> Item:
-    return {
-        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}"},
-        "spec": {"nodeName": "n1"},
-        "status": {"phase": "Running", "podIP": "10.0.0.1"},
-    }
+    made = api_objects.pod(name, ["10.0.0.1"], "n1", where=namespace)
+    made["metadata"]["uid"] = f"{namespace}-{name}"
+    return made
 
 
 def test_each_renewal_wakes_whoever_waits_to_write() -> None:
@@ -73,7 +72,7 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
         candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: woken.append(1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
-            await until(lambda: candidate.may_write() and len(woken) >= 5)
+            await until_in_trio(lambda: candidate.may_write() and len(woken) >= 5)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -92,7 +91,7 @@ def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
         candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
-            await until(candidate.may_write)
+            await until_in_trio(candidate.may_write)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -115,7 +114,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     written = ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
     tried: list[str] = []
 
-    class NotingDesk(Reconciler):
+    class NotingReconciler(Reconciler):
         """Notes what is to be written, in that order: threads ask the server for it in another."""
 
         def next(self, now: float, *, most: int = 1000) -> Write | None:
@@ -124,13 +123,13 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
                 tried.append(write.key)
             return write
 
-    monkeypatch.setattr(controller, "Desk", NotingDesk)
+    monkeypatch.setattr(controller, "Reconciler", NotingReconciler)
 
     async def main() -> None:
         one = Controller(server, Election("me", "ns", "lease", **LONG), writes_per_second=1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
-            await until(lambda: written in server.asked)
+            await until_in_trio(lambda: written in server.asked)
             nursery.cancel_scope.cancel()
 
     trio.run(main)

@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support import PATIENCE, lacking, needs_tool
+from tests.this_machine import lacking, needs_tool
+from tests.waiting import PATIENCE
 
 PREFIX = f"10.254.{os.getpid() % 250}"  # sessions at the same time have networks of their own
 ETC = Path("/etc/netns")  # what lies in a namespace's folder stands in /etc for a command there (ip-netns(8))
@@ -69,7 +70,7 @@ class Network:
         subprocess.run([self._ip, *words], check=True, capture_output=True, text=True, timeout=PATIENCE)
 
     @contextmanager
-    def _up(self) -> Iterator[None]:
+    def up(self) -> Iterator[None]:
         try:
             self._run("link", "add", self._name, "address", STEADY, "type", "bridge")
         except subprocess.CalledProcessError as error:
@@ -93,7 +94,7 @@ def one_network() -> Iterator[Network]:
     network = Network(needs_tool("ip"))
     if os.geteuid() != 0:
         lacking("networks need root")
-    with network._up():
+    with network.up():
         yield network
 
 

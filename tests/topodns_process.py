@@ -1,13 +1,9 @@
-"""What tests share: a cluster in memory, a real server process, and tools that may be missing."""
+"""``topodns`` as a process: run to its end, or serving until a test ends it."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,92 +11,19 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
 
 import dns.message
 import dns.query
-import dns.rcode
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from dnsserver.app import authority_of, store_of
-from dnsserver.metrics.counters import Counts
-from dnsserver.responder.replies import PendingReply
-from dnsserver.responder.responder import Responder
-from dnsserver.settings.fields import Settings
-from dnsserver.settings.reading import read_settings
-from locator.cluster import dump_files
-from locator.ip import parse_address
-from locator.state.snapshot import Snapshot
+from tests.in_memory import Cluster, Flags, cluster_text
+from tests.programs import environment
+from tests.waiting import PATIENCE
 
 COMMAND = (sys.executable, "-m", "dnsserver")
-PATIENCE = 20.0  # seconds until a test gives up on a line, a reply or an end; never slept
-NOW = 1_700_000_000  # the serial of snapshots made in memory
-
-Cluster = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
-Flags = Mapping[str, Any]
-
-
-def cluster_text(cluster: Cluster) -> str:
-    """Return a cluster as YAML: text as it is, one object or list as one document, several as many."""
-    if isinstance(cluster, str):
-        return cluster
-    return yaml.safe_dump(cluster) if isinstance(cluster, Mapping) else yaml.safe_dump_all(cluster)
-
-
-def settings_of(flags: Flags | None = None) -> Settings:
-    """Return settings as a configuration file with *flags* would give them, e.g. ``{"ttl": 30}``."""
-    return read_settings(flags={}, environment={}, file=("flags", dict(flags or {})))[0]
-
-
-def dump_of(cluster: Cluster) -> dump_files.Dump:
-    """Read a cluster as ``--snapshot`` would."""
-    return _dump_of(cluster_text(cluster))
-
-
-@lru_cache(maxsize=64)  # what is read is immutable, and asked for again and again
-def _dump_of(text: str) -> dump_files.Dump:
-    return dump_files.read([("cluster.yaml", text.encode())])
-
-
-def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
-    """Return the snapshot that a server with *flags* would make of a cluster."""
-    store = store_of(settings_of(flags))
-    dump_files.apply(dump_of(cluster).objects, store)
-    return store.publish(now)
-
-
-def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> Responder:
-    """Return a responder, without sockets, for a cluster and *flags*."""
-    settings = settings_of(flags)
-    responder = Responder(
-        authority_of(settings),
-        counts or Counts(),
-        chance=random.Random(0).random,
-        client_option=settings.client_option,
-        proxy_protocol=settings.proxy_protocol,
-        nsid=settings.nsid or b"",
-    )
-    responder.publish(snapshot_of(cluster, flags))
-    return responder
-
-
-def ask_in_memory(
-    responder: Responder, query: dns.message.Message, client: str, *, counts: Counts | None = None, proto: str = "udp"
-) -> dns.message.Message | None:
-    """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it.
-
-    Names elsewhere have nothing here.
-    """
-    source = parse_address(client)
-    channel = (counts or responder._counts).channels[proto, 1 if len(source) == 4 else 2]
-    reply = responder.answer(query.to_wire(), source, channel)
-    if isinstance(reply, PendingReply):
-        reply = responder.finish(reply, None)
-    return None if reply is None else dns.message.from_wire(reply)
 
 
 class Process:
@@ -227,14 +150,15 @@ class Server(Process):
         }
 
 
-def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without our own variables, and with *env*."""
-    kept = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("TOPODNS_", "KUBERNETES_", "KUBECONFIG", "NO_COLOR"))
-    }
-    return {**kept, "PYTHONUNBUFFERED": "1", **(env or {})}
+def reload(server: Server) -> None:
+    """Ask for a new reading by SIGHUP, and wait until it is done.
+
+    Twice: one that was under way already, as the file's change was noticed, ends first, and says the same.
+    """
+    for _ in range(2):
+        before = len(server.lines)
+        server.send(signal.SIGHUP)
+        server.wait_for("snapshot read again|the view from before stays", after=before)
 
 
 @contextmanager
@@ -276,26 +200,3 @@ def run(*arguments: str, env: Mapping[str, str] | None = None, stdin: str = "") 
         timeout=PATIENCE,
         check=False,
     )
-
-
-def needs_tool(name: str) -> str:
-    """Return the path of a program, or skip the test with the reason; in CI a missing one is a failure."""
-    path = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
-    return path or lacking(f"{name} is not installed here")
-
-
-def has_ipv6() -> bool:
-    """Whether this machine has IPv6, on loopback at least."""
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::1", 0))
-    except OSError:
-        return False
-    return True
-
-
-def lacking(reason: str) -> NoReturn:
-    """Skip the test, as the machine lacks what it needs; in CI that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"{reason}, and CI must run this test")
-    pytest.skip(reason)

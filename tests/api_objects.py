@@ -1,0 +1,207 @@
+"""Objects of Kubernetes, as its API takes and prints them: the one place where tests and the benchmark make them.
+
+A real API server accepts each of them: pods have a container, and a status such as a kubelet reports. Fields that
+only one caller needs are given by their own names, and go into the object's ``spec``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+RACK = "example.com/rack"
+OLD = {ZONE: "failure-domain.beta.kubernetes.io/zone", REGION: "failure-domain.beta.kubernetes.io/region"}
+TOPOLOGY_KEYS = "topodns.io/topology-keys"
+MIN_ENDPOINTS = "topodns.io/min-endpoints"
+SERVICE_NAME = "kubernetes.io/service-name"
+
+CREATED = "2024-01-01T00:00:00Z"  # an API server writes its own time instead
+
+Item = dict[str, Any]
+Port = tuple[str | None, int | None, str]  # name, number, protocol; None is left out
+MAIN: Sequence[Port] = (("main", 80, "TCP"),)
+
+# Kinds that are not in the core's API.
+VERSIONS = {
+    "EndpointSlice": "discovery.k8s.io/v1",
+    "PodLocator": "topodns.io/v1alpha1",
+    "ServicePolicy": "topodns.io/v1alpha1",
+}
+
+
+def item(
+    kind: str,
+    name: str,
+    where: str | None = None,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Item:
+    """Return an object of any kind, in the namespace *where* if it lies in one; *fields* stand beside its metadata."""
+    metadata: Item = {"name": name}
+    if where is not None:
+        metadata["namespace"] = where
+    if labels is not None:
+        metadata["labels"] = dict(labels)
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata, **fields}
+
+
+def listed(items: Iterable[Item]) -> str:
+    """Return objects as ``kubectl get ... -o json`` prints them."""
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
+
+
+def namespace(name: str, labels: Mapping[str, str] | None = None) -> Item:
+    return item("Namespace", name, labels=labels)
+
+
+def node(
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    *,
+    cidrs: Sequence[str] = (),
+    addresses: Sequence[str] = (),
+    annotations: Mapping[str, str] | None = None,
+) -> Item:
+    return item(
+        "Node",
+        name,
+        labels=labels or {},
+        annotations=annotations,
+        spec={"podCIDRs": list(cidrs)} if cidrs else {},
+        status={"addresses": [{"type": "InternalIP", "address": address} for address in addresses]},
+    )
+
+
+def zone_nodes(prefix: str, zones: Sequence[str], *, each: int = 1) -> list[Item]:
+    """Return *each* nodes in every zone, such as ``prefix-a1``."""
+    return [node(f"{prefix}-{zone}{number + 1}", {ZONE: zone}) for zone in zones for number in range(each)]
+
+
+def pod(
+    name: str,
+    addresses: Sequence[str],
+    on: str | None,
+    *,
+    where: str = "shop",
+    labels: Mapping[str, str] | None = None,
+    phase: str = "Running",
+    ready: bool = True,
+    created: str = CREATED,
+    **spec: Any,
+) -> Item:
+    """Return a pod on a node, if it has one, and what a kubelet says of it."""
+    placed = {"nodeName": on} if on else {}
+    made = item(
+        "Pod",
+        name,
+        where,
+        labels=labels or {},
+        spec={**placed, "containers": [{"name": "main", "image": "none"}], **spec},
+        status={
+            "phase": phase,
+            **({"podIP": addresses[0]} if addresses else {}),
+            "podIPs": [{"ip": address} for address in addresses],
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        },
+    )
+    made["metadata"]["creationTimestamp"] = created
+    return made
+
+
+def service(
+    name: str,
+    *,
+    where: str = "shop",
+    keys: str | None = None,
+    field: Sequence[str] | None = None,
+    least: str | None = None,
+    cluster_ips: Sequence[str] = ("None",),
+    ports: Sequence[Port] = MAIN,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Item:
+    """Return a Service, headless unless it has addresses; *keys* is its annotation, *field* spec.topologyKeys.
+
+    Without addresses, not even ``None``, Kubernetes gives it some.
+    """
+    ours = {TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: least}
+    given = {"clusterIP": cluster_ips[0], "clusterIPs": list(cluster_ips)} if cluster_ips else {}
+    return item(
+        "Service",
+        name,
+        where,
+        labels=labels or {},
+        annotations={**{key: text for key, text in ours.items() if text is not None}, **(annotations or {})},
+        spec={
+            **given,
+            "ports": _ports(ports),
+            **({"topologyKeys": list(field)} if field is not None else {}),
+            **spec,
+        },
+    )
+
+
+def external(name: str, target: str, *, where: str = "shop") -> Item:
+    """Return a Service of type ExternalName."""
+    return item("Service", name, where, annotations={}, spec={"type": "ExternalName", "externalName": target})
+
+
+def endpoint(*addresses: str, ready: bool | None = True, **fields: Any) -> Item:
+    """Return an endpoint of a slice; *fields* are the API's, such as ``nodeName``."""
+    return {"addresses": list(addresses), "conditions": {"ready": ready} if ready is not None else {}, **fields}
+
+
+def endpoint_slice(
+    owner: str,
+    number: int | str,
+    endpoints: Sequence[Item],
+    *,
+    where: str = "shop",
+    family: str = "IPv4",
+    ports: Sequence[Port] = MAIN,
+    labels: Mapping[str, str] | None = None,
+    version: str = "v1",
+) -> Item:
+    """Return an EndpointSlice of the Service *owner*; *number* tells it from others."""
+    made = item(
+        "EndpointSlice",
+        f"{owner}-{number}",
+        where,
+        labels={SERVICE_NAME: owner, **(labels or {})},
+        addressType=family,
+        endpoints=list(endpoints),
+        ports=_ports(ports),
+    )
+    return {**made, "apiVersion": f"discovery.k8s.io/{version}"}
+
+
+def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250") -> list[Item]:
+    """Return a headless Service with *count* endpoints at ``10.250.x.y``, in slices of a hundred."""
+    rows = [endpoint(f"{net}.{number // 250}.{number % 250 + 1}") for number in range(count)]
+    slices = [endpoint_slice(name, start, rows[start : start + 100]) for start in range(0, count, 100)]
+    return [service(name, keys=keys), *slices]
+
+
+def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) -> Item:
+    """Return a PodLocator; *fields* are ``nodeName`` and ``nodeLabels``."""
+    return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)
+
+
+def _ports(rows: Sequence[Port]) -> list[Item]:
+    return [
+        {
+            **({"name": name} if name is not None else {}),
+            **({"port": number} if number is not None else {}),
+            "protocol": protocol,
+        }
+        for name, number, protocol in rows
+    ]

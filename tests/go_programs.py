@@ -1,0 +1,94 @@
+"""Programs in Go that tests build once and keep.
+
+What is built lies in ``.cache/``, in a folder named after all that it was built from; so nothing is built twice, and
+nothing old is used. Where ``go`` is missing, ``this_machine.needs_tool`` decides: skipped, or in CI a failure.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.programs import tail
+from tests.this_machine import ROOT, lacking, needs_tool
+
+CACHE = ROOT / ".cache"
+BUILDING = 3600.0  # seconds that a build may take: the control plane needs 5 minutes on two cores
+
+GO = (1, 26)  # as in controlplane/go.mod
+KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
+COREDNS = "v1.14.7"
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "private-key")
+
+_VERSION = " ".join(
+    f"-X {package}.gitVersion={KUBERNETES}"
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+)
+
+
+class BuildError(Exception):
+    """A program cannot be built; the text ends with what the compiler said."""
+
+
+def control_plane() -> Path:
+    """Return the folder that holds etcd, kube-apiserver, kube-controller-manager and kubectl."""
+    source = Path(__file__).parent / "controlplane"
+
+    def build(go: str, folder: Path) -> None:
+        program = folder / "controlplane"
+        command = (go, "build", "-trimpath", "-ldflags", f"-s -w {_VERSION}", "-o", str(program), ".")
+        _compile(command, cwd=source)
+        for name in CONTROL_PLANE:
+            (folder / name).symlink_to(program.name)
+
+    return _built("controlplane", [path.read_bytes() for path in sorted(source.iterdir())], build)
+
+
+def coredns() -> Path:
+    """Return the path of CoreDNS."""
+
+    def build(go: str, folder: Path) -> None:
+        command = (go, "install", f"github.com/coredns/coredns@{COREDNS}")
+        _compile(command, cwd=folder, env={"GOBIN": str(folder)})
+
+    return _built("coredns", [COREDNS.encode()], build) / "coredns"
+
+
+def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:
+    """Return the folder that *build* has filled from *inputs*, now or earlier; one process builds, others wait."""
+    go = needs_tool("go")
+    version = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"go(\d+)\.(\d+)", version)
+    if found is None or (int(found[1]), int(found[2])) < GO:
+        lacking(f"{version.strip()} is too old, {'.'.join(map(str, GO))} is needed")
+    key = hashlib.sha256()
+    for part in (version.encode(), *inputs):
+        key.update(hashlib.sha256(part).digest())
+    folder = CACHE / f"{name}-{key.hexdigest()[:16]}"
+    if folder.is_dir():
+        return folder
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            for old in CACHE.glob(f"{name}-*"):  # of another version, or half built
+                shutil.rmtree(old)
+            unfinished = Path(tempfile.mkdtemp(dir=CACHE, prefix=f"{name}-unfinished-"))
+            build(go, unfinished)
+            unfinished.chmod(0o755)
+            unfinished.rename(folder)
+    return folder
+
+
+def _compile(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    settings = {**os.environ, "GOWORK": "off", **(env or {})}
+    done = subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=BUILDING, check=False)
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)}: exit status {done.returncode}\n{tail(done.stdout + done.stderr)}")

@@ -1,0 +1,96 @@
+"""A cluster in memory, and a responder for it that is asked without sockets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import dns.message
+import yaml
+
+from dnsserver.app import authority_of, store_of
+from dnsserver.metrics.counters import Channel, Counts
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.reading import read_settings
+from locator.cluster import dump_files
+from locator.ip import parse_address
+from locator.state.snapshot import Snapshot
+
+NOW = 1_700_000_000  # the serial of snapshots made in memory
+
+Cluster = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Flags = Mapping[str, Any]
+
+
+def cluster_text(cluster: Cluster) -> str:
+    """Return a cluster as YAML: text as it is, one object or list as one document, several as many."""
+    if isinstance(cluster, str):
+        return cluster
+    return yaml.safe_dump(cluster) if isinstance(cluster, Mapping) else yaml.safe_dump_all(cluster)
+
+
+def settings_of(flags: Flags | None = None) -> Settings:
+    """Return settings as a configuration file with *flags* would give them, e.g. ``{"ttl": 30}``."""
+    return read_settings(flags={}, environment={}, file=("flags", dict(flags or {})))[0]
+
+
+def dump_of(cluster: Cluster) -> dump_files.Dump:
+    """Read a cluster as ``--snapshot`` would."""
+    return _dump_of(cluster_text(cluster))
+
+
+@lru_cache(maxsize=64)  # what is read is immutable, and asked for again and again
+def _dump_of(text: str) -> dump_files.Dump:
+    return dump_files.read([("cluster.yaml", text.encode())])
+
+
+def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
+    """Return the snapshot that a server with *flags* would make of a cluster."""
+    store = store_of(settings_of(flags))
+    dump_files.apply(dump_of(cluster).objects, store)
+    return store.publish(now)
+
+
+class CountedResponder(Responder):
+    """A responder of a server with *flags*, which knows no cluster yet; and what it counts."""
+
+    def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None) -> None:
+        settings = settings_of(flags)
+        self.counts = counts or Counts()
+        super().__init__(
+            authority_of(settings),
+            self.counts,
+            chance=random.Random(0).random,
+            client_option=settings.client_option,
+            proxy_protocol=settings.proxy_protocol,
+            nsid=settings.nsid or b"",
+        )
+
+    def channel(self, source: bytes, proto: str) -> Channel:
+        """Return where a query from *source* (a packed address) comes in."""
+        return self.counts.channels[proto, 1 if len(source) == 4 else 2]
+
+
+def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> CountedResponder:
+    """Return a responder, without sockets, for a cluster and *flags*."""
+    responder = CountedResponder(flags, counts=counts)
+    responder.publish(snapshot_of(cluster, flags))
+    return responder
+
+
+def ask_in_memory(
+    responder: CountedResponder, query: dns.message.Message, client: str, *, proto: str = "udp"
+) -> dns.message.Message | None:
+    """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it.
+
+    Names elsewhere have nothing here.
+    """
+    source = parse_address(client)
+    reply = responder.answer(query.to_wire(), source, responder.channel(source, proto))
+    if isinstance(reply, PendingReply):
+        reply = responder.finish(reply, None)
+    return None if reply is None else dns.message.from_wire(reply)

@@ -1,0 +1,36 @@
+"""How long tests wait, and what for; never simply for time to pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+PATIENCE = 20.0  # seconds until a test gives up on a line, a reply or an end; never slept
+
+
+class NotReadyError(Exception):
+    """A program ended, or did not become ready in time; the text ends with what it printed."""
+
+
+def until(holds: Callable[[], Any], what: str | Callable[[], str], *, within: float = PATIENCE) -> Any:
+    """Ask *holds* again and again until it returns something true, and return that.
+
+    Raises ``NotReadyError`` with *what* when *within* seconds are over.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        if result := holds():
+            return result
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"not within {within:.0f} s: {what if isinstance(what, str) else what()}")
+        time.sleep(0.02)
+
+
+async def until_in_trio(holds: Callable[[], object]) -> None:
+    """Wait until *holds* returns something true, while other tasks run. Raises ``trio.TooSlowError``."""
+    with trio.fail_after(PATIENCE):
+        while not holds():
+            await trio.sleep(0.01)
