@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 import trio.testing
@@ -161,3 +161,36 @@ def here(
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.05) if leaping else None)
 
     return run
+
+
+class Listener(socket.socket):
+    """A listening socket that says what it is told to, before it says what is."""
+
+    says: list[OSError | str]
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        sock, address = super().accept()
+        if self.says:
+            said = self.says.pop(0)
+            if isinstance(said, OSError):
+                sock.close()
+                raise said
+            return sock, (said, *address[1:])
+        return sock, address
+
+
+@asynccontextmanager
+async def listening(server: Here, says: Sequence[OSError | str], family: int = socket.AF_INET) -> AsyncIterator[int]:
+    """Listen at one more socket, which says some things first; yield its port."""
+    sock = Listener(family)
+    sock.says = list(says)
+    tcp.prepare(sock)
+    if family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    sock.bind(("", 0))
+    port = sock.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.tcp.listen, sock)
+        yield port
+        nursery.cancel_scope.cancel()
+    assert sock.fileno() == -1
