@@ -67,8 +67,25 @@ CLUSTER: list[dict[str, Any]] = [
         "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
         "endpoints": [{"addresses": ["10.9.0.1"], "nodeName": "a1"}],
     },
+    {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kube-dns", "namespace": "kube-system"},
+        "spec": {"clusterIP": "10.96.0.10"},
+    },
+    {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "addressType": "IPv4",
+        "metadata": {
+            "name": "kube-dns-1",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "endpoints": [{"addresses": ["127.0.0.10"], "nodeName": "a1"}],
+    },
 ]
-NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE = CLUSTER
+NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE, *_ = CLUSTER
 
 
 def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -684,7 +701,7 @@ def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
     (path,) = _files(tmp_path, yaml.safe_dump({**LIST, "items": [*CLUSTER, "words", {"kind": 7}]}))
     ran = topodns("check", "--snapshot", path, "-o", "json")
     assert ran.status == FAILED
-    assert [finding["name"] for finding in ran.json] == ["items[6]", "items[7]"]
+    assert [finding["name"] for finding in ran.json] == [f"items[{len(CLUSTER) + more}]" for more in (0, 1)]
 
 
 ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str]] = {

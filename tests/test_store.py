@@ -139,7 +139,11 @@ services = st.builds(
     ),
     st.sampled_from(SPACES), st.sampled_from(NAMES), some(ADDRESSES[-2:], 1),
     st.sampled_from(("", ZONE, "rack,*", "*,rack")), st.sampled_from((None, None, None, "example.org")),
-    st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
+    st.builds(
+        lambda own, dns: {**own, **dns},
+        st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
+        st.sampled_from(({}, {"k8s-app": "kube-dns"}, {"k8s-app": "web"})),
+    ),
 )  # fmt: skip
 policies = st.builds(
     lambda space, name, created, value, key, mode: ServicePolicy(
@@ -200,11 +204,13 @@ STORES: list[dict[str, Any]] = [
     {"pods": False, "pod_names": True, "forwarders": [parse_network("10.0.1.0/24")]},
     {"scope": Scope(frozenset(("shop", "lab")), parse_selector("team=a"), parse_selector("version=1"))},
     {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
+    {"forwarder_services": None},
+    {"forwarder_services": None, "pods": False, "scope": Scope(frozenset(("shop",)))},
 ]
 
 
 def store_with(**options: Any) -> Store:
-    return Store(subnets=SUBNETS, forwarder_services=[DNS], **options)
+    return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
 
 
 class State:
@@ -439,6 +445,40 @@ def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, lis
     for seconds, changes, trusted in moments:
         for change in changes:
             store.apply(change)
+        assert (seconds, store.publish(NOW + seconds).addresses.source(OLD).forwarder) == (seconds, trusted)
+
+
+def labelled_dns(label: str | None, name: str = "coredns") -> Put:
+    """Return the Service of some DNS servers, with this value of the label by which they are found."""
+    labels = {} if label is None else {"k8s-app": label}
+    return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
+
+
+COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", (Endpoint((OLD,), pod="coredns-1"),)))
+LABELLED = [
+    # id, what happens when (s), and whether the endpoint is trusted then
+    ("from-the-start", [(0, [labelled_dns("kube-dns"), COREDNS], True)]),
+    ("gained", [(0, [labelled_dns(None), COREDNS], False), (5, [labelled_dns("kube-dns")], True)]),
+    ("before-its-slices", [(0, [labelled_dns("kube-dns")], False), (5, [COREDNS], True)]),
+    ("lost", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [labelled_dns("coredns")], True),
+              (5 + GRACE_SECONDS, [], False)]),
+    ("lost-and-gained", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [labelled_dns(None)], True),
+                         (9, [labelled_dns("kube-dns")], True), (5 + GRACE_SECONDS, [], True)]),
+    ("gone", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [Drop(Service, "kube-system/coredns")], True),
+              (5 + GRACE_SECONDS, [], False)]),
+    ("another-change-of-it", [(0, [labelled_dns("kube-dns"), COREDNS], True),
+                              (5, [Put(Service("kube-system", "coredns", labels={"k8s-app": "kube-dns", "v": "2"}))],
+                               True), (5 + GRACE_SECONDS, [], True)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("moments", [row[1] for row in LABELLED], ids=[row[0] for row in LABELLED])
+def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]]) -> None:
+    """The label of a Service alone makes its endpoints trusted, and its loss ends that after the time of grace."""
+    store = Store(forwarder_services=None)
+    for seconds, changes, trusted in moments:
+        visible = [store.apply(change) for change in changes]
+        assert all(visible), "what changes trust is to be published"
         assert (seconds, store.publish(NOW + seconds).addresses.source(OLD).forwarder) == (seconds, trusted)
 
 

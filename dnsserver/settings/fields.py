@@ -313,11 +313,13 @@ class Settings:
     )  # fmt: skip
     """Beside the endpoints of --forwarder-service."""
 
-    forwarder_service: tuple[str, ...] = _flag(
-        ("kube-system/kube-dns",), CLIENTS, "NS/NAME", _or_off(_service_key, None), "NAMESPACE/NAME, or off",
-        "a Service whose endpoints are trusted forwarders", repeatable=True, shown="kube-system/kube-dns",
+    forwarder_service: tuple[str, ...] | None = _flag(
+        None, CLIENTS, "NS/NAME", _or_off(_service_key, None), "NAMESPACE/NAME, or off",
+        "a Service whose endpoints are trusted forwarders, instead of those that are found; off for none",
+        repeatable=True, shown="found by name and label",
     )  # fmt: skip
-    """The cluster's own DNS forwards for every pod, so what it says of clients is believed."""
+    """None finds the cluster's own DNS: every Service of kube-system that is called kube-dns or labelled
+    ``k8s-app: kube-dns``, and openshift-dns/dns-default. It forwards for every pod, so its word on clients counts."""
 
     client_option: int | None = _flag(
         None, CLIENTS, "CODE", _or_off(_option_code, None), "a number from 65001 to 65534 (0xfde9 to 0xfffe), or off",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from msgspec.structs import replace
 
@@ -29,6 +29,11 @@ class AddressIndex:
         self.take_pod = self._claims.take_pod
         self.take_slice = self._claims.take_slice
         self.look_at = self._claims.look_at
+
+    @property
+    def forwarders(self) -> Set[bytes]:
+        """The addresses of the cluster's own DNS that are trusted."""
+        return self._forwarders.addresses
 
     @property
     def due(self) -> float | None:

@@ -35,6 +35,15 @@ class Findings:
         return self._all
 
 
+def no_forwarder(services: str) -> Finding:
+    """Return that no trusted forwarder is known; *services* says in words whose endpoints would be."""
+    message = f"no forwarder is trusted to name its clients: no endpoint of {services} is known"
+    expected = (
+        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if none forwards"
+    )
+    return Finding(WARNING, "", "", "", "", message, expected)
+
+
 def node_findings(node: Node) -> Iterator[Finding]:
     """Yield what is wrong with a node."""
     if ZONE not in node.labels:

@@ -7,7 +7,7 @@ with the one before. The order in which changes came makes no difference to what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
@@ -31,8 +31,16 @@ from locator.model import (
 )
 from locator.places.address_book import AddressBook
 from locator.places.address_index import AddressIndex
+from locator.places.forwarders import DnsServices
 from locator.state.compiling import compiled
-from locator.state.findings import Findings, is_somewhere, location_findings, node_findings, orphan_findings
+from locator.state.findings import (
+    Findings,
+    is_somewhere,
+    location_findings,
+    no_forwarder,
+    node_findings,
+    orphan_findings,
+)
 from locator.state.pod_addresses import PodAddresses
 from locator.state.slice_index import SliceIndex, kept
 from locator.state.snapshot import (
@@ -50,14 +58,14 @@ K = TypeVar("K", Namespace, Node, Pod, PodLocator, Service, ServicePolicy, Endpo
 
 # Ranks of findings, in the order in which they are told.
 NAMESPACED = (Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
-OF_SERVICE, OF_POLICIES, OF_NODE, OF_SLICE, OF_CIDR = range(5)
+OF_SERVICE, OF_POLICIES, OF_NODE, OF_SLICE, OF_CIDR, OF_FORWARDERS = range(6)
 
 
 class Store:
     """The objects of one cluster, and the snapshot last made of them.
 
-    *subnets* tells where other networks are, *forwarders* and *forwarder_services*
-    (``namespace/name``) whose queries are asked for others. *pods*, *nodes* and *pod_locators* say
+    *subnets* tells where other networks are, *forwarders* and *forwarder_services* (``namespace/name``; None:
+    the cluster's own DNS is discovered) whose queries are asked for others. *pods*, *nodes* and *pod_locators* say
     whether objects of that kind tell where addresses are; with *pod_names* pods are known even if
     they do not. *scope* says which Services are served, and without *endpoint_records* nothing of
     their endpoints is.
@@ -70,8 +78,8 @@ class Store:
         self,
         *,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
-        forwarders: Iterable[Network] = (),
-        forwarder_services: Iterable[str] = (),
+        forwarders: Sequence[Network] = (),
+        forwarder_services: Iterable[str] | None = (),
         pods: bool = True,
         nodes: bool = True,
         pod_locators: bool = False,
@@ -79,7 +87,7 @@ class Store:
         scope: Scope | None = None,
         endpoint_records: bool = True,
     ) -> None:
-        self._forwarder_services = frozenset(forwarder_services)
+        self._dns_services = DnsServices(forwarder_services)
         wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
         self.kinds: tuple[type[Object], ...] = tuple(kind for kind in KINDS if wanted.get(kind, True))
         """The kinds of objects that make a difference."""
@@ -111,6 +119,7 @@ class Store:
         self._slices_changed: set[str] = set()  # what is found wrong with them
         self._policies_changed: set[str] = set()  # what is found wrong with them, by namespace
         self._snapshot: Snapshot | None = None
+        self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
         self._nothing = Snapshot({}, frozenset(), AddressBook(subnets=subnets, forwarders=forwarders), 0)
 
     @property
@@ -217,6 +226,8 @@ class Store:
     def _take_service(self, key: str, before: Service | None, after: Service | None) -> bool:
         self._services_changed.add(key)
         each = cast(Service, after or before)
+        turned = self._dns_services.take_service(key, after)
+        self._forwarders_changed |= turned
         policies = self._policies_in.get(each.namespace)
         if policies:
             self._policies_changed.add(each.namespace)
@@ -227,7 +238,7 @@ class Store:
                 del self._services_in[each.namespace]
             self._slices_changed.update(found.key for found in self._slices.of(key))
             return True
-        if policies or replace(before, labels={}) != replace(after, labels={}):
+        if turned or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 
@@ -247,7 +258,7 @@ class Store:
         for each in (before, after):
             if each is not None and each.service_key is not None:
                 self._services_changed.add(each.service_key)
-                self._forwarders_changed |= each.service_key in self._forwarder_services
+                self._forwarders_changed |= each.service_key in self._dns_services.keys
         return True
 
     def _look_at_namespace(self, namespace: str) -> None:
@@ -304,9 +315,12 @@ class Store:
     def _address_book(self, before: AddressBook, now: float) -> AddressBook:
         slices = None
         if self._forwarders_changed:
-            slices = [each for key in self._forwarder_services for each in self._slices.of(key)]
+            slices = [each for key in self._dns_services.keys for each in self._slices.of(key)]
         self._forwarders_changed = False
-        return self._whereabouts.settle(before, now, slices, self._note_block)
+        after = self._whereabouts.settle(before, now, slices, self._note_block)
+        missing = self._needs_forwarder and not self._whereabouts.forwarders
+        self._findings.take(OF_FORWARDERS, "", [no_forwarder(self._dns_services.text)] if missing else ())
+        return after
 
     def _note_block(self, network: Network, found: tuple[Finding, ...]) -> None:
         self._findings.take(OF_CIDR, (-network.length, network.address), found)  # the longest first
