@@ -177,6 +177,19 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
 }  # fmt: skip
 
+# Services that gain and lose the label by which the cluster's DNS is found, and their slices.
+DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
+    Service: st.builds(
+        lambda space, name, label: Service(space, name, cluster_ips=(ADDRESSES[-1],), labels={"k8s-app": label}),
+        st.sampled_from(("kube-system", "kube-system", "shop")), st.sampled_from((*NAMES, "kube-dns")),
+        st.sampled_from(("kube-dns", "web")),
+    ),
+    EndpointSlice: st.builds(
+        lambda name, service, address: EndpointSlice("kube-system", name, service, (Endpoint((address,)),)),
+        st.sampled_from("xy"), st.sampled_from((*NAMES, "kube-dns")), st.sampled_from(ADDRESSES[:3]),
+    ),
+}  # fmt: skip
+
 
 @st.composite
 def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
@@ -193,6 +206,7 @@ def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
 
 history = st.lists(happenings(), min_size=15, max_size=40)  # short ones say little
 history_of_blocks = st.lists(happenings(BLOCKS_ALONE), min_size=8, max_size=20)
+history_of_dns = st.lists(happenings(DNS_ALONE), min_size=8, max_size=20)
 SUBNETS = {parse_network("198.51.100.0/24"): {ZONE: "a"}, parse_network("10.0.0.0/12"): {ZONE: "b"}}
 STORES: list[dict[str, Any]] = [
     {},
@@ -251,6 +265,13 @@ def test_any_events_end_in_the_snapshot_of_the_final_state(
 def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
     """Without a block that lies the one around it may be shown to lie, and is believed again without what showed it."""
     assert_same_in_the_end({"pods": False}, events, backwards=backwards)
+
+
+@steady
+@given(events=history_of_dns, backwards=st.booleans())
+def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
+    """Services gain and lose the label by which they are found, before and after their slices come."""
+    assert_same_in_the_end({"forwarder_services": None}, events, backwards=backwards)
 
 
 def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwards: bool) -> None:
