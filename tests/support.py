@@ -12,7 +12,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -29,9 +29,12 @@ from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.responder import PendingReply, Responder
 from dnsserver.settings.fields import Settings, read_settings
+from locator.api.deltas import replacements
 from locator.cluster import dump_files
 from locator.ip import parse_address
+from locator.model import Object
 from locator.state.snapshot import Snapshot
+from locator.state.store import Store
 
 COMMAND = (sys.executable, "-m", "dnsserver")
 PATIENCE = 20.0  # seconds until a test gives up on a line, a reply or an end; never slept
@@ -63,10 +66,16 @@ def _dump_of(text: str) -> dump_files.Dump:
     return dump_files.read([("cluster.yaml", text.encode())])
 
 
+def take_in(store: Store, objects: Iterable[Object]) -> None:
+    """Make *objects* all that a store knows."""
+    for change in replacements(objects):
+        store.apply(change)
+
+
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
     """Return the snapshot that a server with *flags* would make of a cluster."""
     store = store_of(settings_of(flags))
-    dump_files.apply(dump_of(cluster).objects, store)
+    take_in(store, dump_of(cluster).objects)
     return store.publish(now)
 
 

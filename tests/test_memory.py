@@ -14,7 +14,7 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.responder.responder import MAX_PASSING, Responder
 from locator.cluster import dump_files
 from tests.clusters import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
-from tests.support import NOW, ask_in_memory, settings_of
+from tests.support import NOW, ask_in_memory, settings_of, take_in
 
 WEB = "web.shop.svc.cluster.local"
 BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
@@ -42,7 +42,7 @@ class Changing:
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
-        dump_files.apply(dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects, self._store)
+        take_in(self._store, dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects)
         self._now += 1
         self.responder.publish(self._store.publish(self._now))
 

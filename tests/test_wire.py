@@ -17,12 +17,11 @@ from dnsserver.app import authority_of, store_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.udp import QUERY_SIZE
 from dnsserver.responder.responder import Responder
-from locator.cluster import dump_files
 from locator.ip import parse_address
 from tests import clusters
 from tests.clusters import CD, QR, RD, TC, ZONE, Asked, Item, ecs, encoded, opt, option, query
 from tests.replies import after_name, assert_same, assert_sound, parts_of
-from tests.support import NOW, PATIENCE, Server, dump_of, serving, settings_of
+from tests.support import NOW, PATIENCE, Server, dump_of, serving, settings_of, take_in
 from tests.wire_rows import (
     AA,
     CLUSTER,
@@ -61,7 +60,7 @@ class Asker:
             self.publish(items)
 
     def publish(self, items: list[Item], *, now: int = NOW) -> None:
-        dump_files.apply(dump_of(clusters.listed(items)).objects, self.store)
+        take_in(self.store, dump_of(clusters.listed(items)).objects)
         self.responder.publish(self.store.publish(now))
 
     def octets(self, wire: bytes, client: str = NOWHERE, *, proto: str = "udp", compute: bool = False) -> bytes | None:

@@ -46,7 +46,7 @@ from locator.cluster.credentials import BadCluster
 from locator.cluster.responses import Refused, Unreachable
 from locator.ip import parse_client
 from locator.model import ERROR, Finding
-from locator.state.snapshot import Snapshot
+from locator.state.cluster_view import ClusterView, Publication
 
 T = TypeVar("T")
 
@@ -237,8 +237,7 @@ def _explain(parsed: argparse.Namespace) -> int:
     name = _argument("NAME", labels_of, parsed.name, "a domain name")
     qtype = _argument("TYPE", records.type_number, parsed.type, "a record type such as A, AAAA or SRV")
     client = _argument("--client", parse_client, parsed.client, "an address or a prefix")
-    snapshot, _ = _read(settings)
-    explained = explain(name, qtype, client, snapshot, app.authority_of(settings))
+    explained = explain(name, qtype, client, _read(settings).snapshot, app.authority_of(settings))
     if parsed.output == "json":
         print(json.dumps(explained, indent=2))
     else:
@@ -258,7 +257,7 @@ def _coloured() -> bool:
 
 
 def _check(parsed: argparse.Namespace) -> int:
-    return _report(_read(_settings(parsed))[1], parsed.output)
+    return _report(_read(_settings(parsed)).findings, parsed.output)
 
 
 def _report(found: Sequence[Finding], output: str) -> int:
@@ -329,16 +328,16 @@ def _one_of(forwarder: str, known: Sequence[str]) -> None:
         raise Wrong(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")
 
 
-def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+def _read(settings: Settings) -> Publication:
     """Return the cluster as it is now, and all that is wrong in it."""
     store = app.store_of(settings)
     if settings.snapshot:
-        dump = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs())
+        batch = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs()).batch()
     else:
-        dump = dump_files.Dump(*api_client.read(app.cluster_of(settings), store.kinds), {})
-    dump_files.apply(dump.objects, store)
-    snapshot = store.publish(int(time.time()))
-    return snapshot, [*dump.findings, *dump.located(snapshot.findings)]
+        batch = api_client.read(app.cluster_of(settings), store.kinds)
+    view = ClusterView(store)
+    view.take(batch)
+    return view.publish(int(time.time()))
 
 
 def _version(parsed: argparse.Namespace) -> int:
