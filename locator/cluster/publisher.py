@@ -80,7 +80,7 @@ class Publisher:
         self._view = ClusterView(store)
         self._subscribers: list[Subscriber] = []
         self._programmed = programmed
-        self._settled = True  # whether what is known is long-lived: collections need not walk it
+        self._frozen = True  # whether all that is known is long-lived: collections need not walk it
         self._lock = trio.Lock()  # a thread changes the view, or asks for all that is known of it
 
     @property
@@ -129,7 +129,7 @@ class Publisher:
     async def _take(self, batch: DeltaBatch) -> bool:
         if sum(map(_weight, batch.changes)) <= AT_ONCE:
             return self._view.take(batch)
-        self._settled = False
+        self._frozen = False
         async with self._lock:
             return await trio.to_thread.run_sync(uncollected, partial(self._view.take, batch))
 
@@ -139,9 +139,9 @@ class Publisher:
         self.snapshot = made.snapshot
         for subscriber in self._subscribers:
             subscriber(made.snapshot, made.findings)
-        if not self._settled:
+        if not self._frozen:
             gc.freeze()  # a view lives long: collections that walk it would be felt
-            self._settled = True
+            self._frozen = True
         now = time.time()
         for text in made.triggered:
             try:

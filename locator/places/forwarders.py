@@ -78,7 +78,7 @@ class Forwarders:
         for address in self._present:
             self._leaving.pop(address, None)
 
-    def settle(self, now: float, held_by_another: Callable[[bytes, Own], bool]) -> None:
+    def forget_gone(self, now: float, held_by_another: Callable[[bytes, Own], bool]) -> None:
         """Forget those who left long ago, and those whose address another running pod has."""
         for address, (until, own) in list(self._leaving.items()):
             if now >= until or held_by_another(address, own):

@@ -2,76 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from locator.index import Index
 from locator.model import EndpointSlice
 
+SliceIndex = Index[str, EndpointSlice]
 
-class SliceIndex:
-    """The slices of one cluster by key, and the ways to them. *by_pod* says whether that way is needed."""
-
-    def __init__(self, *, by_pod: bool) -> None:
-        self._by_pod = by_pod
-        self._of: dict[str, dict[str, EndpointSlice]] = {}  # by the key of their Service, then by their own
-        self._on: dict[str, set[str]] = {}  # keys, by the nodes of their endpoints
-        self._with: dict[str, set[str]] = {}  # keys, by the keys of their endpoints' pods
-
-    def take(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> None:
-        """Note that a slice is *after* now, None if it is gone."""
-        if before is not None and before.service_key is not None:
-            row = self._of[before.service_key]
-            del row[key]
-            if not row:
-                del self._of[before.service_key]
-        if after is not None and after.service_key is not None:
-            self._of.setdefault(after.service_key, {})[key] = after
-        _move(self._on, key, _nodes(before), _nodes(after))
-        if self._by_pod:
-            _move(self._with, key, _pods(before), _pods(after))
-
-    def of(self, service: str) -> Iterator[EndpointSlice]:
-        """Yield the slices of a Service in the order of their keys."""
-        row = self._of.get(service, {})
-        return (row[key] for key in sorted(row))
-
-    def on(self, node: str) -> Collection[str]:
-        """Return the keys of the slices with an endpoint on *node*."""
-        return self._on.get(node, ())
-
-    def with_pod(self, pod: str) -> Collection[str]:
-        """Return the keys of the slices with an endpoint that is *pod* (its key)."""
-        return self._with.get(pod, ())
+# The ways to a slice.
+SERVICE, NODE, POD = "service", "node", "pod"
 
 
-def kept(each: EndpointSlice, before: EndpointSlice | None) -> EndpointSlice:
+def slice_index(*, by_pod: bool) -> SliceIndex:
+    """Return an index of slices by the keys of their Services and the nodes and, if asked for, pods of their endpoints.
+
+    Services and pods are known by their keys.
+    """
+    ways = {SERVICE: _services, NODE: _nodes}
+    return Index(**ways, **({POD: _pods} if by_pod else {}))
+
+
+def with_same_endpoints(fresh: EndpointSlice, before: EndpointSlice | None) -> EndpointSlice:
     """Return a slice with the very endpoints that it had *before*, as far as they are equal."""
     if before is None:
-        return each
+        return fresh
     known = {endpoint.addresses: endpoint for endpoint in before.endpoints}
     endpoints = []
-    for endpoint in each.endpoints:
+    for endpoint in fresh.endpoints:
         found = known.get(endpoint.addresses)
         endpoints.append(endpoint if found is None or found != endpoint else found)
-    return replace(each, endpoints=tuple(endpoints))
+    return replace(fresh, endpoints=tuple(endpoints))
 
 
-def _nodes(each: EndpointSlice | None) -> set[str]:
-    return set() if each is None else {endpoint.node for endpoint in each.endpoints if endpoint.node is not None}
+def _services(endpoint_slice: EndpointSlice) -> Iterable[str]:
+    return () if endpoint_slice.service is None else (f"{endpoint_slice.namespace}/{endpoint_slice.service}",)
 
 
-def _pods(each: EndpointSlice | None) -> set[str]:
-    if each is None:
-        return set()
-    return {f"{each.namespace}/{endpoint.pod}" for endpoint in each.endpoints if endpoint.pod is not None}
+def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
+    return [endpoint.node for endpoint in endpoint_slice.endpoints if endpoint.node is not None]
 
 
-def _move(ways: dict[str, set[str]], key: str, before: set[str], after: set[str]) -> None:
-    for name in before - after:
-        row = ways[name]
-        row.discard(key)
-        if not row:
-            del ways[name]
-    for name in after - before:
-        ways.setdefault(name, set()).add(key)
+def _pods(endpoint_slice: EndpointSlice) -> Iterable[str]:
+    return [
+        f"{endpoint_slice.namespace}/{endpoint.pod}"
+        for endpoint in endpoint_slice.endpoints
+        if endpoint.pod is not None
+    ]

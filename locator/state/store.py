@@ -13,9 +13,8 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.ip import (
-    Network,
-)
+from locator.index import Index
+from locator.ip import Network
 from locator.model import (
     KINDS,
     Endpoint,
@@ -35,6 +34,7 @@ from locator.places.forwarders import DnsServices
 from locator.state.compiling import compiled
 from locator.state.findings import (
     Findings,
+    Rank,
     is_somewhere,
     location_findings,
     no_forwarder,
@@ -42,7 +42,7 @@ from locator.state.findings import (
     orphan_findings,
 )
 from locator.state.pod_addresses import PodAddresses
-from locator.state.slice_index import SliceIndex, kept
+from locator.state.slice_index import NODE, POD, SERVICE, slice_index, with_same_endpoints
 from locator.state.snapshot import (
     CompiledService,
     Snapshot,
@@ -56,9 +56,8 @@ from locator.topology.scope import Scope
 
 K = TypeVar("K", Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
 
-# Ranks of findings, in the order in which they are told.
 NAMESPACED = (Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
-OF_SERVICE, OF_POLICIES, OF_NODE, OF_SLICE, OF_CIDR, OF_FORWARDERS = range(6)
+NAMESPACE = "namespace"  # the way to Services and policies
 
 
 class Store:
@@ -97,12 +96,12 @@ class Store:
         self._objects: dict[type[Object], dict[str, Any]] = {kind: {} for kind in KINDS}
         self._names = PodAddresses()
         self._passed_over: dict[type[Object], frozenset[str]] = {}  # the namespaces they are in, by kind
-        self._whereabouts = AddressIndex(self._of(Pod) if pods else {}, self._of(PodLocator))
-        self._locations = self._whereabouts.locations
+        self._addresses = AddressIndex()
+        self._locations = self._addresses.locations
         self._findings = Findings()
-        self._slices = SliceIndex(by_pod=pod_locators)
-        self._services_in: dict[str, set[str]] = {}  # keys, by namespace
-        self._policies_in: dict[str, dict[str, ServicePolicy]] = {}
+        self._slices = slice_index(by_pod=pod_locators)
+        self._services: Index[str, Service] = Index(namespace=_namespace)
+        self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
         self._take: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._take_namespace,
             Node: self._take_node,
@@ -125,7 +124,7 @@ class Store:
     @property
     def due(self) -> float | None:
         """When to publish although nothing changes (seconds since 1970), None for never: trust that ends."""
-        return self._whereabouts.due
+        return self._addresses.due
 
     # What is learned
 
@@ -196,7 +195,7 @@ class Store:
             labels = self._scope.relevant_labels(each)
             return each if labels == each.labels else replace(each, labels=labels)
         if isinstance(each, EndpointSlice):
-            return kept(each, before)
+            return with_same_endpoints(each, before)
         if isinstance(each, PodLocator) and each.labels:  # all of a node's pods tell the same
             return replace(each, labels=self._locations.shared(each.node, each.labels).labels)
         return each
@@ -206,21 +205,21 @@ class Store:
         return True
 
     def _take_node(self, key: str, before: Node | None, after: Node | None) -> bool:
-        self._findings.take(OF_NODE, key, node_findings(after) if after is not None else ())
-        if self._whereabouts.take_node(key, before, after):
-            for each in self._slices.on(key):
-                self._look_at_endpoints(each, lambda endpoint: endpoint.node == key)
+        self._findings.take(Rank.NODE, key, node_findings(after) if after is not None else ())
+        if self._addresses.take_node(key, before, after):
+            for slice_key in self._slices.keys(NODE, key):
+                self._look_at_endpoints(slice_key, lambda endpoint: endpoint.node == key)
         return True
 
     def _take_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        visible = self._locate_by_pods and self._whereabouts.take_pod(before, after)
-        return (self._pod_names and self._names.take(before, after)) or visible
+        visible = self._locate_by_pods and self._addresses.take_pod(key, before, after)
+        return (self._pod_names and self._names.take(key, before, after)) or visible
 
     def _take_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
-        visible = self._whereabouts.take_locator(key, before, after)
-        told = self._slices.with_pod(key)
-        for each in told:
-            self._look_at_endpoints(each, lambda endpoint: f"{endpoint.pod}" == key.partition("/")[2])
+        visible = self._addresses.take_locator(key, before, after)
+        told = self._slices.keys(POD, key)
+        for slice_key in told:
+            self._look_at_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
         return visible or bool(told)
 
     def _take_service(self, key: str, before: Service | None, after: Service | None) -> bool:
@@ -228,32 +227,25 @@ class Store:
         each = cast(Service, after or before)
         turned = self._dns_services.take_service(key, after)
         self._forwarders_changed |= turned
-        policies = self._policies_in.get(each.namespace)
+        self._services.move(key, before, after)
+        policies = self._policies.keys(NAMESPACE, each.namespace)
         if policies:
             self._policies_changed.add(each.namespace)
         if before is None or after is None:
-            keys = self._services_in.setdefault(each.namespace, set())
-            (keys.add if before is None else keys.discard)(key)
-            if not keys:
-                del self._services_in[each.namespace]
-            self._slices_changed.update(found.key for found in self._slices.of(key))
+            self._slices_changed.update(self._slices.keys(SERVICE, key))
             return True
         if turned or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 
     def _take_policy(self, key: str, before: ServicePolicy | None, after: ServicePolicy | None) -> bool:
-        each = cast(ServicePolicy, after or before)
-        row = self._policies_in.setdefault(each.namespace, {})
-        row.pop(key, None)
-        if after is not None:
-            row[key] = after
-        self._look_at_namespace(each.namespace)
+        self._policies.move(key, before, after)
+        self._look_at_namespace(cast(ServicePolicy, after or before).namespace)
         return any(policy is not None and policy.mode != IGNORED for policy in (before, after))
 
     def _take_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
-        self._whereabouts.take_slice(key, before, after)
-        self._slices.take(key, before, after)
+        self._addresses.take_slice(key, before, after)
+        self._slices.move(key, before, after)
         self._slices_changed.add(key)
         for each in (before, after):
             if each is not None and each.service_key is not None:
@@ -262,7 +254,7 @@ class Store:
         return True
 
     def _look_at_namespace(self, namespace: str) -> None:
-        self._services_changed.update(self._services_in.get(namespace, ()))
+        self._services_changed.update(self._services.keys(NAMESPACE, namespace))
         self._policies_changed.add(namespace)
 
     def _look_at_endpoints(self, key: str, which: Callable[[Endpoint], bool]) -> None:
@@ -273,7 +265,7 @@ class Store:
             self._services_changed.add(each.service_key)
         for endpoint in each.endpoints:
             if which(endpoint):
-                self._whereabouts.look_at(endpoint.addresses)
+                self._addresses.look_at(endpoint.addresses)
 
     # What follows
 
@@ -298,7 +290,7 @@ class Store:
             findings=self._all_findings(),
             objects={kind.__name__: len(objects) for kind, objects in self._objects.items()},
             holders=holders_after(before, changes),
-            pods=self._names.settled(before.pods),
+            pods=self._names.namespaces_after(before.pods),
         )
         self._changed = self._namespaces_changed = False
         if self._snapshot is None or answers_differ(before, after):
@@ -312,18 +304,26 @@ class Store:
     def _of(self, kind: type[K]) -> dict[str, K]:
         return cast("dict[str, K]", self._objects[kind])
 
+    def _slices_of(self, service: str) -> list[EndpointSlice]:
+        """Return the slices of a Service in the order of their keys."""
+        return [self._of(EndpointSlice)[key] for key in sorted(self._slices.keys(SERVICE, service))]
+
+    def _policies_in(self, namespace: str) -> list[ServicePolicy]:
+        """Return the policies of a namespace in the order of their keys."""
+        return [self._of(ServicePolicy)[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
+
     def _address_book(self, before: AddressBook, now: float) -> AddressBook:
         slices = None
         if self._forwarders_changed:
-            slices = [each for key in self._dns_services.keys for each in self._slices.of(key)]
+            slices = [each for key in self._dns_services.keys for each in self._slices_of(key)]
         self._forwarders_changed = False
-        after = self._whereabouts.settle(before, now, slices, self._note_block)
-        missing = self._needs_forwarder and not self._whereabouts.forwarders
-        self._findings.take(OF_FORWARDERS, "", [no_forwarder(self._dns_services.text)] if missing else ())
+        after = self._addresses.book_after(before, now, slices, self._note_block)
+        missing = self._needs_forwarder and not self._addresses.forwarders
+        self._findings.take(Rank.FORWARDERS, "", [no_forwarder(self._dns_services.text)] if missing else ())
         return after
 
     def _note_block(self, network: Network, found: tuple[Finding, ...]) -> None:
-        self._findings.take(OF_CIDR, (-network.length, network.address), found)  # the longest first
+        self._findings.take(Rank.POD_CIDR, (-network.length, network.address), found)  # the longest first
 
     def _recompiled(self, before: Mapping[str, CompiledService]) -> dict[str, CompiledService | None]:
         """Return the Services that are others than *before*, None for one that is served no more."""
@@ -339,14 +339,14 @@ class Store:
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
         service = self._of(Service).get(key)
         if service is None or not self._exposed(service.namespace) or not self._scope.serves(service):
-            self._findings.take(OF_SERVICE, key, ())
+            self._findings.take(Rank.SERVICE, key, ())
             return None
-        constraint = constraint_of(service, tuple(self._policies_in.get(service.namespace, {}).values()))
-        self._findings.take(OF_SERVICE, key, findings(service, constraint))
+        constraint = constraint_of(service, self._policies_in(service.namespace))
+        self._findings.take(Rank.SERVICE, key, findings(service, constraint))
         return compiled(
             service,
             constraint,
-            self._slices.of(key),
+            self._slices_of(key),
             self._locations.of_endpoint,
             before,
             endpoint_records=self._endpoint_records,
@@ -361,18 +361,17 @@ class Store:
             *(each.namespace for kind in NAMESPACED for each in self._objects[kind].values()),
             *(namespace for namespaces in self._passed_over.values() for namespace in namespaces),
         }
-        existing.update(self._services_in)
+        existing.update(self._services.values(NAMESPACE))
         return frozenset(filter(self._exposed, existing))
 
     def _all_findings(self) -> tuple[Finding, ...]:
         for key in self._slices_changed:
             each = self._of(EndpointSlice).get(key)
-            self._findings.take(OF_SLICE, key, self._slice_findings(each) if each is not None else ())
+            self._findings.take(Rank.SLICE, key, self._slice_findings(each) if each is not None else ())
         for namespace in self._policies_changed:
-            policies = self._policies_in.get(namespace, {})
-            services = [self._of(Service)[key] for key in sorted(self._services_in.get(namespace, ()))]
-            found = policy_findings([policies[key] for key in sorted(policies)], services)
-            self._findings.take(OF_POLICIES, namespace, found if self._exposed(namespace) else ())
+            services = [self._of(Service)[key] for key in sorted(self._services.keys(NAMESPACE, namespace))]
+            found = policy_findings(self._policies_in(namespace), services)
+            self._findings.take(Rank.POLICIES, namespace, found if self._exposed(namespace) else ())
         self._slices_changed, self._policies_changed = set(), set()
         return self._findings.all()
 
@@ -388,3 +387,7 @@ class Store:
             if endpoint.node not in nodes and not is_somewhere(locate(each.namespace, endpoint))
         ]
         yield from location_findings(each, lost, nodes_known=nodes_known)
+
+
+def _namespace(each: Service | ServicePolicy) -> tuple[str]:
+    return (each.namespace,)

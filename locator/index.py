@@ -1,0 +1,67 @@
+"""Where something is to be found by what it says: the one multimap of the store and its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Index(Generic[K, T]):
+    """Keys of objects, by values that functions read off these objects, as client-go's Indexer has it.
+
+    ``Index(node=nodes_of, pod=pods_of).keys("node", "a1")`` are the keys of the objects for which ``nodes_of`` yields
+    ``"a1"``. The objects themselves are not held. A value that no object has any more leaves no trace.
+    """
+
+    def __init__(self, **functions: Callable[[T], Iterable[Hashable]]) -> None:
+        # Most values have one key, which stands there by itself: a set of its own would be ten times its size.
+        self._tables: dict[str, dict[Hashable, Any]] = {name: {} for name in functions}
+        self._functions = [(function, self._tables[name]) for name, function in functions.items()]
+
+    def move(self, key: K, before: T | None, after: T | None) -> None:
+        """Note that the object at *key* was *before* and is *after*, None where there was or is none."""
+        for function, table in self._functions:
+            left = function(before) if before is not None else ()
+            joined = function(after) if after is not None else ()
+            if before is not None and after is not None:
+                left, joined = set(left), set(joined)
+                left, joined = left - joined, joined - left
+            for value in left:
+                _remove(table, value, key)
+            for value in joined:
+                _add(table, value, key)
+
+    def keys(self, name: str, value: Hashable) -> Collection[K]:
+        """Return the keys of the objects that have *value*, in no order."""
+        found = self._tables[name].get(value)
+        if found is None:
+            return ()
+        keys: Collection[K] = found if type(found) is dict else (found,)
+        return keys
+
+    def values(self, name: str) -> Collection[Any]:
+        """Return every value that some object has."""
+        return self._tables[name].keys()
+
+
+def _add(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
+    found = table.get(value)
+    if found is None:
+        table[value] = key
+    elif type(found) is dict:
+        found[key] = None
+    elif found != key:
+        table[value] = {found: None, key: None}
+
+
+def _remove(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
+    found = table.get(value)
+    if type(found) is dict:
+        found.pop(key, None)
+        if len(found) == 1:
+            (table[value],) = found
+    elif found == key:
+        del table[value]
