@@ -24,34 +24,29 @@ class Index(Generic[K, T]):
     def move(self, key: K, before: T | None, after: T | None) -> None:
         """Note that the object at *key* was *before* and is *after*, None where there was or is none."""
         for function, table in self._functions:
-            left = function(before) if before is not None else ()
-            joined = function(after) if after is not None else ()
+            left: Iterable[Hashable] = function(before) if before is not None else ()
+            joined: Iterable[Hashable] = function(after) if after is not None else ()
             if before is not None and after is not None:
-                left, joined = set(left), set(joined)
-                left, joined = left - joined, joined - left
+                had, has = set(left), set(joined)
+                left, joined = had - has, has - had
             for value in left:
                 _remove(table, value, key)
             for value in joined:
-                _add(table, value, key)
+                if (found := table.setdefault(value, key)) is not key:
+                    _join(table, value, key, found)
 
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no order."""
-        found = self._tables[name].get(value)
-        if found is None:
-            return ()
-        keys: Collection[K] = found if type(found) is dict else (found,)
-        return keys
+        found = self._tables[name].get(value, ())
+        return found if found.__class__ in (dict, tuple) else (found,)
 
     def values(self, name: str) -> Collection[Any]:
         """Return every value that some object has."""
         return self._tables[name].keys()
 
 
-def _add(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
-    found = table.get(value)
-    if found is None:
-        table[value] = key
-    elif type(found) is dict:
+def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, found: Any) -> None:
+    if found.__class__ is dict:
         found[key] = None
     elif found != key:
         table[value] = {found: None, key: None}
@@ -59,7 +54,7 @@ def _add(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
 
 def _remove(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
     found = table.get(value)
-    if type(found) is dict:
+    if found.__class__ is dict:
         found.pop(key, None)
         if len(found) == 1:
             (table[value],) = found

@@ -76,19 +76,22 @@ class AddressHolders:
 
     def take_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Note that a pod is *after* now, None if it is gone; return whether an address is held by others now."""
-        left = _pod_addresses(before) if before is not None else ()
-        joined = _pod_addresses(after) if after is not None else ()
         self._pod_keys.move(key, before, after)
-        self.look_at(left)
-        self.look_at(joined)
         if after is None:
             self._pods.pop(key, None)
         else:
             self._pods[key] = after
-        locator = self._locators.get(key) if self._locators and (before is None or after is None) else None
-        if locator is not None:  # it begins, or ends, to be silent
-            self.look_at(locator.addresses)
-        return bool(left or joined) or locator is not None
+        held = False
+        for pod in (before, after):
+            if pod is not None and pod.addresses and not pod.finished:
+                self.look_at(pod.addresses)
+                held = True
+        if self._locators and (before is None or after is None):
+            locator = self._locators.get(key)
+            if locator is not None:  # it begins, or ends, to be silent
+                self.look_at(locator.addresses)
+                held = True
+        return held
 
     def take_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Note that a PodLocator is *after* now, None if it is gone; return whether an address is elsewhere now."""
@@ -150,16 +153,19 @@ class AddressHolders:
 
     def place(self, address: bytes) -> Place | None:
         """Return where an address is by who counts there, None if nobody holds it."""
-        pods = [self._pods[key] for key in self._pod_keys.keys("address", address)]
-        if alone := [pod for pod in pods if not pod.host_network]:
-            pod = alone[0] if len(alone) == 1 else max(alone, key=_age)
+        keys = self._pod_keys.keys("address", address)
+        if pods := [pod for key in keys if not (pod := self._pods[key]).host_network]:
+            pod = pods[0] if len(pods) == 1 else max(pods, key=_age)
             location, by_locator = self._locations.of_pod(pod)
             return Place(location, POD_LOCATOR if by_locator else POD, f"pod {pod.namespace}/{pod.name}")
         if self._locators and (telling := self._telling(address)):
             locator = self._locators[max(telling)]
             return Place(self._locations.of_locator(locator), POD_LOCATOR, f"pod {locator.key}")
         if endpoints := self._endpoints.keys("address", address):
-            for holder in sorted(endpoints, key=lambda holder: holder.rank, reverse=True):
+            ranked = (
+                sorted(endpoints, key=lambda holder: holder.rank, reverse=True) if len(endpoints) > 1 else endpoints
+            )
+            for holder in ranked:
                 location = self._locations.of_endpoint(holder.origin.namespace, holder.endpoint)
                 if location.labels:
                     return Place(location, ENDPOINT, holder.origin.words)
@@ -168,8 +174,8 @@ class AddressHolders:
             found = self._locations.of_node(name)
             assert found is not None
             return Place(found, NODE, f"node {name}")
-        if pods:  # on its node's network, and the node may not list the address
-            pod = max(pods, key=_age)
+        if keys:  # pods on their node's network; the node may not list the address
+            pod = max((self._pods[key] for key in keys), key=_age)
             return Place(self._locations.of_pod(pod)[0], NODE, f"node {pod.node}")
         return None
 

@@ -117,7 +117,7 @@ class PodCidrs:
                     lies = (*lies, network)
                     break
             else:
-                against = self._witnesses.keys("network", network)
+                against = self._witnesses.keys("network", network) if self._lies else ()
                 if not against or (len(against) == 1 and address in against):
                     break
         return lies
