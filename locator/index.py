@@ -37,8 +37,11 @@ class Index(Generic[K, T]):
 
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no order."""
-        found = self._tables[name].get(value, ())
-        return found if found.__class__ in (dict, tuple) else (found,)
+        found = self._tables[name].get(value)
+        if found.__class__ is dict:
+            keys: Collection[K] = found
+            return keys
+        return () if found is None else (found,)
 
     def values(self, name: str) -> Collection[Any]:
         """Return every value that some object has."""
