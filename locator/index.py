@@ -24,13 +24,12 @@ class Index(Generic[K, T]):
     def move(self, key: K, before: T | None, after: T | None) -> None:
         """Note that the object at *key* was *before* and is *after*, None where there was or is none."""
         for function, table in self._functions:
-            left: Iterable[Hashable] = function(before) if before is not None else ()
             joined: Iterable[Hashable] = function(after) if after is not None else ()
-            if before is not None and after is not None:
-                had, has = set(left), set(joined)
-                left, joined = had - has, has - had
-            for value in left:
-                _remove(table, value, key)
+            if before is not None:
+                had, has = set(function(before)), set(joined)
+                for value in had - has:
+                    _leave(table, value, key)
+                joined = has - had
             for value in joined:
                 if (found := table.setdefault(value, key)) is not key:
                     _join(table, value, key, found)
@@ -55,7 +54,7 @@ def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, found: Any
         table[value] = {found: None, key: None}
 
 
-def _remove(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
+def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
     found = table.get(value)
     if found.__class__ is dict:
         found.pop(key, None)

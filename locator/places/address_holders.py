@@ -146,8 +146,9 @@ class AddressHolders:
 
     def look_at(self, addresses: Iterable[bytes]) -> None:
         """Note that these addresses are to be looked at again."""
+        others = self._changed.others
         for address in addresses:
-            self._changed.others[address] = None
+            others[address] = None
 
     # What follows
 

@@ -8,12 +8,11 @@ with the one before. The order in which changes came makes no difference to what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.index import Index
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -41,8 +40,8 @@ from locator.state.findings import (
     node_findings,
     orphan_findings,
 )
+from locator.state.objects import Objects, with_same_endpoints
 from locator.state.pod_addresses import PodAddresses
-from locator.state.slice_index import NODE, POD, SERVICE, slice_index, with_same_endpoints
 from locator.state.snapshot import (
     CompiledService,
     Snapshot,
@@ -54,10 +53,13 @@ from locator.state.snapshot import (
 from locator.topology.constraints import IGNORED, constraint_of, findings, policy_findings
 from locator.topology.scope import Scope
 
-K = TypeVar("K", Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
-
-NAMESPACED = (Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
-NAMESPACE = "namespace"  # the way to Services and policies
+NAMESPACED: tuple[type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice], ...] = (
+    Pod,
+    PodLocator,
+    Service,
+    ServicePolicy,
+    EndpointSlice,
+)
 
 
 class Store:
@@ -93,15 +95,12 @@ class Store:
         self._locate_by_pods, self._pod_names = pods, pod_names
         self._scope = scope or Scope()
         self._endpoint_records = endpoint_records
-        self._objects: dict[type[Object], dict[str, Any]] = {kind: {} for kind in KINDS}
+        self._objects = Objects(by_pod=pod_locators)
         self._names = PodAddresses()
         self._passed_over: dict[type[Object], frozenset[str]] = {}  # the namespaces they are in, by kind
         self._addresses = AddressIndex()
         self._locations = self._addresses.locations
         self._findings = Findings()
-        self._slices = slice_index(by_pod=pod_locators)
-        self._services: Index[str, Service] = Index(namespace=_namespace)
-        self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
         self._take: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._take_namespace,
             Node: self._take_node,
@@ -143,7 +142,7 @@ class Store:
         """Make *objects* all that is known of *kind*; return what ``apply`` does."""
         if kind not in self.kinds:
             return self._pass_over(kind, objects)
-        visible, gone = False, set(self._objects[kind])
+        visible, gone = False, set(self._objects.of(kind))
         for each in objects:
             key = each.key
             visible |= self._put(kind, key, each)
@@ -154,27 +153,26 @@ class Store:
 
     def known(self) -> list[Object]:
         """Return every object, by kind."""
-        return [each for kind in self.kinds for each in self._objects[kind].values()]
+        return [each for kind in self.kinds for each in self._objects.of(kind).values()]
 
     def _put(self, kind: type[Object], key: str, each: Any) -> bool:
         if kind not in self.kinds:
             return False
-        known = self._objects[kind]
-        before = known.get(key)
+        before = self._objects.of(kind).get(key)
         after = each if kind is Pod else self._trimmed(each, before)
         if before is not None and before == after:
             return False
-        known[key] = after
         return self._took(kind, key, before, after)
 
     def _drop(self, kind: type[Object], key: str) -> bool:
-        before = self._objects[kind].pop(key, None)
+        before = self._objects.of(kind).get(key)
         return before is not None and self._took(kind, key, before, None)
 
     def _took(self, kind: type[Object], key: str, before: Any, after: Any) -> bool:
+        self._objects.change(kind, key, before, after)
         visible = self._take[kind](key, before, after)
         if before is None or after is None or kind is Namespace:
-            unnamed = not self._objects[Namespace]  # then a namespace exists by any object in it
+            unnamed = not self._objects.of(Namespace)  # then a namespace exists by any object in it
             if unnamed or kind is Service or kind is Namespace:
                 self._namespaces_changed = visible = True
         self._changed = True
@@ -187,7 +185,7 @@ class Store:
         self._passed_over[kind] = after
         if before != after:
             self._changed = self._namespaces_changed = True
-        return before != after and not self._of(Namespace)
+        return before != after and not self._objects.of(Namespace)
 
     def _trimmed(self, each: Any, before: Any) -> Any:
         """Return an object without what makes no difference, sharing what is the same as before or elsewhere."""
@@ -207,7 +205,7 @@ class Store:
     def _take_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         self._findings.take(Rank.NODE, key, node_findings(after) if after is not None else ())
         if self._addresses.take_node(key, before, after):
-            for slice_key in self._slices.keys(NODE, key):
+            for slice_key in self._objects.slices_on(key):
                 self._look_at_endpoints(slice_key, lambda endpoint: endpoint.node == key)
         return True
 
@@ -217,7 +215,7 @@ class Store:
 
     def _take_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         visible = self._addresses.take_locator(key, before, after)
-        told = self._slices.keys(POD, key)
+        told = self._objects.slices_with(key)
         for slice_key in told:
             self._look_at_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
         return visible or bool(told)
@@ -227,25 +225,22 @@ class Store:
         each = cast(Service, after or before)
         turned = self._dns_services.take_service(key, after)
         self._forwarders_changed |= turned
-        self._services.move(key, before, after)
-        policies = self._policies.keys(NAMESPACE, each.namespace)
+        policies = self._objects.policies_in(each.namespace)
         if policies:
             self._policies_changed.add(each.namespace)
         if before is None or after is None:
-            self._slices_changed.update(self._slices.keys(SERVICE, key))
+            self._slices_changed.update(found.key for found in self._objects.slices_of(key))
             return True
         if turned or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 
     def _take_policy(self, key: str, before: ServicePolicy | None, after: ServicePolicy | None) -> bool:
-        self._policies.move(key, before, after)
         self._look_at_namespace(cast(ServicePolicy, after or before).namespace)
         return any(policy is not None and policy.mode != IGNORED for policy in (before, after))
 
     def _take_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
         self._addresses.take_slice(key, before, after)
-        self._slices.move(key, before, after)
         self._slices_changed.add(key)
         for each in (before, after):
             if each is not None and each.service_key is not None:
@@ -254,12 +249,12 @@ class Store:
         return True
 
     def _look_at_namespace(self, namespace: str) -> None:
-        self._services_changed.update(self._services.keys(NAMESPACE, namespace))
+        self._services_changed.update(self._objects.services_in(namespace))
         self._policies_changed.add(namespace)
 
     def _look_at_endpoints(self, key: str, which: Callable[[Endpoint], bool]) -> None:
         """Some endpoints of a slice may be elsewhere now."""
-        each = self._of(EndpointSlice)[key]
+        each = self._objects.of(EndpointSlice)[key]
         self._slices_changed.add(key)
         if each.service_key is not None:
             self._services_changed.add(each.service_key)
@@ -288,7 +283,7 @@ class Store:
             addresses=addresses,
             serial=int(now),
             findings=self._all_findings(),
-            objects={kind.__name__: len(objects) for kind, objects in self._objects.items()},
+            objects={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             holders=holders_after(before, changes),
             pods=self._names.namespaces_after(before.pods),
         )
@@ -301,21 +296,10 @@ class Store:
         self._locations.forget_unused(lambda: locations_in(snapshot))
         return snapshot
 
-    def _of(self, kind: type[K]) -> dict[str, K]:
-        return cast("dict[str, K]", self._objects[kind])
-
-    def _slices_of(self, service: str) -> list[EndpointSlice]:
-        """Return the slices of a Service in the order of their keys."""
-        return [self._of(EndpointSlice)[key] for key in sorted(self._slices.keys(SERVICE, service))]
-
-    def _policies_in(self, namespace: str) -> list[ServicePolicy]:
-        """Return the policies of a namespace in the order of their keys."""
-        return [self._of(ServicePolicy)[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
-
     def _address_book(self, before: AddressBook, now: float) -> AddressBook:
         slices = None
         if self._forwarders_changed:
-            slices = [each for key in self._dns_services.keys for each in self._slices_of(key)]
+            slices = [each for key in self._dns_services.keys for each in self._objects.slices_of(key)]
         self._forwarders_changed = False
         after = self._addresses.book_after(before, now, slices, self._note_block)
         missing = self._needs_forwarder and not self._addresses.forwarders
@@ -337,57 +321,53 @@ class Store:
         return changes
 
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
-        service = self._of(Service).get(key)
+        service = self._objects.of(Service).get(key)
         if service is None or not self._exposed(service.namespace) or not self._scope.serves(service):
             self._findings.take(Rank.SERVICE, key, ())
             return None
-        constraint = constraint_of(service, self._policies_in(service.namespace))
+        constraint = constraint_of(service, self._objects.policies_in(service.namespace))
         self._findings.take(Rank.SERVICE, key, findings(service, constraint))
         return compiled(
             service,
             constraint,
-            self._slices_of(key),
+            self._objects.slices_of(key),
             self._locations.of_endpoint,
             before,
             endpoint_records=self._endpoint_records,
         )
 
     def _exposed(self, namespace: str) -> bool:
-        return self._scope.exposes(namespace, self._of(Namespace).get(namespace))
+        return self._scope.exposes(namespace, self._objects.of(Namespace).get(namespace))
 
     def _namespaces(self) -> frozenset[str]:
         """The Namespaces, and what Services are in; where there are no Namespaces, what any object is in."""
-        existing = set(self._of(Namespace)) or {
-            *(each.namespace for kind in NAMESPACED for each in self._objects[kind].values()),
+        existing = set(self._objects.of(Namespace)) or {
+            *(each.namespace for kind in NAMESPACED for each in self._objects.of(kind).values()),
             *(namespace for namespaces in self._passed_over.values() for namespace in namespaces),
         }
-        existing.update(self._services.values(NAMESPACE))
+        existing.update(self._objects.namespaces_of_services())
         return frozenset(filter(self._exposed, existing))
 
     def _all_findings(self) -> tuple[Finding, ...]:
         for key in self._slices_changed:
-            each = self._of(EndpointSlice).get(key)
+            each = self._objects.of(EndpointSlice).get(key)
             self._findings.take(Rank.SLICE, key, self._slice_findings(each) if each is not None else ())
         for namespace in self._policies_changed:
-            services = [self._of(Service)[key] for key in sorted(self._services.keys(NAMESPACE, namespace))]
-            found = policy_findings(self._policies_in(namespace), services)
+            services = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
+            found = policy_findings(self._objects.policies_in(namespace), services)
             self._findings.take(Rank.POLICIES, namespace, found if self._exposed(namespace) else ())
         self._slices_changed, self._policies_changed = set(), set()
         return self._findings.all()
 
     def _slice_findings(self, each: EndpointSlice) -> Iterator[Finding]:
-        yield from orphan_findings(each, service_known=each.service_key in self._of(Service))
+        yield from orphan_findings(each, service_known=each.service_key in self._objects.of(Service))
         nodes_known = Node in self.kinds
         if not nodes_known and PodLocator not in self.kinds:
             return
-        nodes, locate = self._of(Node), self._locations.of_endpoint
+        nodes, locate = self._objects.of(Node), self._locations.of_endpoint
         lost = [
             number
             for number, endpoint in enumerate(each.endpoints)
             if endpoint.node not in nodes and not is_somewhere(locate(each.namespace, endpoint))
         ]
         yield from location_findings(each, lost, nodes_known=nodes_known)
-
-
-def _namespace(each: Service | ServicePolicy) -> tuple[str]:
-    return (each.namespace,)
