@@ -19,6 +19,7 @@ import msgspec
 
 from bench import dumps
 from locator.cluster import dump_files
+from locator.state.cluster_view import ClusterView
 from locator.state.store import Store
 
 FORMS = ("yaml", "json")
@@ -56,9 +57,9 @@ def load(path: Path) -> Loaded:
     dump = dump_files.read(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()
     gc.disable()  # as the server does
-    store = Store()
-    dump_files.apply(dump.objects, store)
-    snapshot = store.publish(int(time.time()))
+    view = ClusterView(Store())
+    view.take(dump.batch())
+    publication = view.publish(int(time.time()))
     published, cpu = time.perf_counter(), time.process_time() - cpu
     return Loaded(
         path.name,
@@ -66,8 +67,8 @@ def load(path: Path) -> Loaded:
         read - began,
         published - read,
         cpu,
-        sum(snapshot.objects.values()),
-        len(dump.findings) + len(snapshot.findings),
+        sum(publication.snapshot.objects.values()),
+        len(publication.findings),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 

@@ -9,7 +9,6 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -42,16 +41,16 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Source
+from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_fresh
 from locator.control.lease import Election
-from locator.model import ERROR, Finding, Health
+from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from locator.topology.constraints import is_invalid_constraint
 from locator.topology.scope import Scope
 
 if TYPE_CHECKING:
     from dnsserver.net.upstream import Upstream
+    from locator.cluster.event_poster import EventPoster
 
 log = logging.getLogger("topodns")
 
@@ -62,8 +61,6 @@ LOOK_SECONDS = 1.0  # between looks at what time alone brings about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 RESOLV_CONF = "/etc/resolv.conf"
 SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
-MAX_FINDINGS_LOGGED = 50  # at a time; ``check`` lists them all
-MAX_EVENTS = 1000  # that wait to be posted; what is beyond is in the log, a metric and ``check``
 
 
 def store_of(settings: Settings) -> Store:
@@ -123,7 +120,7 @@ def cluster_of(settings: Settings) -> ApiClient:
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadSnapshot before the first view."""
+    """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first view."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
@@ -177,8 +174,8 @@ class _Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._counts = Counts()
-        self._store = store_of(settings)
-        self._metrics = Metrics(self._counts, [kind.__name__ for kind in self._store.kinds])
+        store = store_of(settings)
+        self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._responder = Responder(
@@ -200,25 +197,33 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._source, self._cluster = self._followed()
-        self._findings: Sequence[Finding] = ()
-        self._news, self._invalid = trio.open_memory_channel[Finding](MAX_EVENTS)
+        self._publisher = Publisher(store, programmed=self._counts.programmed)
+        self._events: EventPoster | None = None
+        self._source = self._source_of(store)
+        self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
+        self._publisher.subscribe(self._metrics.show)
+        self._publisher.subscribe(ready_line())
+        self._publisher.subscribe(on_fresh(log_findings))
+        if self._events is not None:
+            self._publisher.subscribe(on_fresh(self._events.offer))
 
-    def _followed(self) -> tuple[Source, ApiClient | None]:
-        """Return what follows the cluster, and the API server, if there is one."""
-        settings, store = self._settings, self._store
+    def _source_of(self, store: Store) -> Source:
+        """Return what reads the cluster, and prepare what only a live one has."""
+        settings = self._settings
         if settings.snapshot:
-            snapshots = dump_files.DumpFiles(settings.snapshot)
-            return dump_files.DumpSource(snapshots, store, published=self._publish, reread=self._counts.reread), None
+            files = dump_files.DumpFiles(settings.snapshot)
+            return dump_files.DumpSource(files, self._publisher, reread=self._counts.reread)
+        from locator.cluster.event_poster import EventPoster
         from locator.cluster.informer import Informer
         from locator.cluster.state_file import StateFile
 
         cluster, folder, kept = cluster_of(settings), settings.state_dir, None
         if folder is not None:
             kept = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
-        follower = Informer(cluster, store, published=self._publish, programmed=self._counts.programmed, kept=kept)
-        self._metrics.watches = {kind.__name__: each for kind, each in follower.reflectors.items()}
-        return follower, cluster
+        informer = Informer(cluster, store.kinds, self._publisher, kept=kept)
+        self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
+        self._events = EventPoster(cluster, socket.gethostname())
+        return informer
 
     async def run(self) -> None:
         """Bind, read, answer, and end in the opposite order."""
@@ -233,9 +238,10 @@ class _Server:
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
                     await start_http(nursery, self._settings, self._metrics, self._source.health)
+                    nursery.start_soon(self._publisher.run)
                     nursery.start_soon(self._source.run)
-                    if self._cluster is not None:
-                        nursery.start_soon(self._tell_services, self._cluster)
+                    if self._events is not None:
+                        nursery.start_soon(self._events.run)
                     nursery.start_soon(self._look_after)
                     async for number in signals:
                         if number != signal.SIGHUP:
@@ -245,34 +251,6 @@ class _Server:
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
-
-    def _publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        first = self._metrics.snapshot is None
-        self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-        self._responder.publish(snapshot)
-        self._metrics.snapshot = snapshot
-        if first:
-            print("ready", file=sys.stderr, flush=True)
-        if findings != self._findings:
-            known = set(self._findings)
-            self._tell([finding for finding in findings if finding not in known])
-            self._findings = findings
-
-    def _tell(self, fresh: Sequence[Finding]) -> None:
-        """Log what is wrong and was not wrong before, and say it to those Services that it is about."""
-        for finding in fresh[:MAX_FINDINGS_LOGGED]:
-            log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
-        if len(fresh) > MAX_FINDINGS_LOGGED:
-            log.warning("%d more findings; 'topodns check' lists all", len(fresh) - MAX_FINDINGS_LOGGED)
-        if self._cluster is not None:
-            with suppress(trio.WouldBlock):
-                for finding in filter(is_invalid_constraint, fresh):
-                    self._news.send_nowait(finding)
-
-    async def _tell_services(self, cluster: ApiClient) -> None:
-        from locator.cluster import event_poster
-
-        await event_poster.post(cluster, self._invalid, socket.gethostname())
 
     async def _look_after(self) -> None:
         """Do what time alone brings about: answers become stale, forwarders turn out to name no clients."""
@@ -294,6 +272,29 @@ class _Server:
                     source,
                     128 if ":" in source else 32,
                 )
+
+
+def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:
+    """Return a subscriber that answers from each view, marked as stale from the beginning if it is."""
+
+    def subscriber(snapshot: Snapshot, _: Sequence[Finding]) -> None:
+        responder.mark_stale(source.stale(stale_after))
+        responder.publish(snapshot)
+
+    return subscriber
+
+
+def ready_line() -> Subscriber:
+    """Return a subscriber that prints ``ready`` at the first publication, alone on a line: programs wait for it."""
+    said = False
+
+    def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        nonlocal said
+        if not said:
+            print("ready", file=sys.stderr, flush=True)
+        said = True
+
+    return subscriber
 
 
 def _upstream(settings: Settings, counts: Counts) -> Upstream:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,9 +16,12 @@ from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.reading import read_settings
+from locator.api.deltas import replacements
 from locator.cluster import dump_files
 from locator.ip import parse_address
+from locator.model import Object
 from locator.state.snapshot import Snapshot
+from locator.state.store import Store
 
 NOW = 1_700_000_000  # the serial of snapshots made in memory
 
@@ -48,10 +51,16 @@ def _dump_of(text: str) -> dump_files.Dump:
     return dump_files.read([("cluster.yaml", text.encode())])
 
 
+def take_in(store: Store, objects: Iterable[Object]) -> None:
+    """Make *objects* all that a store knows."""
+    for delta in replacements(objects):
+        store.apply(delta)
+
+
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
     """Return the snapshot that a server with *flags* would make of a cluster."""
     store = store_of(settings_of(flags))
-    dump_files.apply(dump_of(cluster).objects, store)
+    take_in(store, dump_of(cluster).objects)
     return store.publish(now)
 
 

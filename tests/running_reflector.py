@@ -49,10 +49,10 @@ class Following:
                 self.view[change.object.key] = change.object
             else:
                 self.view.pop(change.key, None)
-        for key, found in news.findings.items():
-            self.findings.pop(key, None)
+        for place, found in news.findings.items():
+            self.findings.pop(place, None)
             if found:
-                self.findings[key] = list(found)
+                self.findings[place] = list(found)
         self.triggered += news.triggered
 
     def end(self) -> None:
@@ -62,8 +62,9 @@ class Following:
         """Wait until what is known is what a fresh list says, by *cluster* or the one that is followed."""
 
         def same() -> bool:
-            objects, _ = api_client.read(cluster or self._cluster, [self._made])
-            return not self.reflector.problem and self.view == {each.key: each for each in objects}
+            (listed,) = api_client.read(cluster or self._cluster, [self._made]).changes
+            assert isinstance(listed, Replace)
+            return not self.reflector.problem and self.view == {each.key: each for each in listed.objects}
 
         def what() -> str:
             return f"the view of a fresh list: {self.reflector.problem or sorted(self.view)}"

@@ -20,7 +20,7 @@ from locator.model import UNKNOWN, Location
 from locator.places.address_book import STRANGER, AddressBook, AgreedParts, Place
 from locator.places.address_map import AddressMap
 from tests import api_objects
-from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, pod
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, pod, service
 from tests.in_memory import snapshot_of
 
 T = TypeVar("T")
@@ -131,26 +131,42 @@ def test_client_source(sources: str, expected: tuple[str, str | None]) -> None:
     assert located(cluster, "10.0.0.1", {"client-source": sources}) == expected
 
 
-def kube_dns(namespace: str = "kube-system", name: str = "kube-dns") -> list[dict[str, Any]]:
+LABELLED = {"k8s-app": "kube-dns"}
+
+
+def kube_dns(
+    namespace: str = "kube-system", name: str = "kube-dns", labels: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     rows = (
         endpoint("10.0.0.53", nodeName="a1"),
         endpoint("10.0.0.54", ready=False),
     )
-    return [node("a1", cidrs=["10.0.0.0/24"]), endpoints(f"{namespace}/{name}", *rows)]
+    dns = service(name, cluster_ips=("10.96.0.10",), where=namespace)
+    dns["metadata"]["labels"] = labels or {}
+    return [node("a1", cidrs=["10.0.0.0/24"]), dns, endpoints(f"{namespace}/{name}", *rows)]
 
 
-@pytest.mark.parametrize(
-    ("cluster", "flags", "trusted"),
-    [
-        (kube_dns(), {}, True),
-        (kube_dns("dns", "cluster-dns"), {}, False),
-        (kube_dns("dns", "cluster-dns"), {"forwarder-service": ["kube-system/kube-dns", "dns/cluster-dns"]}, True),
-        (kube_dns(), {"forwarder-service": ["dns/cluster-dns"]}, False),
-        (kube_dns(), {"forwarder-service": "off"}, False),
-        (kube_dns(), {"forwarder-service": False, "trusted-forwarder": ["10.0.0.0/24"]}, True),
-    ],
-    ids=["default", "elsewhere", "two-services", "another-service", "off", "off-but-configured"],
-)
+TRUST = [
+    ("by-name", kube_dns(), {}, True),
+    ("by-label", kube_dns(name="coredns", labels=LABELLED), {}, True),
+    ("by-another-label", kube_dns(name="coredns", labels={"k8s-app": "coredns"}), {}, False),
+    ("by-label-elsewhere", kube_dns("dns", "kube-dns", LABELLED), {}, False),
+    ("openshift", kube_dns("openshift-dns", "dns-default"), {}, True),
+    ("openshift-by-another-name", kube_dns("openshift-dns", "dns"), {}, False),
+    ("slices-without-their-service", [kube_dns()[0], kube_dns()[2]], {}, True),
+    ("elsewhere", kube_dns("dns", "cluster-dns"), {}, False),
+    ("two-services", kube_dns("dns", "cluster-dns"),
+     {"forwarder-service": ["kube-system/kube-dns", "dns/cluster-dns"]}, True),
+    ("another-service", kube_dns(), {"forwarder-service": ["dns/cluster-dns"]}, False),
+    ("a-label-that-does-not-count", kube_dns(name="coredns", labels=LABELLED),
+     {"forwarder-service": ["dns/cluster-dns"]}, False),
+    ("off", kube_dns(), {"forwarder-service": "off"}, False),
+    ("off-but-configured", kube_dns(), {"forwarder-service": False, "trusted-forwarder": ["10.0.0.0/24"]}, True),
+    ("served-elsewhere-only", kube_dns(name="coredns", labels=LABELLED), {"namespace": ["shop"]}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "flags", "trusted"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
 def test_trust(cluster: list[dict[str, Any]], flags: dict[str, Any], trusted: bool) -> None:
     """The endpoints of the cluster's own DNS are trusted, ready or not, unless configured otherwise."""
     book = snapshot_of(cluster, flags).addresses
@@ -163,6 +179,30 @@ def test_a_forwarder_as_the_final_client() -> None:
     """What a forwarder asks for itself is asked from its own place, once somebody names it as the client."""
     assert located(kube_dns(), "10.0.0.53") == ("endpoint", "a")
     assert located(kube_dns(), "10.0.0.54") == ("podcidr", "a")
+
+
+NO_FORWARDER = [
+    ("no-dns-service", [node("a1")], {}, ("kube-system/kube-dns", "k8s-app: kube-dns", "openshift-dns/dns-default")),
+    ("no-endpoints", kube_dns()[:2], {}, ("--forwarder-service NAMESPACE/NAME", "--trusted-forwarder CIDR")),
+    ("configured-and-absent", kube_dns(), {"forwarder-service": ["dns/a", "dns/b"]}, ("dns/a", "dns/b")),
+    ("known", kube_dns(), {}, None),
+    ("known-by-label", kube_dns(name="coredns", labels=LABELLED), {}, None),
+    ("told", [node("a1")], {"trusted-forwarder": ["10.0.0.0/24"]}, None),
+    ("off", [node("a1")], {"forwarder-service": "off"}, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "flags", "words"), [row[1:] for row in NO_FORWARDER], ids=[row[0] for row in NO_FORWARDER]
+)
+def test_a_cluster_without_a_trusted_forwarder_is_a_warning(
+    cluster: list[dict[str, Any]], flags: dict[str, Any], words: tuple[str, ...] | None
+) -> None:
+    """Whoever names clients there is not believed: the warning says whose endpoints were looked for, and what to do."""
+    found = [each for each in snapshot_of(cluster, flags).findings if "no forwarder is trusted" in each.message]
+    assert len(found) == (words is not None)
+    for finding in found:
+        assert finding.severity == "warning" and all(word in str(finding) for word in words or ())
 
 
 FINDINGS = [

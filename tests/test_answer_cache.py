@@ -27,7 +27,7 @@ from locator.ip import Network, parse_client
 from locator.model import UNKNOWN
 from locator.places.address_book import AddressBook
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
-from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of
+from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
 
 WEB = "web.shop.svc.cluster.local"
 BASE = [namespace("shop"), node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]), node("b1", {ZONE: "b"})]
@@ -55,7 +55,7 @@ class Changing:
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
-        dump_files.apply(dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects, self._store)
+        take_in(self._store, dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects)
         self._now += 1
         self.responder.publish(self._store.publish(self._now))
 
@@ -182,7 +182,7 @@ def test_one_snapshot_for_several_readers() -> None:
     """Two responders and an explainer read one snapshot in turns: none of them meets what another remembers."""
     store = store_of(settings_of())
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
-    dump_files.apply(dump_files.read([("cluster.json", listed(items).encode())]).objects, store)
+    take_in(store, dump_files.read([("cluster.json", listed(items).encode())]).objects)
     snapshot, authority = store.publish(NOW), authority_of(settings_of())
     responders = [CountedResponder(), CountedResponder()]
     responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each

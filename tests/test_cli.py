@@ -40,8 +40,10 @@ CLUSTER = [
     pod("client", ["127.1.0.9"], "a1"),
     service("web", keys=f"{HOSTNAME},{ZONE}", ports=HTTP),
     endpoint_slice("web", 1, [endpoint("10.9.0.1", nodeName="a1")], ports=HTTP),
+    service("kube-dns", cluster_ips=("10.96.0.10",), where="kube-system"),
+    endpoint_slice("kube-dns", 1, [endpoint("127.0.0.10", nodeName="a1")], where="kube-system"),
 ]
-NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE = CLUSTER
+NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE, *_ = CLUSTER
 
 
 def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -662,7 +664,7 @@ def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
     (path,) = _files(tmp_path, yaml.safe_dump({**LIST, "items": [*CLUSTER, "words", {"kind": 7}]}))
     ran = topodns("check", "--snapshot", path, "-o", "json")
     assert ran.status == FAILED
-    assert [finding["name"] for finding in ran.json] == ["items[6]", "items[7]"]
+    assert [finding["name"] for finding in ran.json] == [f"items[{len(CLUSTER) + more}]" for more in (0, 1)]
 
 
 ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {

@@ -367,12 +367,12 @@ def test_an_optional_kind_can_vanish() -> None:
     machine.next()
     locator = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}, "ips": [{"ip": "no address"}]}
     news = machine.lines([line("ADDED", locator), bookmark(9, INITIAL_END)])
-    assert list(news.findings) == ["n/a"]
+    assert list(news.findings) == ["PodLocator n/a"]
     machine.ended(50)
     machine.next()
     gone = machine.refused(404, "not found")
     assert changes(gone) == [Replace(PodLocator, [])]
-    assert gone.findings == {"n/a": ()}, "what does not exist is not wrong"
+    assert gone.findings == {"PodLocator n/a": ()}, "what does not exist is not wrong"
     machine.next()
     assert len(machine.lines([line("ADDED", locator), bookmark(19, INITIAL_END)]).changes) == 1
 
@@ -404,16 +404,19 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
     machine.next()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
     assert changes(news) == replaced(kind("a"))
-    assert {key: [each.name for each in found] for key, found in news.findings.items()} == {"b": ["b"], "c": ["c"]}
+    named = {place: [each.name for each in found] for place, found in news.findings.items()}
+    assert named == {"Namespace b": ["b"], "Namespace c": ["c"]}
     machine.next()
     assert changes(watched := machine.lines([line("MODIFIED", raw("a", 11, 5))])) == [Drop(Namespace, "a")]
-    assert "unreadable" in watched.findings["a"][0].message
-    assert machine.lines([line("MODIFIED", raw("a", 12))]).findings == {"a": ()}
-    assert machine.lines([line("DELETED", raw("b", 13, 5))]).findings == {"b": ()}
+    assert "unreadable" in watched.findings["Namespace a"][0].message
+    assert machine.lines([line("MODIFIED", raw("a", 12))]).findings == {"Namespace a": ()}
+    assert machine.lines([line("DELETED", raw("b", 13, 5))]).findings == {"Namespace b": ()}
     machine.lines([error(410)])
     machine.ended(0)
     machine.next()
-    assert machine.page(page(raw("a", 1), version=20)).findings == {"c": ()}, "a list clears what it does not hold"
+    assert machine.page(page(raw("a", 1), version=20)).findings == {"Namespace c": ()}, (
+        "a list clears what it does not hold"
+    )
 
 
 def test_the_time_of_a_slices_change_is_handed_on() -> None:

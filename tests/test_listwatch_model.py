@@ -237,8 +237,8 @@ class Model(RuleBasedStateMachine):
                 self.view[change.object.key] = change.object
             else:
                 self.view.pop(change.key, None)
-        for key, found in news.findings.items():
-            (self.wrong.add if found else self.wrong.discard)(key)
+        for place, found in news.findings.items():
+            (self.wrong.add if found else self.wrong.discard)(place.split(" ")[1])
 
     def settle(self) -> None:
         """No fault any more: all that is on its way comes, and then once more."""

@@ -33,7 +33,7 @@ from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, OLD, Item
 from tests.clusters import STRANGER, SUBNETS, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.in_memory import NOW, CountedResponder, settings_of
+from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, judged, replied
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
@@ -57,12 +57,12 @@ SEEDS = st.integers(0, 100_000)
 
 def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) -> Store:
     store = store_of(settings_of({**FLAGS, **(flags or {})}))
-    take_in(store, items)
+    take_items(store, items)
     return store
 
 
-def take_in(store: Store, items: Iterable[Item]) -> None:
-    dump_files.apply(dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects, store)
+def take_items(store: Store, items: Iterable[Item]) -> None:
+    take_in(store, dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects)
 
 
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> CountedResponder:
@@ -392,7 +392,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
                     found = addresses(responder, name, clusters.FORWARDER, edns=opt(ecs(str(block))))
                     assert (name, str(block), found) == (name, str(block), expected)
         items = clusters.changed(items, later + number)
-        take_in(store, items)
+        take_items(store, items)
         responder.publish(store.publish(NOW + number))
 
 
@@ -484,7 +484,7 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     responder = responder_for(store.publish(NOW), flags)
     for each in conversation.from_everywhere():
         answer(responder, each)
-    take_in(store, after)
+    take_items(store, after)
     store.publish(NOW + 60)  # a forwarder that is gone is trusted for some seconds more
     snapshot = store.publish(NOW + 60 + GRACE_SECONDS)
     responder.publish(snapshot)
@@ -502,7 +502,7 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
     after = clusters.changed(before, later)
     store = store_with(before)
     first = store.publish(NOW)
-    take_in(store, after)
+    take_items(store, after)
     second = store.publish(NOW + 60)
     made_from, made_later = service_parts(before), service_parts(after)
     if made_from == made_later and visible(before) == visible(after):
@@ -523,7 +523,7 @@ def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: 
     store.publish(NOW)
     for number, change in enumerate(changes, 1):
         items = clusters.changed(items, change)
-        take_in(store, items)
+        take_items(store, items)
         now = NOW + 60 * number
         store.publish(now)  # a forwarder that is gone is trusted for some seconds more
         assert said_by(store.publish(now + GRACE_SECONDS)) == said_by(store_with(items).publish(now))

@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace
-from locator.cluster.publisher import AT_ONCE, Publisher
+from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace, replacements
+from locator.cluster.publisher import AT_ONCE, Publisher, on_fresh
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
@@ -25,27 +25,27 @@ A, B = (dump_of([api_objects.node(name, {api_objects.ZONE: "a"}, addresses=["192
 LATER = "2024-01-01T00:00:00.123456789Z"
 
 
-class Reconciler:
-    """An intake under way, with what it has published, and when."""
+class Desk:
+    """A publisher under way, with what it has published, and when."""
 
     def __init__(self) -> None:
         self.store = Store()
-        self._send, receive = trio.open_memory_channel[DeltaBatch](1000)
         self.published: list[tuple[float, Snapshot]] = []
         self.findings: Sequence[Finding] = ()
         self.programmed: list[float] = []
-        self.intake = Publisher(self.store, receive, published=self._publish, programmed=self.programmed.append)
+        self.publisher = Publisher(self.store, programmed=self.programmed.append)
+        self.publisher.subscribe(self.publish)
 
-    def _publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+    def publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         self.published.append((trio.current_time(), snapshot))
         self.findings = findings
 
-    def tell(self, kind: type[Object], *changes: Any, **more: Any) -> None:
-        self._send.send_nowait(DeltaBatch(kind, changes, **more))
+    def tell(self, *changes: Delta, **more: Any) -> None:
+        self.publisher.deltas.send_nowait(DeltaBatch(changes, **more))
 
     def list_all(self, *objects: Object) -> None:
         for kind in self.store.kinds:
-            self.tell(kind, Replace(kind, [each for each in objects if type(each) is kind]))
+            self.tell(Replace(kind, [each for each in objects if type(each) is kind]))
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +58,13 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
 
 
-def under_way(test: Callable[[Reconciler], Awaitable[None]]) -> None:
-    """Run a test beside an intake, on a clock that jumps to whatever is waited for."""
+def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
+    """Run a test beside a publisher, on a clock that jumps to whatever is waited for."""
 
     async def run() -> None:
-        desk = Reconciler()
+        desk = Desk()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(desk.intake.run)
+            nursery.start_soon(desk.publisher.run)
             await test(desk)
             nursery.cancel_scope.cancel()
 
@@ -74,15 +74,15 @@ def under_way(test: Callable[[Reconciler], Awaitable[None]]) -> None:
 def test_nothing_is_published_before_every_kind_was_listed() -> None:
     """Not knowing is not knowing nothing: half a cluster would be a wrong answer."""
 
-    async def test(desk: Reconciler) -> None:
+    async def test(desk: Desk) -> None:
         *most, last = desk.store.kinds
         for kind in most:
-            desk.tell(kind, Replace(kind, []))
+            desk.tell(Replace(kind, []))
         await trio.sleep(10)
-        assert desk.published == [] and desk.intake.missing == {last}
-        desk.tell(last, Replace(last, []))
+        assert desk.published == [] and desk.publisher.missing == {last}
+        desk.tell(Replace(last, []))
         await trio.sleep(1)
-        assert len(desk.published) == 1 and not desk.intake.missing
+        assert len(desk.published) == 1 and not desk.publisher.missing
 
     under_way(test)
 
@@ -107,14 +107,14 @@ def test_what_is_visible_is_published_in_a_quiet_moment(
     """After 5 ms without more, after 100 ms at the latest, and whatever cannot be seen counts for nothing."""
     relabelled = cycle_of(A)
 
-    async def test(desk: Reconciler) -> None:
+    async def test(desk: Desk) -> None:
         desk.list_all(A, B)
         await trio.sleep(1)
         desk.published.clear()
         begun = trio.current_time()
         for at, seen in sorted([(at, True) for at in visible] + [(at, False) for at in invisible]):
             await trio.sleep_until(begun + at / 1000)
-            desk.tell(type(A), Put(next(relabelled) if seen else B))
+            desk.tell(Put(next(relabelled) if seen else B))
         await trio.sleep(1)
         times = [round((at - begun) * 1000) for at, _ in desk.published]
         assert times == pytest.approx(expected, abs=4)
@@ -133,16 +133,79 @@ def cycle_of(node: Object) -> Iterator[Object]:
 def test_a_kept_view_is_published_at_once() -> None:
     """A start need not wait for the API server; what it says afterwards takes the kept view's place, kind by kind."""
 
-    async def test(desk: Reconciler) -> None:
-        await desk.intake.begin_with([A, Namespace("old")])
+    async def test(desk: Desk) -> None:
+        desk.tell(*replacements([A, Namespace("old")]), kept=True)
+        await desk.publisher.flush()
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
-        assert desk.intake.missing == set(desk.store.kinds), "it is not the cluster's own word"
-        desk.tell(Namespace, Replace(Namespace, [Namespace("new")]))
+        assert desk.publisher.missing == set(desk.store.kinds), "it is not the cluster's own word"
+        desk.tell(Replace(Namespace, [Namespace("new")]))
         await trio.sleep(1)
         assert desk.published[-1][1].namespaces == {"new"}
         desk.list_all(A)
         await trio.sleep(1)
-        assert desk.published[-1][1].namespaces == set() and not desk.intake.missing
+        assert desk.published[-1][1].namespaces == set() and not desk.publisher.missing
+
+    under_way(test)
+
+
+def test_a_source_may_wait_for_its_publication() -> None:
+    """What a file says is published as a whole, at once, and whoever read it goes on when it is."""
+
+    async def test(desk: Desk) -> None:
+        for name in ("one", "two"):
+            began = trio.current_time()
+            desk.tell(*replacements([A, Namespace(name)]))
+            await desk.publisher.flush()
+            assert desk.published[-1][1].namespaces == {name}
+            assert trio.current_time() == began, "no quiet moment is waited for"
+        await trio.sleep(1)
+        assert len(desk.published) == 2 and not desk.publisher.missing
+
+    under_way(test)
+
+
+def test_subscribers_are_told_one_after_the_other() -> None:
+    """In the order in which they subscribed: staleness is marked before a view is answered from."""
+
+    async def test(desk: Desk) -> None:
+        told: list[str] = []
+        for name in ("first", "second"):
+            desk.publisher.subscribe(lambda snapshot, findings, name=name: told.append(name))
+        desk.list_all(A)
+        await trio.sleep(1)
+        desk.tell(Drop(type(A), A.key))
+        await trio.sleep(1)
+        assert told == ["first", "second"] * 2
+
+    under_way(test)
+
+
+def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
+    """What was wrong before is no news; what is wrong again is."""
+    told: list[list[str]] = []
+    subscriber = on_fresh(lambda findings: told.append([finding.name for finding in findings]))
+    store = Store()
+    web, api = (
+        ClusterCode.UnreadableObject.finding("Service", "shop", name, message="unreadable object")
+        for name in ("web", "api")
+    )
+    for findings in ([web], [web], [web, api], [], [], [api, web]):
+        subscriber(store.publish(0), findings)
+    assert told == [["web"], ["api"], ["api", "web"]]
+
+
+def test_findings_name_the_files_of_their_objects() -> None:
+    """Whatever makes a new view: the files are those of the last reading."""
+    orphan = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
+
+    async def test(desk: Desk) -> None:
+        for file in ("old.yaml", "new.yaml"):
+            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": file})
+            await desk.publisher.flush()
+            desk.tell(Put(Namespace(file)))
+            await trio.sleep(1)
+            found = {finding.file for finding in desk.findings if finding.kind == "EndpointSlice"}
+            assert len(desk.published) % 2 == 0 and found == {file}
 
     under_way(test)
 
@@ -151,15 +214,15 @@ def test_findings_last_until_they_are_mended() -> None:
     """What cannot be read in one object is told with every view, as long as it is so."""
     wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 
-    async def test(desk: Reconciler) -> None:
+    async def test(desk: Desk) -> None:
         desk.list_all()
-        desk.tell(EndpointSlice, Drop(EndpointSlice, "shop/web"), findings={"shop/web": [wrong]})
+        desk.tell(Drop(EndpointSlice, "shop/web"), findings={"Service shop/web": [wrong]})
         await trio.sleep(1)
         assert wrong in desk.findings, "in a quiet cluster, too"
-        desk.tell(type(A), Put(A))
+        desk.tell(Put(A))
         await trio.sleep(1)
         assert wrong in desk.findings
-        desk.tell(EndpointSlice, findings={"shop/web": ()})
+        desk.tell(findings={"Service shop/web": ()})
         await trio.sleep(1)
         assert wrong not in desk.findings
 
@@ -169,20 +232,20 @@ def test_findings_last_until_they_are_mended() -> None:
 def test_the_time_from_a_change_to_its_answer_is_told() -> None:
     """By the time that Kubernetes' controller notes; what was listed at the start changed long ago, and counts not."""
 
-    async def test(desk: Reconciler) -> None:
+    async def test(desk: Desk) -> None:
         *most, last = desk.store.kinds
         for kind in most:
-            desk.tell(kind, Replace(kind, []))
-        desk.tell(EndpointSlice, triggered=[LATER])
-        desk.tell(last, Replace(last, []))
+            desk.tell(Replace(kind, []))
+        desk.tell(triggered=[LATER])
+        desk.tell(Replace(last, []))
         await trio.sleep(1)
         assert desk.programmed == []
         slices = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
-        desk.tell(EndpointSlice, Put(slices[0]), triggered=[LATER, "yesterday"])
+        desk.tell(Put(slices[0]), triggered=[LATER, "yesterday"])
         await trio.sleep(1)
         assert desk.programmed == [pytest.approx(time.time() - 1704067200.123, abs=60)]
-        desk.tell(EndpointSlice, Put(slices[0]), triggered=["2000-01-01T00:00:00Z"])
-        desk.tell(type(A), Put(A))
+        desk.tell(Put(slices[0]), triggered=["2000-01-01T00:00:00Z"])
+        desk.tell(Put(A))
         await trio.sleep(1)
         assert len(desk.programmed) == 1, "what nobody can see was not programmed"
 
@@ -201,18 +264,17 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
             return super().apply(change)
 
     async def run() -> None:
-        send, receive = trio.open_memory_channel[DeltaBatch](1)
-        intake = Publisher(Slow(), receive, published=lambda snapshot, findings: None, programmed=lambda seconds: None)
+        publisher = Publisher(Slow(), programmed=lambda seconds: None)
         many = [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]
         found: list[Object] = []
 
         async def ask() -> None:
-            found.extend(await intake.known())
+            found.extend(await publisher.known())
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(intake.run)
-            await send.send(DeltaBatch(Namespace, [Replace(Namespace, many)]))
+            nursery.start_soon(publisher.run)
+            await publisher.deltas.send(DeltaBatch([Replace(Namespace, many)]))
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

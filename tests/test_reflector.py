@@ -242,7 +242,7 @@ def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pyte
         until(lambda: followed.replaced > 1, "the kind")
         plane.api.create(locator, strange)
         until(lambda: set(followed.view) == {f"{WHERE}/web-0"}, "the locator")
-        until(lambda: set(followed.findings) == {f"{WHERE}/web-1"}, "the other")
+        until(lambda: set(followed.findings) == {f"PodLocator {WHERE}/web-1"}, "the other")
         plane.api.delete(definition)
         until(lambda: not followed.view and not followed.findings, "none again")
         until(lambda: followed.replaced > 2 and not followed.reflector.problem, "the kind known to be gone")

@@ -136,7 +136,11 @@ services = st.builds(
     ),
     st.sampled_from(SPACES), st.sampled_from(NAMES), some(ADDRESSES[-2:], 1),
     st.sampled_from(("", ZONE, "rack,*", "*,rack")), st.sampled_from((None, None, None, "example.org")),
-    st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
+    st.builds(
+        lambda own, dns: {**own, **dns},
+        st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
+        st.sampled_from(({}, {"k8s-app": "kube-dns"}, {"k8s-app": "web"})),
+    ),
 )  # fmt: skip
 policies = st.builds(
     lambda space, name, created, value, key, mode: ServicePolicy(
@@ -170,6 +174,19 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
     ),
 }  # fmt: skip
 
+# Services that gain and lose the label by which the cluster's DNS is found, and their slices.
+DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
+    Service: st.builds(
+        lambda space, name, label: Service(space, name, cluster_ips=(ADDRESSES[-1],), labels={"k8s-app": label}),
+        st.sampled_from(("kube-system", "kube-system", "shop")), st.sampled_from((*NAMES, "kube-dns")),
+        st.sampled_from(("kube-dns", "web")),
+    ),
+    EndpointSlice: st.builds(
+        lambda name, service, address: EndpointSlice("kube-system", name, service, (Endpoint((address,)),)),
+        st.sampled_from("xy"), st.sampled_from((*NAMES, "kube-dns")), st.sampled_from(ADDRESSES[:3]),
+    ),
+}  # fmt: skip
+
 
 @st.composite
 def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
@@ -186,6 +203,7 @@ def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
 
 history = st.lists(happenings(), min_size=15, max_size=40)  # short ones say little
 history_of_blocks = st.lists(happenings(BLOCKS_ALONE), min_size=8, max_size=20)
+history_of_dns = st.lists(happenings(DNS_ALONE), min_size=8, max_size=20)
 SUBNETS = {parse_network("198.51.100.0/24"): {ZONE: "a"}, parse_network("10.0.0.0/12"): {ZONE: "b"}}
 STORES: list[dict[str, Any]] = [
     {},
@@ -197,11 +215,13 @@ STORES: list[dict[str, Any]] = [
     {"pods": False, "pod_names": True, "forwarders": [parse_network("10.0.1.0/24")]},
     {"scope": Scope(frozenset(("shop", "lab")), parse_selector("team=a"), parse_selector("version=1"))},
     {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
+    {"forwarder_services": None},
+    {"forwarder_services": None, "pods": False, "scope": Scope(frozenset(("shop",)))},
 ]
 
 
 def store_with(**options: Any) -> Store:
-    return Store(subnets=SUBNETS, forwarder_services=[DNS], **options)
+    return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
 
 
 class State:
@@ -242,6 +262,13 @@ def test_any_events_end_in_the_snapshot_of_the_final_state(
 def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
     """Without a block that lies the one around it may be shown to lie, and is believed again without what showed it."""
     assert_same_in_the_end({"pods": False}, events, backwards=backwards)
+
+
+@steady
+@given(events=history_of_dns, backwards=st.booleans())
+def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
+    """Services gain and lose the label by which they are found, before and after their slices come."""
+    assert_same_in_the_end({"forwarder_services": None}, events, backwards=backwards)
 
 
 def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwards: bool) -> None:
@@ -436,6 +463,40 @@ def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, lis
     for seconds, changes, trusted in moments:
         for change in changes:
             store.apply(change)
+        assert (seconds, store.publish(NOW + seconds).addresses.source(OLD).forwarder) == (seconds, trusted)
+
+
+def labelled_dns(label: str | None, name: str = "coredns") -> Put:
+    """Return the Service of some DNS servers, with this value of the label by which they are found."""
+    labels = {} if label is None else {"k8s-app": label}
+    return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
+
+
+COREDNS = Put(EndpointSlice("kube-system", "x", "coredns", (Endpoint((OLD,), pod="coredns-1"),)))
+LABELLED = [
+    # id, what happens when (s), and whether the endpoint is trusted then
+    ("from-the-start", [(0, [labelled_dns("kube-dns"), COREDNS], True)]),
+    ("gained", [(0, [labelled_dns(None), COREDNS], False), (5, [labelled_dns("kube-dns")], True)]),
+    ("before-its-slices", [(0, [labelled_dns("kube-dns")], False), (5, [COREDNS], True)]),
+    ("lost", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [labelled_dns("coredns")], True),
+              (5 + GRACE_SECONDS, [], False)]),
+    ("lost-and-gained", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [labelled_dns(None)], True),
+                         (9, [labelled_dns("kube-dns")], True), (5 + GRACE_SECONDS, [], True)]),
+    ("gone", [(0, [labelled_dns("kube-dns"), COREDNS], True), (5, [Drop(Service, "kube-system/coredns")], True),
+              (5 + GRACE_SECONDS, [], False)]),
+    ("another-change-of-it", [(0, [labelled_dns("kube-dns"), COREDNS], True),
+                              (5, [Put(Service("kube-system", "coredns", labels={"k8s-app": "kube-dns", "v": "2"}))],
+                               True), (5 + GRACE_SECONDS, [], True)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("moments", [row[1] for row in LABELLED], ids=[row[0] for row in LABELLED])
+def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]]) -> None:
+    """The label of a Service alone makes its endpoints trusted, and its loss ends that after the time of grace."""
+    store = Store(forwarder_services=None)
+    for seconds, changes, trusted in moments:
+        visible = [store.apply(change) for change in changes]
+        assert all(visible), "what changes trust is to be published"
         assert (seconds, store.publish(NOW + seconds).addresses.source(OLD).forwarder) == (seconds, trusted)
 
 

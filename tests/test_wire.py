@@ -15,12 +15,11 @@ import pytest
 
 from dnsserver.app import store_of
 from dnsserver.net.mmsg import QUERY_SIZE
-from locator.cluster import dump_files
 from locator.ip import parse_address
 from tests import api_objects
 from tests.api_objects import ZONE, Item
 from tests.dns_queries import CD, QR, RD, TC, ecs, encoded, opt, option, query
-from tests.in_memory import NOW, CountedResponder, dump_of, settings_of
+from tests.in_memory import NOW, CountedResponder, dump_of, settings_of, take_in
 from tests.random_queries import Asked
 from tests.replies import after_name, assert_same, assert_sound, parts_of
 from tests.topodns_process import Server, serving
@@ -60,7 +59,7 @@ class Asker:
             self.publish(items)
 
     def publish(self, items: list[Item], *, now: int = NOW) -> None:
-        dump_files.apply(dump_of(api_objects.listed(items)).objects, self.store)
+        take_in(self.store, dump_of(api_objects.listed(items)).objects)
         self.responder.publish(self.store.publish(now))
 
     def octets(self, wire: bytes, client: str = NOWHERE, *, proto: str = "udp", compute: bool = False) -> bytes | None:

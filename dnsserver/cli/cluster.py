@@ -16,8 +16,7 @@ from dnsserver.settings.fields import Settings
 from locator.cluster import api_client, dump_files
 from locator.cluster.credentials import BadCluster
 from locator.cluster.responses import Refused, Unreachable
-from locator.model import Finding
-from locator.state.snapshot import Snapshot
+from locator.state.cluster_view import ClusterView, Publication
 
 
 @contextmanager
@@ -31,14 +30,14 @@ def cluster_errors() -> Iterator[None]:
         raise Failed(str(error)) from None
 
 
-def read_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+def read_cluster(settings: Settings) -> Publication:
     """Return the cluster as it is now, and all that is wrong in it. Raises CommandError."""
     store = app.store_of(settings)
     with cluster_errors():
         if settings.snapshot:
-            dump = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs())
+            batch = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs()).batch()
         else:
-            dump = dump_files.Dump(*api_client.read(app.cluster_of(settings), store.kinds), {})
-    dump_files.apply(dump.objects, store)
-    snapshot = store.publish(int(time.time()))
-    return snapshot, [*dump.findings, *dump.located(snapshot.findings)]
+            batch = api_client.read(app.cluster_of(settings), store.kinds)
+    view = ClusterView(store)
+    view.take(batch)
+    return view.publish(int(time.time()))

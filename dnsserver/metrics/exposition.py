@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from dnsserver import __version__
 from dnsserver.metrics.counters import Counts
+from locator.model import Finding
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import is_invalid_constraint
 
@@ -51,8 +52,12 @@ class Metrics(Undescribed):
     def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
         self._counts = counts
         self._kinds = tuple(kinds)
-        self.snapshot: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self.watches: Mapping[str, Watch] = {}
+
+    def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        """Tell of this view from now on."""
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
@@ -107,7 +112,7 @@ class Metrics(Undescribed):
         )
 
     def _cluster(self) -> Iterator[Metric]:
-        snapshot = self.snapshot
+        snapshot = self._snapshot
         objects = snapshot.objects if snapshot else dict.fromkeys(self._kinds, 0)
         listed = dict.fromkeys(self._kinds, snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})

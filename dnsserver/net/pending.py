@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from dnsserver.message.records import Record
 from dnsserver.metrics.counters import Counts
-from dnsserver.responder.responder import PendingReply, Responder
+from dnsserver.responder.replies import PendingReply
+from dnsserver.responder.responder import Responder
 
 if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
     from dnsserver.net.upstream import Upstream

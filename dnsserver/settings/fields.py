@@ -189,14 +189,17 @@ class Settings:
     )
     """Adds to the endpoints of --forwarder-service."""
 
-    forwarder_service: tuple[str, ...] = repeatable(
-        ("kube-system/kube-dns",),
+    forwarder_service: tuple[str, ...] | None = repeatable(
+        None,
         or_off(values.SERVICE_KEY, None),
         theme=CLIENTS,
-        help="Let the endpoints of this Service tell who the client is",
-        shown="kube-system/kube-dns",
+        help="Let the endpoints of this Service tell who the client is, instead of those of the DNS Services that "
+        "topodns discovers",
+        shown="found by name and label",
     )
-    """The cluster's own DNS server forwards the queries of every pod, so topodns trusts what it says of clients."""
+    """None discovers the cluster's own DNS: every Service of kube-system that is called kube-dns or labelled
+    ``k8s-app: kube-dns``, and openshift-dns/dns-default. It forwards the queries of every pod, so topodns trusts
+    what it says of clients."""
 
     client_option: int | None = single(
         None,

@@ -1,17 +1,17 @@
-"""What is told of one kind of a cluster: changes, and what is wrong in which object.
+"""What a source tells of a cluster: changes, and what is wrong in which object.
 
 An object that cannot be read is passed over: there is a finding, and it is as if it did not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
 
 from locator.api.decoding import Resource, decode_untrusted
-from locator.model import Finding
+from locator.model import Finding, Object, by_kind
 
 
 class Replace(Struct, frozen=True):
@@ -38,19 +38,32 @@ Delta = Replace | Put | Drop
 
 
 class DeltaBatch(Struct, frozen=True):
-    """What an answer has brought about one kind, in order.
+    """What a source tells at once, in order: all of it is published together.
 
-    ``findings`` are what is wrong in an object from now on, by its key: empty where nothing is any more. ``triggered``
-    is when what the changed EndpointSlices were made from changed (RFC 3339).
+    ``findings`` are what is wrong from now on, by the place where it was found (``place_of``, say): empty where
+    nothing is any more. ``triggered`` is when what the changed EndpointSlices were made from changed (RFC 3339).
+    ``files`` are the files that objects stand in, by their places; None says nothing new. ``kept`` marks a view
+    from an earlier run: it holds until the source itself has listed each kind.
     """
 
-    kind: type[Any]
     changes: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
+    files: Mapping[str, str] | None = None
+    kept: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.findings)
+
+
+def place_of(kind: str, namespace: str, name: str) -> str:
+    """Return one object in words: ``Service shop/web``, ``Node a1``."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def replacements(objects: Iterable[Object]) -> list[Delta]:
+    """Return what makes *objects* all there is, of every kind."""
+    return [Replace(kind, of_kind) for kind, of_kind in by_kind(objects).items()]
 
 
 class DeltaBuilder:
@@ -111,6 +124,7 @@ class DeltaBuilder:
 
     def news(self) -> DeltaBatch:
         """Return what is to be told since this was asked last."""
-        news = DeltaBatch(self._made, self._changes, self._findings, self._triggered)
+        findings = {f"{self._made.__name__} {key}": found for key, found in self._findings.items()}
+        news = DeltaBatch(self._changes, findings, self._triggered)
         self._changes, self._findings, self._triggered = [], {}, []
         return news

@@ -16,7 +16,7 @@ import msgspec
 import urllib3
 
 from locator.api.decoding import RESOURCES
-from locator.api.deltas import Replace
+from locator.api.deltas import Delta, DeltaBatch
 from locator.api.listwatch import ListWatch
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (
@@ -136,13 +136,13 @@ class ApiClient:
             raise unreachable(self.host, error, silence, begun=False) from None
 
 
-def read(cluster: ApiClient, kinds: Sequence[type[Object]]) -> tuple[list[Object], list[Finding]]:
+def read(cluster: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
     """List each kind once: return all objects, and what is wrong in those that cannot be read as they should.
 
     Raises Refused and Unreachable, whose texts begin with the resource.
     """
-    objects: list[Object] = []
-    findings: list[Finding] = []
+    changes: list[Delta] = []
+    findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
@@ -158,8 +158,6 @@ def read(cluster: ApiClient, kinds: Sequence[type[Object]]) -> tuple[list[Object
                     raise Refused(error.status, error.reason, f"{resource.name}: {listwatch.problem}") from None
             except Unreachable as error:
                 raise Unreachable(f"{resource.name}: {error}", error.word) from None
-            for change in news.changes:
-                assert isinstance(change, Replace)  # of a list
-                objects += change.objects
-            findings += [finding for found in news.findings.values() for finding in found]
-    return objects, findings
+            changes += news.changes
+            findings |= news.findings
+    return DeltaBatch(changes, findings)

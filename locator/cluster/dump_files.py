@@ -6,12 +6,10 @@ reads in a process of its own.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import stat
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,11 +20,10 @@ import trio
 from msgspec import Struct
 
 from locator.api import dump, packing
-from locator.cluster.publisher import Published, uncollected
+from locator.api.deltas import DeltaBatch, place_of, replacements
+from locator.cluster.publisher import Publisher, uncollected
 from locator.finding_codes import ClusterCode
-from locator.model import KINDS, Finding, Health, Object, Pod, by_kind
-from locator.state.snapshot import Snapshot
-from locator.state.store import Store
+from locator.model import KINDS, Finding, Health, Object, Pod
 
 log = logging.getLogger("topodns")
 
@@ -42,20 +39,16 @@ class BadDump(Exception):
 class Dump(Struct):
     """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
 
-    ``origins`` are files by kind and key; pods have none, since nothing is found wrong in them later.
+    ``origins`` are files by the objects' places; pods have none, since nothing is found wrong in them later.
     """
 
     objects: list[Object]
     findings: list[Finding]
     origins: dict[str, str]
 
-    def located(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Return findings that were made later, with the files that their objects stood in."""
-        rows = []
-        for each in findings:
-            key = f"{each.namespace}/{each.name}" if each.namespace else each.name
-            rows.append(msgspec.structs.replace(each, file=self.origins.get(f"{each.kind} {key}", "")))
-        return rows
+    def batch(self) -> DeltaBatch:
+        """Return it as what a source tells: all there is, and all that is wrong."""
+        return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
 class DumpFiles:
@@ -69,13 +62,13 @@ class DumpFiles:
         self._kept: dict[str, bytes] = {}
 
     def check(self) -> None:
-        """Raise BadSnapshot if a path leads nowhere. Reads nothing."""
+        """Raise BadDump if a path leads nowhere. Reads nothing."""
         for path in self._paths:
             if path != STDIN and not os.path.exists(path):
                 raise BadDump(f"{path}: No such file or directory, expected a file or folder")
 
     def inputs(self) -> list[tuple[str, bytes | None]]:
-        """Return each file to read by name, with its content where it is kept. Raises BadSnapshot."""
+        """Return each file to read by name, with its content where it is kept. Raises BadDump."""
         rows: list[tuple[str, bytes | None]] = []
         for path in self._paths:
             if path == STDIN:
@@ -130,7 +123,7 @@ def _read_standard_input() -> bytes:
 
 
 def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    """Read every input, as ``DumpFiles.inputs`` gives them. Raises BadSnapshot.
+    """Read every input, as ``DumpFiles.inputs`` gives them. Raises BadDump.
 
     Of an object that stands twice the later one holds; the finding says so.
     """
@@ -155,7 +148,7 @@ def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 findings.append(twice)
             objects[key] = found
             if not isinstance(found, Pod):
-                origins[f"{type(found).__name__} {found.key}"] = name
+                origins[place_of(type(found).__name__, "", found.key)] = name
     if not objects and not findings:  # a kubeconfig, say, or the wrong folder
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
@@ -171,12 +164,6 @@ def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
         raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
     except dump.NotADump as error:
         raise BadDump(f"{name}: {error}") from None
-
-
-def apply(objects: Iterable[Object], store: Store) -> None:
-    """Make *objects* all that *store* knows."""
-    for kind, each_kind in by_kind(objects).items():
-        store.replace(kind, each_kind)
 
 
 class _Rest(Struct):
@@ -197,7 +184,7 @@ def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
 
 
 async def load(snapshots: DumpFiles) -> Dump:
-    """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot."""
+    """Read the snapshots in another process, while this one goes on answering. Raises BadDump."""
     inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
     try:
         packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
@@ -207,32 +194,24 @@ async def load(snapshots: DumpFiles) -> Dump:
 
 
 class DumpSource:
-    """Keeps *store* like the files of *snapshots*, and hands out a snapshot whenever they change.
+    """Sends *publisher* what stands in *files*: all of it now, and all of it again whenever they change.
 
-    *published* is called with a snapshot and all that is wrong in the files; *reread* after each reading but the
-    first with whether it could be read: a broken new version changes nothing.
+    *reread* is told after each reading but the first whether the files could be read: a broken new version
+    changes nothing.
     """
 
-    def __init__(
-        self,
-        snapshots: DumpFiles,
-        store: Store,
-        *,
-        published: Published,
-        reread: Callable[[bool], None],
-    ) -> None:
-        """Raise BadSnapshot if there is nothing to read. Reads nothing yet."""
-        snapshots.check()
-        self._snapshots = snapshots
-        self._store = store
-        self._published = published
+    def __init__(self, files: DumpFiles, publisher: Publisher, *, reread: Callable[[bool], None]) -> None:
+        """Raise BadDump if there is nothing to read. Reads nothing yet."""
+        files.check()
+        self._files = files
+        self._publisher = publisher
         self._reread = reread
         self._asked = trio.Event()
-        self._ready = False
 
     def health(self) -> Mapping[str, Health]:
         """Return whether the files have been read."""
-        return {"snapshot": Health(True) if self._ready else Health(False, "not read yet")}
+        known = self._publisher.snapshot is not None
+        return {"snapshot": Health(True) if known else Health(False, "not read yet")}
 
     def stale(self, after: float) -> bool:
         """Files are what they are: never stale."""
@@ -243,13 +222,13 @@ class DumpSource:
         self._asked.set()
 
     async def run(self) -> None:
-        """Read the files now, and again for ever. Raises BadSnapshot if they cannot be read now."""
-        signature = await trio.to_thread.run_sync(self._snapshots.signature, abandon_on_cancel=True)
+        """Read the files now, and again for ever. Raises BadDump if they cannot be read now."""
+        signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
         await self._read()
         while True:
             await self._changed(signature)
             self._asked = trio.Event()
-            signature = await trio.to_thread.run_sync(self._snapshots.signature)
+            signature = await trio.to_thread.run_sync(self._files.signature)
             try:
                 await self._read()
             except BadDump as error:
@@ -271,16 +250,10 @@ class DumpSource:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(ask)
-            await self._snapshots.changed(signature)
+            await self._files.changed(signature)
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> None:
-        dump = await load(self._snapshots)
-        snapshot = await trio.to_thread.run_sync(uncollected, partial(self._take_in, dump))
-        self._ready = True
-        self._published(snapshot, [*dump.findings, *dump.located(snapshot.findings)])
-        gc.freeze()  # a view lives long: collections that walk it would be felt
-
-    def _take_in(self, dump: Dump) -> Snapshot:
-        apply(dump.objects, self._store)
-        return self._store.publish(time.time())
+        dump = await load(self._files)
+        await self._publisher.deltas.send(dump.batch())
+        await self._publisher.flush()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http
 import logging
 import random
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import trio
@@ -15,6 +17,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.workqueue import Pace
 from locator.model import Finding
+from locator.topology.constraints import is_invalid_constraint
 
 log = logging.getLogger("topodns")
 
@@ -24,7 +27,26 @@ TRIES = 6
 EVENTS_PER_SECOND = 5.0
 BURST = 25.0
 TIMEOUT_SECONDS = 10.0
+MAX_WAITING = 1000  # findings that wait to be posted; what is beyond is in the log, a metric and ``check``
 HOPELESS = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+class EventPoster:
+    """Posts an Event on each Service whose constraint is found to be invalid; *instance* is who says it."""
+
+    def __init__(self, cluster: ApiClient, instance: str) -> None:
+        self._cluster, self._instance = cluster, instance
+        self._send, self._receive = trio.open_memory_channel[Finding](MAX_WAITING)
+
+    def offer(self, findings: Sequence[Finding]) -> None:
+        """Post what is to be posted of new findings, in time."""
+        with suppress(trio.WouldBlock):
+            for finding in filter(is_invalid_constraint, findings):
+                self._send.send_nowait(finding)
+
+    async def run(self) -> None:
+        """Post for ever."""
+        await post(self._cluster, self._receive, self._instance)
 
 
 async def post(cluster: ApiClient, findings: trio.MemoryReceiveChannel[Finding], instance: str) -> None:

@@ -1,29 +1,27 @@
-"""One live cluster, followed: a reflector for each kind feeds one store; what is known is kept for the next start."""
+"""A live cluster as a source: a reflector for each kind feeds one publisher; its view is kept for the next start."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
 import trio
 
 from locator.api.decoding import RESOURCES
-from locator.api.deltas import DeltaBatch
+from locator.api.deltas import DeltaBatch, replacements
 from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Published, Publisher
+from locator.cluster.publisher import Publisher
 from locator.cluster.reflector import Reflector
 from locator.cluster.state_file import StateFile
 from locator.model import Health, Object
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
 
-WAITING = 16  # pieces of news that may wait to be taken in; then those who read wait, too
 KEEP_SECONDS = 30.0  # between looks at whether the kept view is still the present one
 LAST_SECONDS = 5.0  # for keeping the last one; a folder that does not answer holds no end up
 
 
 class Informer:
-    """Keeps *store* like a live cluster; *published* and *programmed* are called as ``Publisher`` calls them.
+    """Sends *publisher* what a live *cluster* holds of each of *kinds*, and whatever changes there.
 
     With *kept*, it begins with the view that was kept, and keeps each view in turn.
     """
@@ -31,28 +29,26 @@ class Informer:
     def __init__(
         self,
         cluster: ApiClient,
-        store: Store,
+        kinds: Iterable[type[Object]],
+        publisher: Publisher,
         *,
-        published: Published,
-        programmed: Callable[[float], None],
         kept: StateFile | None = None,
     ) -> None:
-        send, receive = trio.open_memory_channel[DeltaBatch](WAITING)
         self.reflectors: Mapping[type[Object], Reflector] = {
-            kind: Reflector(cluster, kind, RESOURCES[kind], send) for kind in store.kinds
+            kind: Reflector(cluster, kind, RESOURCES[kind], publisher.deltas) for kind in kinds
         }
-        self._intake = Publisher(store, receive, published=published, programmed=programmed)
+        self._publisher = publisher
         self._kept = kept
         self._saved: Snapshot | None = None
 
     def health(self) -> Mapping[str, Health]:
         """Return of each kind whether it is known, if only from a kept view, and what is wrong with its watch."""
-        known = self._intake.snapshot is not None
+        known = self._publisher.snapshot is not None
         return {RESOURCES[kind].name: each.health(known=known) for kind, each in self.reflectors.items()}
 
     def stale(self, after: float) -> bool:
         """Whether what is known may be old: kept from before the start, or contact lost for *after* seconds."""
-        return bool(self._intake.missing) or any(since + after <= trio.current_time() for since in self._lost())
+        return bool(self._publisher.missing) or any(since + after <= trio.current_time() for since in self._lost())
 
     def read_again(self) -> None:
         """There is nothing to be read again: whatever changes is heard of."""
@@ -64,7 +60,9 @@ class Informer:
             return
         objects = await trio.to_thread.run_sync(self._kept.load, abandon_on_cancel=True)
         if objects is not None:
-            await self._intake.begin_with(objects)
+            await self._publisher.deltas.send(DeltaBatch(replacements(objects), kept=True))
+            del objects
+            await self._publisher.flush()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep, self._kept)
@@ -77,7 +75,6 @@ class Informer:
         async with trio.open_nursery() as nursery:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)
-            nursery.start_soon(self._intake.run)
 
     def _lost(self) -> list[float]:
         """Return since when there has been no contact, for each kind that is so."""
@@ -90,13 +87,13 @@ class Informer:
 
     async def _save(self, kept: StateFile) -> None:
         """Keep what is known, if all of it is known; it was true when there was contact last."""
-        snapshot = self._intake.snapshot
-        if self._intake.missing or snapshot is None:
+        snapshot = self._publisher.snapshot
+        if self._publisher.missing or snapshot is None:
             return
         now = trio.current_time()
         seen = time.time() - (now - min(self._lost(), default=now))
         if self._saved is snapshot and await trio.to_thread.run_sync(kept.touch, seen, abandon_on_cancel=True):
             return
-        objects = await self._intake.known()
+        objects = await self._publisher.known()
         saved = await trio.to_thread.run_sync(kept.save, objects, seen, abandon_on_cancel=True)
         self._saved = snapshot if saved else None

@@ -72,7 +72,7 @@ class AddressBook:
 
     ``places`` has the addresses that are held by something known; ``source`` and ``locate``
     answer for every address, ``locate_network`` for a block. ``distrusted_cidrs`` counts the
-    claims of nodes to blocks that are not believed.
+    pod CIDRs of nodes that are not believed.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from locator.finding_codes import ClusterCode
+from locator.index import Index
 from locator.ip import (
     Network,
     address_text,
@@ -20,10 +21,10 @@ from locator.places.address_book import (
     Place,
     shared_location,
 )
-from locator.places.address_holders import Claim
+from locator.places.address_holders import EndpointHolder
 from locator.places.address_map import AddressMap, PrefixTable
 
-Claimants = tuple[Claim, ...]  # the endpoints that have an address
+Endpoints = tuple[EndpointHolder, ...]  # those that hold an address
 
 
 class PodCidrs:
@@ -34,11 +35,11 @@ class PodCidrs:
 
     def __init__(self) -> None:
         self._owners: dict[Network, dict[str, Location]] = {}
-        self._claimed: PrefixTable[Network] = PrefixTable()  # believed or not
-        self._spoken: AddressMap[Claimants] = AddressMap()
-        self._against: dict[Network, set[bytes]] = {}  # addresses of endpoints that show a block to lie
-        self._shown: dict[bytes, tuple[Network, ...]] = {}  # the same by address
-        self._touched: set[Network] = set()  # of other owners than when things were settled last
+        self._owned: PrefixTable[Network] = PrefixTable()  # blocks that have owners, believed or not
+        self._endpoints: AddressMap[Endpoints] = AddressMap()
+        self._lies: dict[bytes, tuple[Network, ...]] = {}  # the blocks that the endpoints at an address show to lie
+        self._witnesses: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # the other way round
+        self._touched: set[Network] = set()  # of other owners than at the last review
         self._moved: set[Network] = set()  # of owners in other places
         self.findings: dict[Network, tuple[Finding, ...]] = {}
 
@@ -56,91 +57,86 @@ class PodCidrs:
             (self._moved if after.name in owners else self._touched).add(network)
             owners[after.name] = location
 
-    def settle(self, spoken: Mapping[bytes, Claimants | None]) -> dict[Network, Place | None]:
+    def review(self, changed: Mapping[bytes, Endpoints | None]) -> dict[Network, Place | None]:
         """Return the blocks about which something else may be believed now, each with its place, None if it is not.
 
-        *spoken* tells the endpoints at those addresses where there are others than before.
+        *changed* tells the endpoints at those addresses where there are others than at the last review.
         """
-        self._spoken = self._spoken.changed(spoken)
-        self._claimed = self._claimed.changed(
+        self._endpoints = self._endpoints.changed(changed)
+        self._owned = self._owned.changed(
             {network: network if self._owners[network] else None for network in self._touched}
         )
-        unsettled = self._touched | self._moved
-        dirty = dict.fromkeys(spoken)
+        reviewed = self._touched | self._moved
+        dirty = dict.fromkeys(changed)
         for network in self._touched:
             dirty.update(dict.fromkeys(self._speaking_in(network)))
         while dirty:
-            altered = self._judge(dirty, spoken)
-            unsettled |= altered
+            altered = self._judge(dirty, changed)
+            reviewed |= altered
             dirty = {
                 address: None
                 for network in altered
-                if len(self._claimed.around(network.address, network.length)) > 1  # one around it may lie now
+                if len(self._owned.around(network.address, network.length)) > 1  # one around it may lie now
                 for address in self._speaking_in(network)
             }
-        if self._shown:  # who shows it may be another endpoint of the same address
-            unsettled.update(*(self._shown.get(address, ()) for address in spoken))
+        if self._lies:  # who shows it may be another endpoint of the same address
+            reviewed.update(*(self._lies.get(address, ()) for address in changed))
         self._touched, self._moved = set(), set()
-        return {network: self._believed(network) for network in unsettled}
+        return {network: self._believed(network) for network in reviewed}
 
     @property
     def distrusted(self) -> int:
-        """How many claims of nodes to blocks are not believed."""
-        return sum(len(self._owners[network]) for network, against in self._against.items() if against)
+        """How many nodes' blocks are not believed; one of two nodes counts twice."""
+        return sum(len(self._owners[network]) for network in self._witnesses.values("network"))
 
     def _speaking_in(self, network: Network) -> Iterator[bytes]:
-        return (address for address, _ in self._spoken.within(network))
+        return (address for address, _ in self._endpoints.within(network))
 
-    def _judge(self, addresses: Iterable[bytes], spoken: Mapping[bytes, Claimants | None]) -> set[Network]:
+    def _judge(self, addresses: Iterable[bytes], changed: Mapping[bytes, Endpoints | None]) -> set[Network]:
         """Find out which blocks the endpoints at some addresses show to lie; return those for which that is news."""
         altered: set[Network] = set()
-        for address, around in self._claimed.around_each(addresses):
-            claims = spoken.get(address) or self._spoken.get(address) if around else None
-            before = self._shown.get(address, ())
-            after = self._lies(address, claims, around) if claims else ()
+        for address, around in self._owned.around_each(addresses):
+            endpoints = changed.get(address) or self._endpoints.get(address) if around else None
+            before = self._lies.get(address, ())
+            after = self._shown_to_lie(address, endpoints, around) if endpoints else ()
             if before == after:
                 continue
-            for network in before:
-                self._against[network].discard(address)
-            for network in after:
-                self._against.setdefault(network, set()).add(address)
+            self._witnesses.move(address, before, after)
             if after:
-                self._shown[address] = after
+                self._lies[address] = after
             else:
-                del self._shown[address]
+                del self._lies[address]
             altered.update(before, after)
         return altered
 
-    def _lies(self, address: bytes, claims: Claimants, around: Iterable[Network]) -> tuple[Network, ...]:
+    def _shown_to_lie(self, address: bytes, endpoints: Endpoints, around: Iterable[Network]) -> tuple[Network, ...]:
         lies: tuple[Network, ...] = ()
         for network in around:
             owners = self._owners[network]
-            for claim in claims:
-                if claim.endpoint.node not in owners and claim.endpoint.node is not None:
+            for holder in endpoints:
+                if holder.endpoint.node not in owners and holder.endpoint.node is not None:
                     lies = (*lies, network)
                     break
             else:
-                against = self._against.get(network)
+                against = self._witnesses.keys("network", network) if self._lies else ()
                 if not against or (len(against) == 1 and address in against):
                     break
         return lies
 
     def _believed(self, network: Network) -> Place | None:
         """Return the place of a block, None if it is nobody's or is not believed; and note what is wrong with it."""
-        owners, against = self._owners[network], self._against.get(network)
+        owners, against = self._owners[network], self._witnesses.keys("network", network)
         self.findings.pop(network, None)
-        if not against:
-            self._against.pop(network, None)
         if not owners:
             del self._owners[network]
             return None
         names = sorted(owners)
         if against:
             address = min(against)
-            claims = [claim for claim in self._spoken.get(address) or () if _is_elsewhere(claim, owners)]
-            witness = min(claims, key=lambda claim: claim.rank)
+            elsewhere = [holder for holder in self._endpoints.get(address) or () if _is_elsewhere(holder, owners)]
+            witness = min(elsewhere, key=lambda holder: holder.rank)
             where = f"has {address_text(address)} but is on node {witness.endpoint.node}"
-            lie = f"is not believed: {witness.origin.holder} {where}"
+            lie = f"is not believed: {witness.origin.words} {where}"
             self.findings[network] = tuple(
                 _warning(name, f"{network_text(network)} {lie}", "a block that holds only this node's pods")
                 for name in names
@@ -154,9 +150,9 @@ class PodCidrs:
         return Place(location, POD_CIDR, f"pod CIDR {network_text(network)} of {listed}")
 
 
-def _is_elsewhere(claim: Claim, owners: Container[str]) -> bool:
+def _is_elsewhere(holder: EndpointHolder, owners: Container[str]) -> bool:
     """Whether an endpoint is on a node that is none of *owners*."""
-    return claim.endpoint.node is not None and claim.endpoint.node not in owners
+    return holder.endpoint.node is not None and holder.endpoint.node not in owners
 
 
 def _warning(node: str, message: str, expected: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import Any
 
 from locator.finding_codes import ClusterCode
@@ -11,14 +12,25 @@ from locator.model import HOSTNAME, ZONE, EndpointSlice, Finding, Location, Node
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
 
+class Rank(IntEnum):
+    """What findings are about, in the order in which they are told."""
+
+    SERVICE = 0
+    POLICIES = 1
+    NODE = 2
+    SLICE = 3
+    POD_CIDR = 4
+    FORWARDERS = 5
+
+
 class Findings:
     """What was found wrong, by what it was found at: a rank, and a key that can be compared within it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, Any], tuple[Finding, ...]] = {}
+        self._found: dict[tuple[Rank, Any], tuple[Finding, ...]] = {}
         self._all: tuple[Finding, ...] | None = ()
 
-    def take(self, rank: int, key: object, found: Iterable[Finding]) -> None:
+    def take(self, rank: Rank, key: object, found: Iterable[Finding]) -> None:
         """Note all that is wrong there now."""
         at, after = (rank, key), tuple(found)
         if after == self._found.get(at, ()):
@@ -34,6 +46,15 @@ class Findings:
         if self._all is None:
             self._all = tuple(each for at in sorted(self._found) for each in self._found[at])
         return self._all
+
+
+def no_forwarder(services: str) -> Finding:
+    """Return that no trusted forwarder is known; *services* says in words whose endpoints would be."""
+    message = f"no forwarder is trusted to name its clients: no endpoint of {services} is known"
+    expected = (
+        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if none forwards"
+    )
+    return ClusterCode.NoTrustedForwarder.finding("", "", "", message=message, expected=expected)
 
 
 def node_findings(node: Node) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from locator.index import Index
 from locator.model import Pod
 from locator.places.address_map import AddressMap
 
@@ -10,28 +11,26 @@ class PodAddresses:
     """In which namespaces running pods have an address."""
 
     def __init__(self) -> None:
-        self._at: dict[bytes, tuple[str, ...]] = {}  # once for each pod
+        self._keys: Index[str, Pod] = Index(address=_addresses)
         self._changed: set[bytes] = set()
 
-    def take(self, before: Pod | None, after: Pod | None) -> bool:
+    def take(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Note that a pod is *after* now, None if it is gone; return whether it has other addresses."""
-        left, joined = _addresses(before), _addresses(after)
-        for address in left - joined:
-            row = list(self._at.pop(address))
-            row.remove(before.namespace)  # type: ignore[union-attr]
-            if row:
-                self._at[address] = tuple(row)
-        for address in joined - left:
-            self._at[address] = (*self._at.get(address, ()), after.namespace)  # type: ignore[union-attr]
+        left = _addresses(before) if before is not None else frozenset[bytes]()
+        joined = _addresses(after) if after is not None else frozenset[bytes]()
+        self._keys.move(key, before, after)
         self._changed |= left ^ joined
         return left != joined
 
-    def settled(self, before: AddressMap[tuple[str, ...]]) -> AddressMap[tuple[str, ...]]:
+    def namespaces_after(self, before: AddressMap[tuple[str, ...]]) -> AddressMap[tuple[str, ...]]:
         """Return the namespaces by address as they are now, from those *before*."""
-        after = {each: tuple(sorted(set(self._at.get(each, ())))) or None for each in self._changed}
+        after = {address: self._namespaces(address) or None for address in self._changed}
         self._changed = set()
-        return before.changed({each: found for each, found in after.items() if found != before.get(each)})
+        return before.changed({address: found for address, found in after.items() if found != before.get(address)})
+
+    def _namespaces(self, address: bytes) -> tuple[str, ...]:
+        return tuple(sorted({key.partition("/")[0] for key in self._keys.keys("address", address)}))
 
 
-def _addresses(pod: Pod | None) -> frozenset[bytes]:
-    return frozenset() if pod is None or pod.finished else frozenset(pod.addresses)
+def _addresses(pod: Pod) -> frozenset[bytes]:
+    return frozenset() if pod.finished else frozenset(pod.addresses)

@@ -20,4 +20,4 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.cluster import read_cluster
     from dnsserver.cli.report import report
 
-    return report(read_cluster(settings)[1], arguments.output)
+    return report(read_cluster(settings).findings, arguments.output)

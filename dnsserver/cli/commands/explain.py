@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     name = parsed("NAME", labels_of, arguments.name, "a domain name")
     qtype = parsed("TYPE", type_number, arguments.type, "a record type such as A, AAAA or SRV")
     client = parsed("--client", parse_client, arguments.client, "an address or a prefix")
-    snapshot, _ = read_cluster(settings)
+    snapshot = read_cluster(settings).snapshot
     explained = explain(name, qtype, client, snapshot, app.authority_of(settings))
     if arguments.output == "json":
         write(json.dumps(explained, indent=2) + "\n")

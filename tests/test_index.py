@@ -1,0 +1,64 @@
+"""The one multimap of the store: keys of objects by what functions read off the objects."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locator.index import Index
+
+Row = tuple[str, tuple[str, ...]]  # a node, and some pods
+
+
+def node_of(row: Row) -> tuple[str, ...]:
+    return (row[0],)
+
+
+def pods_of(row: Row) -> tuple[str, ...]:
+    return row[1]
+
+
+def index() -> Index[str, Row]:
+    return Index(node=node_of, pod=pods_of)
+
+
+def test_each_function_is_a_way_to_the_keys() -> None:
+    """By its name; what no object says leads nowhere."""
+    slices = index()
+    slices.move("web", None, ("a1", ("p0", "p1")))
+    slices.move("api", None, ("a1", ()))
+    assert {*slices.keys("node", "a1")} == {"web", "api"}
+    assert [*slices.keys("pod", "p0")] == [*slices.keys("pod", "p1")] == ["web"]
+    assert [*slices.keys("pod", "p2")] == [*slices.keys("node", "p0")] == []
+
+
+def test_a_value_that_nothing_has_any_more_leaves_no_trace() -> None:
+    """Pods come and go for months: an empty set for each of them would fill the memory."""
+    slices = index()
+    for number in range(100):
+        slices.move("web", None, ("a1", (f"p{number}",)))
+        slices.move("api", None, ("a1", (f"p{number}",)))
+        slices.move("web", ("a1", (f"p{number}",)), ("b1", ()))
+        slices.move("api", ("a1", (f"p{number}",)), None)
+        slices.move("web", ("b1", ()), None)
+    assert [*slices.values("node")] == [*slices.values("pod")] == []
+
+
+rows = st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from(("p0", "p1", "p2")), max_size=4).map(tuple))
+
+
+@settings(derandomize=True, deadline=None, database=None)
+@given(st.lists(st.tuples(st.sampled_from(("web", "api", "db")), st.none() | rows), max_size=20))
+def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, Row | None]]) -> None:
+    """However objects came, changed and went, with values that stand twice in one object, too."""
+    slices, known = index(), dict[str, Row]()
+    for key, after in events:
+        slices.move(key, known.pop(key, None), after)
+        if after is not None:
+            known[key] = after
+        for name, function in (("node", node_of), ("pod", pods_of)):
+            expected = {value for row in known.values() for value in function(row)}
+            assert {*slices.values(name)} == expected
+            for value in expected:
+                keys = slices.keys(name, value)
+                assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
