@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
-from locator.cluster import api_client
+from locator.cluster import api_client, credentials
 from locator.cluster.api_client import (
     ApiClient,
 )
@@ -159,7 +159,7 @@ def pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, control_plane: ControlP
     """Be in a pod, whose API server is the real one; return the folder of its service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(control_plane.port))
-    monkeypatch.setattr(api_client, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(credentials, "ACCOUNT", tmp_path)
     authority = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority"]
     (tmp_path / "ca.crt").write_bytes(Path(authority).read_bytes())
     (tmp_path / "token").write_text(token_of(control_plane) + "\n")
