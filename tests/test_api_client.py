@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
-from locator.api.deltas import Replace
-from locator.cluster import api_client
+from locator.cluster import api_client, credentials
 from locator.cluster.api_client import (
     ApiClient,
 )
@@ -160,7 +159,7 @@ def pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, control_plane: ControlP
     """Be in a pod, whose API server is the real one; return the folder of its service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(control_plane.port))
-    monkeypatch.setattr(api_client, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(credentials, "ACCOUNT", tmp_path)
     authority = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority"]
     (tmp_path / "ca.crt").write_bytes(Path(authority).read_bytes())
     (tmp_path / "token").write_text(token_of(control_plane) + "\n")
@@ -323,11 +322,10 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     """For a look at a cluster: kinds that need not exist are empty where they do not."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
-    batch = api_client.read(cluster, [Namespace, Service, ServicePolicy])
-    objects = [each for change in batch.changes if isinstance(change, Replace) for each in change.objects]
+    objects, findings = api_client.read(cluster, [Namespace, Service, ServicePolicy])
     assert {"default", "kube-system"} <= {each.name for each in objects if isinstance(each, Namespace)}
     assert "default/kubernetes" in {each.key for each in objects if isinstance(each, Service)}
-    assert len(batch.changes) == 3 and not batch.findings
+    assert not findings
 
 
 def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -> None:

@@ -54,7 +54,7 @@ def no_forwarder(services: str) -> Finding:
     expected = (
         "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if none forwards"
     )
-    return ClusterCode.NoTrustedForwarder.finding("", "", "", message=message, expected=expected)
+    return ClusterCode.NoTrustedForwarder.finding("", "", "", field="", message=message, expected=expected)
 
 
 def node_findings(node: Node) -> Iterator[Finding]:
