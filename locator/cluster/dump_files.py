@@ -9,14 +9,17 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import pickle
+import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import anyio
-import anyio.to_process
 import msgspec
 import trio
 from msgspec import Struct
@@ -177,31 +180,55 @@ def apply(objects: Iterable[Object], store: Store) -> None:
         store.replace(kind, each_kind)
 
 
-class _Rest(Struct):
-    """What crosses beside the objects."""
+class _Packed(NamedTuple):
+    """A dump as it crosses from one process to another."""
 
+    batches: list[bytes]
     findings: list[Finding]
     origins: dict[str, str]
 
 
-def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
-    dump = read(inputs)
-    return list(packing.batches(dump.objects)), msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
-
-
-def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
-    rest = msgspec.msgpack.decode(packed_rest, type=_Rest)
-    return Dump(list(packing.unbatched(batches)), rest.findings, rest.origins)
-
-
 async def load(snapshots: DumpFiles) -> Dump:
-    """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot."""
+    """Read the snapshots in another process, while this one goes on answering. Raises BadSnapshot.
+
+    The process lives no longer than the reading.
+    """
     inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
     try:
-        packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
-    except (anyio.BrokenWorkerProcess, OSError) as error:  # killed for want of memory, or no descriptor left
-        raise BadDump(f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})") from None
-    return await trio.to_thread.run_sync(_unpack, *packed)
+        done = await trio.run_process(
+            [sys.executable, "-P", "-m", "locator.cluster"],
+            stdin=pickle.dumps(inputs),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # however this process found its modules
+            process_group=0,  # Ctrl-C is for this process, which then ends the other
+        )
+    except OSError as error:  # no memory left, or no descriptor
+        raise BadDump(f"{inputs[0][0]}: the process that reads it cannot start ({error.strerror})") from None
+    if done.returncode < 0:  # by the system for want of memory, mostly
+        reason = signal.strsignal(-done.returncode)
+        raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
+    return await trio.to_thread.run_sync(_unpack, done)
+
+
+def read_packed(inputs: bytes) -> bytes:
+    """Do the work of the process that ``load`` starts: read *inputs*, return the dump or BadDump, both as bytes."""
+    try:
+        dump = read(pickle.loads(inputs))
+    except BadDump as error:
+        return pickle.dumps(error)
+    return pickle.dumps(_Packed(list(packing.batches(dump.objects)), dump.findings, dump.origins))
+
+
+def _unpack(done: subprocess.CompletedProcess[bytes]) -> Dump:
+    """Return what ``read_packed`` read. Raises what it raised."""
+    if done.returncode:
+        raise RuntimeError(f"the process that reads snapshots failed: {done.stderr.decode(errors='replace')}")
+    packed: _Packed | BadDump = pickle.loads(done.stdout)
+    if isinstance(packed, BadDump):
+        raise packed
+    return Dump(list(packing.unbatched(packed.batches)), packed.findings, packed.origins)
 
 
 class DumpSource:
