@@ -43,6 +43,7 @@ from dnsserver.settings.fields import (
 )
 from locator.cluster import api_client, dump_files
 from locator.cluster.credentials import BadCluster
+from locator.cluster.dumps.reading import BadDump, Dump
 from locator.cluster.responses import Refused, Unreachable
 from locator.ip import parse_client
 from locator.model import ERROR, Finding
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0 done, 1 failed, 2 wrong input."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except (Wrong, dump_files.BadDump, BadCluster) as error:
+    except (Wrong, BadDump, BadCluster) as error:
         return _complain(str(error), WRONG)
     except (CannotListen, Refused, Unreachable) as error:
         return _complain(str(error), FAILED)
@@ -335,7 +336,7 @@ def _read(settings: Settings) -> tuple[Snapshot, list[Finding]]:
     if settings.snapshot:
         dump = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs())
     else:
-        dump = dump_files.Dump(*api_client.read(app.cluster_of(settings), store.kinds), {})
+        dump = Dump(*api_client.read(app.cluster_of(settings), store.kinds), {})
     dump_files.apply(dump.objects, store)
     snapshot = store.publish(int(time.time()))
     return snapshot, [*dump.findings, *dump.located(snapshot.findings)]

@@ -12,21 +12,18 @@ import os
 import pickle
 import signal
 import stat
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import trio
-from msgspec import Struct
 
-from locator.api import dump, packing
+from locator.cluster.dumps import reading
+from locator.cluster.dumps.reading import BadDump, Dump
 from locator.cluster.publisher import Published, uncollected
-from locator.model import KINDS, WARNING, Finding, Health, Object, Pod, by_kind
+from locator.model import Health, Object, by_kind
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
@@ -35,29 +32,6 @@ log = logging.getLogger("topodns")
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
-
-
-class BadDump(Exception):
-    """A snapshot that cannot be read as a whole; the text names file, place and reason."""
-
-
-class Dump(Struct):
-    """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
-
-    ``origins`` are files by kind and key; pods have none, since nothing is found wrong in them later.
-    """
-
-    objects: list[Object]
-    findings: list[Finding]
-    origins: dict[str, str]
-
-    def located(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Return findings that were made later, with the files that their objects stood in."""
-        rows = []
-        for each in findings:
-            key = f"{each.namespace}/{each.name}" if each.namespace else each.name
-            rows.append(msgspec.structs.replace(each, file=self.origins.get(f"{each.kind} {key}", "")))
-        return rows
 
 
 class DumpFiles:
@@ -137,55 +111,13 @@ def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     Of an object that stands twice the later one holds; the finding says so.
     """
     # A dump is one growing tree: collecting it again and again would take longer than reading it.
-    return uncollected(partial(_read, inputs))
-
-
-def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    objects: dict[tuple[type, str], Object] = {}
-    findings: list[Finding] = []
-    origins: dict[str, str] = {}
-    for name, content in inputs:
-        for found in _objects(name, content):
-            if isinstance(found, Finding):
-                findings.append(msgspec.structs.replace(found, file=name))
-                continue
-            key = (type(found), found.key)
-            if key in objects:
-                place = found.key.rpartition("/")
-                message = "the same object stands twice; the later one holds"
-                findings.append(Finding(WARNING, type(found).__name__, place[0], place[2], "", message, "", name))
-            objects[key] = found
-            if not isinstance(found, Pod):
-                origins[f"{type(found).__name__} {found.key}"] = name
-    if not objects and not findings:  # a kubeconfig, say, or the wrong folder
-        names = ", ".join(dict.fromkeys(name for name, _ in inputs))
-        kinds = ", ".join(kind.__name__ for kind in KINDS)
-        raise BadDump(f"{names}: no object that matters, expected some of {kinds}")
-    return Dump(list(objects.values()), findings, origins)
-
-
-def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
-    try:
-        data = Path(name).read_bytes() if content is None else content
-        yield from dump.objects(data, only_json=name.endswith(".json"))
-    except OSError as error:
-        raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
-    except dump.NotADump as error:
-        raise BadDump(f"{name}: {error}") from None
+    return uncollected(partial(reading.read, inputs))
 
 
 def apply(objects: Iterable[Object], store: Store) -> None:
     """Make *objects* all that *store* knows."""
     for kind, each_kind in by_kind(objects).items():
         store.replace(kind, each_kind)
-
-
-class _Packed(NamedTuple):
-    """A dump as it crosses from one process to another."""
-
-    batches: list[bytes]
-    findings: list[Finding]
-    origins: dict[str, str]
 
 
 async def load(snapshots: DumpFiles) -> Dump:
@@ -196,7 +128,7 @@ async def load(snapshots: DumpFiles) -> Dump:
     inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
     try:
         done = await trio.run_process(
-            [sys.executable, "-P", "-m", "locator.cluster"],
+            [sys.executable, "-P", "-m", "locator.cluster.dumps"],
             stdin=pickle.dumps(inputs),
             capture_stdout=True,
             capture_stderr=True,
@@ -209,26 +141,9 @@ async def load(snapshots: DumpFiles) -> Dump:
     if done.returncode < 0:  # by the system for want of memory, mostly
         reason = signal.strsignal(-done.returncode)
         raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
-    return await trio.to_thread.run_sync(_unpack, done)
-
-
-def read_packed(inputs: bytes) -> bytes:
-    """Do the work of the process that ``load`` starts: read *inputs*, return the dump or BadDump, both as bytes."""
-    try:
-        dump = read(pickle.loads(inputs))
-    except BadDump as error:
-        return pickle.dumps(error)
-    return pickle.dumps(_Packed(list(packing.batches(dump.objects)), dump.findings, dump.origins))
-
-
-def _unpack(done: subprocess.CompletedProcess[bytes]) -> Dump:
-    """Return what ``read_packed`` read. Raises what it raised."""
     if done.returncode:
         raise RuntimeError(f"the process that reads snapshots failed: {done.stderr.decode(errors='replace')}")
-    packed: _Packed | BadDump = pickle.loads(done.stdout)
-    if isinstance(packed, BadDump):
-        raise packed
-    return Dump(list(packing.unbatched(packed.batches)), packed.findings, packed.origins)
+    return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 
 class DumpSource:
