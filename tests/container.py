@@ -21,7 +21,7 @@ from tests import go_programs, programs
 from tests.this_machine import ROOT, lacking, needs_tool
 
 BUILDING = 600.0  # seconds: some twenty, if the libraries come quickly
-PACKAGES = ("python3-venv", "dash")  # what the Dockerfile asks of a base: Python with venv, and a shell for RUN
+PACKAGES = ("python3-venv", "dash", "coreutils")  # what the Dockerfile asks of a base: Python with venv, sh, rm
 PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # into /usr, where the machine has them so
 

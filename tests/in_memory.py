@@ -18,6 +18,7 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.reading import read_settings
 from locator.api.deltas import replacements
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Dump
 from locator.ip import parse_address
 from locator.model import Object
 from locator.state.snapshot import Snapshot
@@ -41,13 +42,13 @@ def settings_of(flags: Flags | None = None) -> Settings:
     return read_settings(flags={}, environment={}, file=("flags", dict(flags or {})))[0]
 
 
-def dump_of(cluster: Cluster) -> dump_files.Dump:
+def dump_of(cluster: Cluster) -> Dump:
     """Read a cluster as ``--snapshot`` would."""
     return _dump_of(cluster_text(cluster))
 
 
 @lru_cache(maxsize=64)  # what is read is immutable, and asked for again and again
-def _dump_of(text: str) -> dump_files.Dump:
+def _dump_of(text: str) -> Dump:
     return dump_files.read([("cluster.yaml", text.encode())])
 
 

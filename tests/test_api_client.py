@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from urllib3.exceptions import ProtocolError
 
+from locator.api.deltas import Replace
 from locator.cluster import api_client, credentials
 from locator.cluster.api_client import (
     ApiClient,
@@ -322,10 +323,11 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     """For a look at a cluster: kinds that need not exist are empty where they do not."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
-    objects, findings = api_client.read(cluster, [Namespace, Service, ServicePolicy])
+    batch = api_client.read(cluster, [Namespace, Service, ServicePolicy])
+    objects = [each for change in batch.changes if isinstance(change, Replace) for each in change.objects]
     assert {"default", "kube-system"} <= {each.name for each in objects if isinstance(each, Namespace)}
     assert "default/kubernetes" in {each.key for each in objects if isinstance(each, Service)}
-    assert not findings
+    assert len(batch.changes) == 3 and not batch.findings
 
 
 def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -> None:

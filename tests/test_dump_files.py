@@ -10,13 +10,14 @@ import yaml
 
 from locator.api import dump
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Node
 from tests.clusters import world
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
 
-def read(text: str, name: str = "cluster.yaml") -> dump_files.Dump:
+def read(text: str, name: str = "cluster.yaml") -> Dump:
     return dump_files.read([(name, text.encode())])
 
 
@@ -74,5 +75,5 @@ def test_a_broken_item_is_found_at_its_line() -> None:
     lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * dump.CHUNK)])).splitlines()
     broken = len(lines) - 30
     lines.insert(broken, "  : [")
-    with pytest.raises(dump_files.BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
+    with pytest.raises(BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
         read("\n".join(lines))

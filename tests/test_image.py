@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import re
 import shutil
 import subprocess
+import sys
+import sysconfig
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dns.message
 import dns.query
 import dns.rdatatype
 import pytest
+import yaml
 
 from dnsserver import __version__
 from tests.clusters import WEB, WEB_AND_MANY
 from tests.container import Image
 from tests.in_memory import cluster_text
+from tests.kube import TOKEN, ControlPlane, config_of
 from tests.kustomize import EVERYTHING, objects_of
 from tests.programs import Daemon
 from tests.this_machine import ROOT, free_port
@@ -61,6 +68,30 @@ def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
     assert len(installed) > 10
     assert not {"pip", "setuptools"} & installed.keys()
     assert {name: pinned.get(name.lower().replace("-", "_").replace(".", "_")) for name in installed} == installed
+
+
+def test_what_the_image_leaves_out_is_never_imported() -> None:
+    """The libraries and files that the Dockerfile removes are there, and no import in our code loads one of them."""
+    listed = dict(re.findall(r'(UNUSED_\w+)="([^"]*)"', (ROOT / "Dockerfile").read_text()))
+    installed = Path(sysconfig.get_path("purelib"))
+    removed = {path for pattern in listed["UNUSED_FILES"].split() for path in installed.glob(pattern)}
+    for library in listed["UNUSED_LIBRARIES"].split():
+        removed |= {Path(str(file.locate())) for file in importlib.metadata.files(library) or ()}
+    for lost in ("kubernetes/aio", "kubernetes/client/models/v1_pod.py", "aiohttp/__init__.py"):
+        assert installed / lost in removed
+    imports = {
+        ast.unparse(node)
+        for package in ("dnsserver", "locator")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))  # those within functions, too
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__")
+    }
+    shown = "print(*(getattr(module, '__file__', None) for module in sys.modules.values()), sep='\\n')"
+    program = "\n".join((*sorted(imports), "import sys", shown))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = {Path(line) for line in ran.stdout.splitlines()}
+    assert installed / "kubernetes/client/api_client.py" in loaded
+    assert not [path for path in loaded if removed & {path, *path.parents}]
 
 
 @pytest.mark.parametrize("command", ["serve", "controller"])
@@ -114,3 +145,60 @@ def test_it_runs_without_any_right(container: Container) -> None:
     assert status["NoNewPrivs"] == ["1"]
     mounts = [line.split() for line in Path(f"/proc/{container.process}/mountinfo").read_text().splitlines()]
     assert {mount[4]: mount[5].split(",")[0] for mount in mounts}["/"] == "ro"
+
+
+PLUGIN = """
+import json
+status = {"token": TOKEN}
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}))
+"""
+USERS: dict[str, Any] = {
+    "token": {"token": TOKEN},
+    "plugin": {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "python3",
+            "args": ["-c", PLUGIN.replace("TOKEN", repr(TOKEN))],
+            "interactiveMode": "Never",
+        }
+    },
+}
+KUBERNETES = "kubernetes.default.svc.cluster.local"  # the Service that every cluster has
+
+
+def live(folder: Path, plane: ControlPlane, user: str) -> Path:
+    """Return a folder for the container, with a kubeconfig of the control plane in it."""
+    cluster = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
+    shared = folder / "shared"
+    shared.mkdir()
+    shutil.copy(cluster["certificate-authority"], shared / "authority.crt")
+    # By its file: the client would write what stands in the kubeconfig itself into a temporary one, and here is none.
+    config = config_of(cluster["server"], {"certificate-authority": "authority.crt"}, **USERS[user])
+    (shared / "kubeconfig").write_text(yaml.safe_dump(config))
+    shared.chmod(0o755)
+    return shared
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_container_asks_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane, user: str) -> None:
+    """The client that the image holds can read a cluster, whatever credentials the kubeconfig names."""
+    shared = live(tmp_path, control_plane, user)
+    ran = run_in(image, shared, "explain", KUBERNETES, "--client=192.0.2.1", "--kubeconfig=/mnt/kubeconfig")
+    assert ran.returncode == 0, ran.stderr
+    assert "10.96.0.1" in ran.stdout
+
+
+def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane) -> None:
+    """``serve`` in the image watches, answers, and shows its metrics."""
+    shared, port, http = live(tmp_path, control_plane, "token"), free_port(), free_port()
+    flags = ("--kubeconfig=/mnt/kubeconfig", f"--listen=127.0.0.1:{port}", f"--http=127.0.0.1:{http}")
+    daemon = Daemon.start(image.command(shared, "serve", *flags), tmp_path, name="container")
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+        reply = dns.query.udp(dns.message.make_query(KUBERNETES, "A"), "127.0.0.1", port=port, timeout=PATIENCE)
+        assert [record.to_text() for record in reply.answer[0]] == ["10.96.0.1"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=PATIENCE) as metrics:
+            assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
+    finally:
+        daemon.end()
+    assert daemon.process.returncode == 0, daemon.words()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -129,6 +131,15 @@ def test_a_library_has_one_door(library: str, only: set[str]) -> None:
     """Foreign things stay in the module that is their door."""
     found = {name for name in MODULES for imported in imports(name) if within(imported, (library,))}
     assert found and all(within(name, tuple(only)) for name in found)
+
+
+def test_the_process_that_reads_a_dump_loads_little() -> None:
+    """It is started for each reading, and loading what a server needs would take twice as long."""
+    program = "import sys, locator.cluster.dumps.__main__; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    loaded = set(ran.stdout.split())
+    assert "locator.api.dump" in loaded
+    assert not {"asyncio", "kubernetes", "locator.state.store", "trio"} & loaded
 
 
 def test_every_package_is_installed() -> None:

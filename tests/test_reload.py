@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -342,15 +344,65 @@ def test_explain_reads_what_serve_reads(path: Path) -> None:
     assert run("explain", NAME, "--client", "127.1.0.1", "--snapshot", str(path)).returncode == 0
 
 
-def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
-    """Where the system ends the process that reads, for want of memory say, the server lives and reads again."""
+def readers(server: Server) -> list[int]:
+    """Return the processes that the server has started and not waited for."""
+    found: list[int] = []
+    for task in Path(f"/proc/{server.process.pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+            found += map(int, task.read_text().split())
+    return found
+
+
+@contextmanager
+def reading(server: Server, path: Path, *addresses: str) -> Iterator[int]:
+    """Put a new version in place that nobody can open before the block ends; yield the process that tries to.
+
+    A lease holds up whoever opens the file (fcntl(2)); the signal that says so is one that is ignored.
+    """
+    new = path.with_suffix(".held")
+    write(new, *addresses)
+    with new.open("r+b") as file:
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        os.replace(new, path)
+        server.send(signal.SIGHUP)
+        until(lambda: readers(server), "a process that reads")
+        (reader,) = readers(server)
+        yield reader
+
+
+def test_the_reading_process_ends_with_the_reading(serve: Serve, path: Path) -> None:
+    """A server that is ready is one process, and is so again after each reading."""
     server = serve(path)
-    tasks = Path(f"/proc/{server.process.pid}/task").glob("*/children")
-    (reader,) = (int(child) for task in tasks for child in task.read_text().split())
-    os.kill(reader, signal.SIGKILL)
-    write(path, "10.0.0.9")
-    while asked(server) != {"10.0.0.9"}:  # the first reading may still meet the dead process, and say so
-        reload(server)
+    assert readers(server) == []
+    with reading(server, path, "10.0.0.2"):
+        pass
+    server.wait_for("snapshot read again")
+    until(lambda: not readers(server), "no other process")
+    path.write_text("kind: [")
+    reload(server)
+    until(lambda: not readers(server), "no other process")
+
+
+def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
+    """Where the system ends the process that reads, for want of memory say, the server says so and serves on."""
+    server = serve(path)
+    before = len(server.lines)
+    with reading(server, path, "10.0.0.9") as reader:
+        os.kill(reader, signal.SIGKILL)
+        said = server.wait_for("the process that reads it was ended", after=before)
+        assert str(path) in said.string and "Killed" in said.string and "the view from before stays" in said.string
+        assert asked(server) == {"10.0.0.1"}
+    reload(server)
+    assert asked(server) == {"10.0.0.9"}
+
+
+def test_end_while_a_snapshot_is_read(serve: Serve, path: Path) -> None:
+    """SIGTERM ends the reading, too, and nothing is left of it."""
+    server = serve(path)
+    with reading(server, path, "10.0.0.2") as reader:
+        assert server.end() == 0
+        assert not Path(f"/proc/{reader}").exists()
 
 
 def test_end_while_standard_input_is_awaited() -> None:

@@ -15,6 +15,7 @@ from dnsserver.net.sockets import CannotListen
 from dnsserver.settings.fields import Settings
 from locator.cluster import api_client, dump_files
 from locator.cluster.credentials import BadCluster
+from locator.cluster.dumps.reading import BadDump
 from locator.cluster.responses import Refused, Unreachable
 from locator.state.cluster_view import ClusterView, Publication
 
@@ -24,7 +25,7 @@ def cluster_errors() -> Iterator[None]:
     """Turn errors of snapshots, clusters and listeners into those that end a command."""
     try:
         yield
-    except (dump_files.BadDump, BadCluster) as error:
+    except (BadDump, BadCluster) as error:
         raise WrongInput(str(error)) from None
     except (CannotListen, Refused, Unreachable) as error:
         raise Failed(str(error)) from None

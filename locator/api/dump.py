@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import yaml
 from msgspec import Raw, Struct, field
-from yaml._yaml import CParser  # libyaml's; PyYAML's wheels always have it
 
 from locator.api.decoding import READ, decode_untrusted, error_words
 from locator.finding_codes import ClusterCode
@@ -204,29 +203,16 @@ def _whole_yaml(data: bytes) -> list[Any]:
 _UNQUOTED: Any = object()
 
 
-class _Loader(CParser):
-    """libyaml's composer, which notes of each scalar only whether it stood without quotes."""
+class _Loader(yaml.CBaseLoader):  # libyaml's; PyYAML's wheels always have it
+    """Composes documents, and notes of each scalar only whether it stood without quotes."""
 
-    def __init__(self, stream: bytes) -> None:
-        CParser.__init__(self, stream)
-
-    def resolve(self, kind: type[Any], value: str | None, implicit: Any) -> object:
+    def resolve(self, kind: type[Any], value: Any, implicit: Any) -> Any:
+        """Return the tag of a node that states none; *implicit* is true first for a scalar without quotes."""
         return _UNQUOTED if kind is yaml.ScalarNode and implicit[0] else None
-
-    def descend_resolver(self, node: Any, index: Any) -> None:
-        """Part of the composer's protocol; nothing here depends on a path."""
-
-    def ascend_resolver(self) -> None:
-        """Part of the composer's protocol; nothing here depends on a path."""
 
 
 def _yaml_documents(data: bytes) -> Iterator[Any]:
-    loader = _Loader(data)
-    try:
-        while loader.check_node():
-            yield _plain(loader.get_node())
-    finally:
-        loader.dispose()
+    return map(_plain, yaml.compose_all(data, Loader=_Loader))
 
 
 def _plain(node: Any) -> Any:

@@ -8,47 +8,26 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import signal
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import anyio
-import anyio.to_process
-import msgspec
 import trio
-from msgspec import Struct
 
-from locator.api import dump, packing
-from locator.api.deltas import DeltaBatch, place_of, replacements
+from locator.cluster.dumps import reading
+from locator.cluster.dumps.reading import BadDump, Dump
 from locator.cluster.publisher import Publisher, uncollected
-from locator.finding_codes import ClusterCode
-from locator.model import KINDS, Finding, Health, Object, Pod
+from locator.model import Health
 
 log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
-
-
-class BadDump(Exception):
-    """A snapshot that cannot be read as a whole; the text names file, place and reason."""
-
-
-class Dump(Struct):
-    """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
-
-    ``origins`` are files by the objects' places; pods have none, since nothing is found wrong in them later.
-    """
-
-    objects: list[Object]
-    findings: list[Finding]
-    origins: dict[str, str]
-
-    def batch(self) -> DeltaBatch:
-        """Return it as what a source tells: all there is, and all that is wrong."""
-        return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
 class DumpFiles:
@@ -128,69 +107,33 @@ def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     Of an object that stands twice the later one holds; the finding says so.
     """
     # A dump is one growing tree: collecting it again and again would take longer than reading it.
-    return uncollected(partial(_read, inputs))
-
-
-def _read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    objects: dict[tuple[type, str], Object] = {}
-    findings: list[Finding] = []
-    origins: dict[str, str] = {}
-    for name, content in inputs:
-        for found in _objects(name, content):
-            if isinstance(found, Finding):
-                findings.append(msgspec.structs.replace(found, file=name))
-                continue
-            key = (type(found), found.key)
-            if key in objects:
-                kind, place = type(found).__name__, found.key.rpartition("/")
-                message = "the same object stands twice; the later one holds"
-                twice = ClusterCode.ObjectTwice.finding(kind, place[0], place[2], field="", message=message, file=name)
-                findings.append(twice)
-            objects[key] = found
-            if not isinstance(found, Pod):
-                origins[place_of(type(found).__name__, "", found.key)] = name
-    if not objects and not findings:  # a kubeconfig, say, or the wrong folder
-        names = ", ".join(dict.fromkeys(name for name, _ in inputs))
-        kinds = ", ".join(kind.__name__ for kind in KINDS)
-        raise BadDump(f"{names}: no object that matters, expected some of {kinds}")
-    return Dump(list(objects.values()), findings, origins)
-
-
-def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
-    try:
-        data = Path(name).read_bytes() if content is None else content
-        yield from dump.objects(data, only_json=name.endswith(".json"))
-    except OSError as error:
-        raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
-    except dump.NotADump as error:
-        raise BadDump(f"{name}: {error}") from None
-
-
-class _Rest(Struct):
-    """What crosses beside the objects."""
-
-    findings: list[Finding]
-    origins: dict[str, str]
-
-
-def _read_packed(inputs: list[tuple[str, bytes | None]]) -> tuple[list[bytes], bytes]:
-    dump = read(inputs)
-    return list(packing.batches(dump.objects)), msgspec.msgpack.encode(_Rest(dump.findings, dump.origins))
-
-
-def _unpack(batches: list[bytes], packed_rest: bytes) -> Dump:
-    rest = msgspec.msgpack.decode(packed_rest, type=_Rest)
-    return Dump(list(packing.unbatched(batches)), rest.findings, rest.origins)
+    return uncollected(partial(reading.read, inputs))
 
 
 async def load(snapshots: DumpFiles) -> Dump:
-    """Read the snapshots in another process, while this one goes on answering. Raises BadDump."""
+    """Read the snapshots in another process, while this one goes on answering. Raises BadDump.
+
+    The process lives no longer than the reading.
+    """
     inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
     try:
-        packed = await anyio.to_process.run_sync(_read_packed, inputs, cancellable=True)
-    except (anyio.BrokenWorkerProcess, OSError) as error:  # killed for want of memory, or no descriptor left
-        raise BadDump(f"{inputs[0][0]}: the process that reads it failed ({error or type(error).__name__})") from None
-    return await trio.to_thread.run_sync(_unpack, *packed)
+        done = await trio.run_process(
+            [sys.executable, "-P", "-m", "locator.cluster.dumps"],
+            stdin=pickle.dumps(inputs),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # however this process found its modules
+            process_group=0,  # Ctrl-C is for this process, which then ends the other
+        )
+    except OSError as error:  # no memory left, or no descriptor
+        raise BadDump(f"{inputs[0][0]}: the process that reads it cannot start ({error.strerror})") from None
+    if done.returncode < 0:  # by the system for want of memory, mostly
+        reason = signal.strsignal(-done.returncode)
+        raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
+    if done.returncode:
+        raise RuntimeError(f"the process that reads snapshots failed: {done.stderr.decode(errors='replace')}")
+    return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 
 class DumpSource:
