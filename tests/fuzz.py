@@ -84,7 +84,7 @@ def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False)
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
     unfound = responder.finish(reply, None)
     assert_sound_reply(responder, each, unfound)
-    return responder.finish(reply, found if reply.query[1] & 1 else None)
+    return responder.finish(reply, found if reply.envelope.query[1] & 1 else None)
 
 
 def seed_of(row: Row, server: int, header: bytes = b"") -> bytes:

@@ -186,7 +186,7 @@ def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
     subscriber = on_fresh(lambda findings: told.append([finding.name for finding in findings]))
     store = Store()
     web, api = (
-        ClusterCode.UnreadableObject.finding("Service", "shop", name, message="unreadable object")
+        ClusterCode.UnreadableObject.finding("Service", "shop", name, field="", message="bad")
         for name in ("web", "api")
     )
     for findings in ([web], [web], [web, api], [], [], [api, web]):

@@ -63,7 +63,7 @@ BLOCKS = ["10.0.0.0/24", "10.0.1.0/25", "10.0.0.0/28", "10.0.0.0/23", "10.0.0.0/
 
 def said_of(each: CompiledService) -> tuple[object, ...]:
     rows = [(row.endpoint, at(row.location)) for row in each.endpoints]
-    return each.service, each.constraint, each.terms, each.empty, rows
+    return each.service, each.declaration, each.empty, rows
 
 
 def said(snapshot: Snapshot) -> dict[str, Any]:

@@ -59,12 +59,12 @@ class RenderedAnswer:
     ``elsewhere`` the aliases again, as records, where what they lead to is to be looked up, and
     ``finished`` what was last found there, with the answer that it made. An answer is ``plain``
     if nothing but a rotation and an OPT record is left to be done. What changes: ``turns`` yields
-    the record that the next reply begins with, until ``take_turn`` begins anew; ``stamp`` brings the
-    serial up to date.
+    the record that the next reply begins with, until ``take_turn`` goes on with others, ``cut_turns`` the
+    same of truncated replies; ``stamp`` brings the serial up to date.
     """
 
     __slots__ = (
-        "aliases", "blob", "counts", "dependent", "elsewhere", "error", "finished", "flags", "glue",
+        "aliases", "blob", "counts", "cut_turns", "dependent", "elsewhere", "error", "finished", "flags", "glue",
         "heads", "least", "length", "offsets", "plain", "records", "rotation", "serial_at", "size", "tail", "tally",
         "turns",
     )  # fmt: skip
@@ -104,7 +104,7 @@ class RenderedAnswer:
         self.plain = not aliases and error is None
         self.tally = tally
         self.rotation = rotations.of(len(answers))
-        self.turns = self.rotation.begin()
+        self.turns, self.cut_turns = self.rotation.begin(), self.rotation.begin()
 
     @property
     def weight(self) -> int:
@@ -113,11 +113,22 @@ class RenderedAnswer:
         return 1000 + self.size + self.length + 40 * self.records + glue
 
     def take_turn(self) -> int:
-        """Return with which record a reply begins, counted from 0."""
+        """Return with which record a whole reply begins, counted from 0."""
         turn = next(self.turns, None)
         if turn is None:
             self.turns = self.rotation.go_on()
             turn = next(self.turns)
+        return turn
+
+    def take_cut_turn(self) -> int:
+        """Return with which record a truncated reply begins.
+
+        They take turns of their own: a client that asks again by TCP would take two of one round else.
+        """
+        turn = next(self.cut_turns, None)
+        if turn is None:
+            self.cut_turns = self.rotation.go_on()
+            turn = next(self.cut_turns)
         return turn
 
     def body(self, turn: int) -> bytes:

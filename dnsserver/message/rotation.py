@@ -12,40 +12,45 @@ from collections.abc import Callable, Iterator
 from cachetools import LRUCache
 
 MAX_SIZES = 256  # numbers of records for which rounds are kept; at the most some megabytes
-TURNS = 1024  # of rounds that are drawn beforehand
+TURNS = 1024  # of rounds that are drawn at once
 MIN_ROUNDS = 8
+STRETCHES = 8  # of so many turns, of which one after another is drawn by lot: no client meets one stretch for ever
 
 
 class Rotation:
     """The rounds in which replies begin with each of a number of records."""
 
-    __slots__ = ("_chance", "_records", "_rounds", "_turns")
+    __slots__ = ("_chance", "_records", "_rounds", "_stretches")
 
     def __init__(self, records: int, chance: Callable[[], float]) -> None:
         """*chance* returns numbers from 0 to below 1."""
         self._records = max(1, records)
         self._rounds = max(MIN_ROUNDS, TURNS // self._records)
         self._chance = chance
-        turns: list[int] = []
-        for _ in range(self._rounds):
-            turns += _shuffled(self._records, chance)
-        self._turns = tuple(turns)
+        self._stretches = [self._drawn()]
 
     def begin(self) -> Iterator[int]:
         """Return the next turns, from the beginning of some round on: which record comes first, counted from 0."""
-        return self._from(self._records * int(self._chance() * self._rounds))
+        return self._from(self._stretches[0])
 
     def go_on(self) -> Iterator[int]:
-        """Return the turns after those that ``begin`` returned.
+        """Return the turns after those that ``begin`` or this returned."""
+        number = int(self._chance() * STRETCHES)
+        if number >= len(self._stretches):
+            self._stretches.append(self._drawn())
+            number = -1
+        return self._from(self._stretches[number])
 
-        They begin anywhere in a round, so that clients who take turns meet other parts of the rounds than before.
-        """
-        return self._from(int(self._chance() * len(self._turns)))
-
-    def _from(self, position: int) -> Iterator[int]:
-        turns = iter(self._turns)
-        turns.__setstate__(position)  # type: ignore[attr-defined]
+    def _from(self, stretch: tuple[int, ...]) -> Iterator[int]:
+        turns = iter(stretch)
+        turns.__setstate__(self._records * int(self._chance() * self._rounds))  # type: ignore[attr-defined]
         return turns
+
+    def _drawn(self) -> tuple[int, ...]:
+        turns: list[int] = []
+        for _ in range(self._rounds):
+            turns += _shuffled(self._records, self._chance)
+        return tuple(turns)
 
 
 class Rotations:

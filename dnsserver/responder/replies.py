@@ -64,14 +64,15 @@ def written(found: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
     channel.counts[found.tally] += 1
     limit = profile.limit if channel.limited else MAX_TCP_REPLY
-    turn = found.take_turn()
     for errors in _errors(found, envelope):
         opt = profiles.opt(profile, errors, dependent=found.dependent, address=envelope.address)
         if end + found.size + len(opt) <= limit:
-            counts, body = found.heads[envelope.head], found.body(turn) + found.tail
+            counts, body = found.heads[envelope.head], found.body(found.take_turn()) + found.tail
             break
     else:
-        counts, body = fitted(found, envelope.head, limit - end - len(opt), turn=turn)
+        room = limit - end - len(opt)
+        turn = found.take_turn() if found.least <= room else found.take_cut_turn()
+        counts, body = fitted(found, envelope.head, room, turn=turn)
         if counts[0] & 0x02:
             channel.truncated += 1
     return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
