@@ -779,7 +779,7 @@ def starts(folder: Path, text: str) -> bool:
     ports = ["-dns.port", str(free_port())]
     daemon = Daemon.start([str(coredns()), *ports, "-conf", str(path)], folder, name="coredns")
     try:
-        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.words(), daemon.words)
+        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
         return daemon.process.poll() is None
     finally:
         daemon.end()

@@ -125,7 +125,7 @@ def container(image: Image, tmp_path: Path) -> Iterator[Container]:
         yield Container(port, daemon.process.pid)
     finally:
         daemon.end()
-    assert daemon.process.returncode == 0, daemon.words()
+    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 @pytest.mark.parametrize("ask", [dns.query.udp, dns.query.tcp], ids=["UDP", "TCP"])
@@ -202,4 +202,4 @@ def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, contro
             assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
     finally:
         daemon.end()
-    assert daemon.process.returncode == 0, daemon.words()
+    assert daemon.process.returncode == 0, daemon.last_lines()
