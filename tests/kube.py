@@ -1,7 +1,7 @@
 """A real Kubernetes control plane: etcd, the API server, the controllers, and kubectl.
 
-There is no kubelet. A test creates Nodes, and Pods with a ``nodeName``, and writes their status as a kubelet would, with
-``Api.patch_status``. The real controllers do the rest, such as writing EndpointSlices.
+There is no kubelet. A test creates Nodes, and Pods with a ``nodeName``, and writes their status with
+``Api.patch_status``, as a kubelet would. The real controllers do the rest, such as writing EndpointSlices.
 """
 
 from __future__ import annotations
