@@ -202,7 +202,7 @@ class Everybody:
         self._expired.clear()
 
     def ask(self) -> bool:
-        """Ask for everything twice; return whether, since the last change, all was cached, expired, or had to expire."""
+        """Ask for everything twice; return whether each answer was cached, and expired, since the last change."""
         began = time.monotonic()
         for name, rtype, client in product(KEYS, TYPES, (*CLIENTS, *CLIENTS)):
             self._ask(name, rtype, client)
@@ -347,7 +347,7 @@ def test_page_has_the_same_table() -> None:
 def test_ttl_behind_the_cache_of_coredns(
     servers: Callable[[int, bool], Server], tmp_path: Path, setup: str, seconds: int
 ) -> None:
-    """CoreDNS caches ``--ttl 0``, and empty answers with TTL 0, for five seconds."""
+    """CoreDNS's ``cache`` in the stub block raises TTL 0 to five seconds, cached or not."""
     with SETUPS[setup].running(tmp_path / "forwarder", servers(0, True)) as forwarder:
         (found,) = replied(forwarder.port, IN_A, SOFT).answer
         (soa,) = replied(forwarder.port, NOWHERE, HARD).authority

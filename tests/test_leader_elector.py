@@ -27,7 +27,7 @@ LONG = {"duration": 60.0, "deadline": 30.0, "retry": 0.01}  # where a Lease that
 
 
 class FakeServer:
-    """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` says."""
+    """Holds one Lease, lists Pods and Nodes, and refuses what ``refuse`` lists."""
 
     def __init__(self, *pods: Item) -> None:
         self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
@@ -64,7 +64,7 @@ def pod(namespace: str, name: str) -> Item:
 
 
 def test_each_renewal_wakes_whoever_waits_to_write() -> None:
-    """Who saw the time run out between two renewals would wait for ever: the log alone hears of a change only."""
+    """Each renewal lets waiting writes go on, though the log shows changes only."""
     server: Any = FakeServer()
     woken = []
 
@@ -80,7 +80,7 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
-    """Whatever was wrong with what it was made from: the Lease is read again before the next."""
+    """After a conflict, the elector reads the Lease again before it writes."""
     server: Any = FakeServer()
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 1, "leaseTransitions": 2**31 - 1}
     server.lease = {"metadata": {"name": "lease", "resourceVersion": "1"}, "spec": spec}
@@ -102,7 +102,7 @@ def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
 
 
 def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a quota, or while it ends: a pod elsewhere has its PodLocator all the same, and there is no storm."""
+    """If a namespace refuses writes, as by a quota, the others get their PodLocators, without a storm."""
     monkeypatch.setattr(controller, "REFUSED_SECONDS", 0.01)
     monkeypatch.setattr("locator.backoff.FLOOR", 0.001)  # what was refused is due again at once
     server: Any = FakeServer(*(pod("full", f"web-{number}") for number in range(100)), pod("shop", "web"))
@@ -115,7 +115,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     tried: list[str] = []
 
     class NotingReconciler(Reconciler):
-        """Notes what is to be written, in that order: threads ask the server for it in another."""
+        """Records the writes in their order; threads send them in another order."""
 
         def next(self, now: float, *, most: int = 1000) -> Write | None:
             write = super().next(now, most=most)

@@ -1,4 +1,4 @@
-"""One leader among replicas: the rules one by one, and that there is never a second, whatever happens."""
+"""Leader election: each rule by itself, and that there is never a second leader, whatever happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def leading(now: float = 0.0) -> Election:
 
 
 def test_who_finds_no_lease_makes_one() -> None:
-    """As other tools expect it: whole seconds, MicroTime, no transition yet."""
+    """The new Lease has the form that other tools expect: whole seconds, MicroTime, 0 transitions."""
     one = election(duration=14.2)
     assert one.claim(0.0, WALL) is None  # it is read first
     one.absent()
@@ -77,7 +77,7 @@ def test_a_leader_that_finds_another_writes_no_more() -> None:
 
 
 def test_reading_ones_own_name_is_no_renewal() -> None:
-    """Whoever renewed it with success got no answer: how long ago that was is not known."""
+    """A Lease that names the replica itself, without a reply to its renewal, does not prove when it was renewed."""
     one = leading()
     one.lost()
     one.heard(held("2"), began=20.0, now=20.1, claimed=False)
@@ -90,7 +90,7 @@ def test_reading_ones_own_name_is_no_renewal() -> None:
 
 @pytest.mark.parametrize("seconds", [3, 15, 60])
 def test_a_follower_waits_for_the_holders_own_duration(seconds: int) -> None:
-    """Counted by its own clock, from when it saw that version first, whatever times stand there."""
+    """A follower counts the Lease's duration by its own clock, from when it first saw that version."""
     one = election("b")
     one.heard(held("7", seconds=seconds, transitions=4), began=1000.0, now=1000.5, claimed=False)
     assert one.claim(1000.4 + seconds, WALL) is None
@@ -141,7 +141,7 @@ def test_reading(raw: bytes, lease: Lease | None) -> None:
 
 @pytest.mark.parametrize("times", [(2, 10, 10), (10, 10, 15), (0, 10, 15)])
 def test_times_must_rise(times: tuple[float, float, float]) -> None:
-    """Otherwise two could write at once, or a leader could not keep its Lease."""
+    """Each time must be longer than the one before: otherwise two could write, or the leader lose its Lease."""
     retry, deadline, duration = times
     with pytest.raises(ValueError, match="expected in rising order"):
         election(retry=retry, deadline=deadline, duration=duration)
@@ -151,7 +151,7 @@ def test_times_must_rise(times: tuple[float, float, float]) -> None:
 
 
 class ModelServer:
-    """Keeps one Lease, and compares versions. What it is sent it does at once, late or never."""
+    """Keeps one Lease and compares versions; carries out requests at once, late or never."""
 
     def __init__(self) -> None:
         self.item: dict[str, Any] | None = None
@@ -175,7 +175,7 @@ class ModelServer:
 
 
 class Replica:
-    """One replica with a clock of its own, and the request that it waits for an answer to."""
+    """A replica with its own clock, and the request that it waits for."""
 
     def __init__(self, identity: str, offset: float) -> None:
         self.election = Election(identity, "ns", "lease", duration=15.0, deadline=10.0, retry=2.0)
@@ -186,12 +186,12 @@ class Replica:
         self.writes_until = float("-inf")  # when the last write that it may have begun is over
 
     def restart(self) -> None:
-        """Begin anew under another name, as after a crash."""
+        """Start again under another name, as after a crash."""
         self.__init__(f"{self.election.identity}+", self.offset)  # type: ignore[misc]
 
 
 class Electing:
-    """Replicas ask, stand still, wake and restart; requests are slow, lost or carried out late; clocks differ."""
+    """Replicas ask, stop, continue and restart; requests are slow, lost or late; clocks differ."""
 
     def __init__(self, offsets: Sequence[float]) -> None:
         self.server = ModelServer()
@@ -205,7 +205,7 @@ class Electing:
         return self.time + replica.offset
 
     def ask(self, which: int, arrives: str) -> None:
-        """Ask, and give up what was asked before; it may still be carried out."""
+        """Send a request and give up the one before, which may still be carried out."""
         replica = self.replicas[which]
         replica.began, replica.answer = self.now(replica), None
         replica.claim = replica.election.claim(replica.began, WALL)
@@ -238,7 +238,7 @@ class Electing:
         self.hear(which)
 
     def end(self, which: int, crash: bool) -> None:
-        """At an orderly end writes end first, then the Lease is given back."""
+        """At an orderly end, writes end before the replica gives the Lease back."""
         replica = self.replicas[which]
         if not crash:
             replica.writes_until = float("-inf")
@@ -253,7 +253,7 @@ class Electing:
         self.time += seconds
 
     def nobody_writes_while_another_may(self) -> None:
-        """Not even a write that was begun in the last moment and took all the time that the Lease leaves it."""
+        """No write overlaps another leader's, even one that began in the last moment of the Lease."""
         for replica in self.replicas:
             if replica.election.may_write(self.now(replica)):
                 for other in self.replicas:
@@ -261,7 +261,7 @@ class Electing:
                 replica.writes_until = self.time + 5.0
 
     def finish(self) -> None:
-        """With all well again, one of them leads before long."""
+        """Once all works again, a replica leads soon."""
         for _ in range(20):
             self.time += 2.0
             for which in range(2):
@@ -283,7 +283,7 @@ HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]]
 @settings(max_examples=1500)
 @given(st.integers(0, 10**9))
 def test_there_is_never_a_second(seed: int) -> None:
-    """Whatever happens, and in the end there is a first."""
+    """Whatever happens, there is at most one leader, and in the end there is one."""
     rng = random.Random(seed)
     electing = Electing([rng.choice((-1e6, 0.0, 1e6)) for _ in range(2)])
     for what in rng.choices(list(HAPPENINGS), [weight for weight, _ in HAPPENINGS.values()], k=40):

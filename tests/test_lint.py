@@ -1,4 +1,4 @@
-"""The code reads as agreed: ruff's rules and form, and mypy strict."""
+"""Lint: ruff's rules and format, and mypy strict."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ from tests.this_machine import ROOT
     ids=["ruff-check", "ruff-format", "mypy-strict"],
 )
 def test_tool_finds_nothing(arguments: tuple[str, ...]) -> None:
-    """What a tool can hold us to, people need not look at."""
+    """Each tool ends without a finding."""
     ran = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -1,4 +1,4 @@
-"""What is asked of an API server, and what its answers mean: by raw lines, without a server."""
+"""ListWatch: its requests to the API server and what the answers mean, as raw lines, without a server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listwatch(
 
 
 def watching(resource: Resource = RESOURCE) -> ListWatch:
-    """Return one that has listed the namespace ``a`` at version 10, and whose watch is under way."""
+    """Return a ListWatch that has listed the namespace ``a`` at version 10 and has a watch open."""
     machine = listwatch(resource, streaming=False)
     machine.next()
     machine.page(page(raw("a", 5), version=10))
@@ -63,7 +63,7 @@ def replaced(*objects: Namespace) -> list[object]:
 
 
 def test_a_list_is_streamed_where_the_server_can() -> None:
-    """A watch that begins with all objects; its bookmark ends the list, and the same stream goes on as a watch."""
+    """The watch begins with all objects; a bookmark ends the list, and the same stream goes on as a watch."""
     machine = listwatch(chance=lambda: 0.5)
     ask = machine.next()
     assert ask == Ask(
@@ -91,7 +91,7 @@ def test_a_list_is_streamed_where_the_server_can() -> None:
 
 
 def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
-    """An object that is changed, or deleted, before the list's end is told as it is at its end."""
+    """The list has each object as it is at the end of the list."""
     machine = listwatch()
     machine.next()
     events = [("ADDED", raw("a", 1)), ("ADDED", raw("b", 2)), ("MODIFIED", raw("a", 3, "2")), ("DELETED", raw("b", 4))]
@@ -101,7 +101,7 @@ def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
 
 @pytest.mark.parametrize("status", [400, 405, 422])
 def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None:
-    """At once, and without a resourceVersion: the server ignores ``limit`` where it is 0."""
+    """At once, and without a resourceVersion: with 0, the server ignores ``limit``."""
     machine = listwatch()
     machine.next()
     assert not machine.refused(status, "no")
@@ -127,7 +127,7 @@ def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None
     ],
 )
 def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListWatch], object]) -> None:
-    """Old servers pass over parameters that they do not know, and send an ordinary watch."""
+    """An old server ignores unknown parameters and sends an ordinary watch."""
     machine = listwatch()
     machine.next()
     machine.lines([line("ADDED", raw("a", 3))])
@@ -140,7 +140,7 @@ def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListW
 
 @pytest.mark.parametrize("fault", [(0.1, CUT, "cut"), (0.0, UNREACHABLE, "refused"), (0.0, SILENT, "hangs")])
 def test_a_streamed_list_that_breaks_off_is_streamed_again(fault: tuple[float, str, str]) -> None:
-    """From the beginning: nothing of the broken one is kept."""
+    """ListWatch discards the broken list and begins again."""
     machine = listwatch()
     machine.next()
     machine.lines([line("ADDED", raw("a", 3))])
@@ -151,7 +151,7 @@ def test_a_streamed_list_that_breaks_off_is_streamed_again(fault: tuple[float, s
 
 
 def test_expired_continue_tokens_lead_to_larger_pages() -> None:
-    """Begun again ten times as large each time, in the end in one page; the next list begins small."""
+    """Each try has pages ten times as large, at last one page; the next list begins small again."""
     machine, limits = listwatch(streaming=False), []
     for number in range(3):
         limits.append(machine.next().query)
@@ -170,7 +170,7 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
 
 @pytest.mark.parametrize("fault", [429, 500, 503, 403, CUT, UNREACHABLE])
 def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
-    """What was listed before it is kept."""
+    """The pages before it are kept."""
     machine = listwatch(streaming=False)
     machine.next()
     machine.page(page(raw("a", 5), version=10, more="token"))
@@ -188,7 +188,7 @@ def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
 
 
 def test_a_page_that_cannot_be_read_is_no_list() -> None:
-    """Half a page, or a proxy's own words."""
+    """Half a page, or a proxy's error page, is not a list."""
     machine = listwatch(streaming=False)
     machine.next()
     assert not machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": [{"met')
@@ -200,7 +200,7 @@ def test_a_page_that_cannot_be_read_is_no_list() -> None:
 
 
 def test_no_items_is_an_empty_list() -> None:
-    """Go writes an empty list as ``null``, too."""
+    """Go writes an empty list as ``null``."""
     machine = listwatch(streaming=False)
     machine.next()
     assert changes(machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": null}')) == replaced()
@@ -223,7 +223,7 @@ def test_no_items_is_an_empty_list() -> None:
     ],
 )
 def test_events_become_changes(events: Sequence[bytes], expected: list[object], version: str) -> None:
-    """The version moves with each of them."""
+    """Each event gives a delta, and advances the version."""
     machine = watching()
     assert changes(machine.lines(events)) == expected
     assert not machine.over
@@ -246,7 +246,7 @@ def test_events_become_changes(events: Sequence[bytes], expected: list[object], 
     ],
 )
 def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: str) -> None:
-    """What came before the doubt holds, what comes after is not looked at; the list mends the rest."""
+    """Deltas before the doubtful line hold; later lines are ignored, and the new list mends the rest."""
     machine = watching()
     news = machine.lines([line("ADDED", raw("b", 11)), last, line("ADDED", raw("c", 12))])
     assert changes(news) == [Put(kind("b"))]
@@ -272,7 +272,7 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     ],
 )
 def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool) -> None:
-    """From the last version; at once only if it had lived and ended by itself."""
+    """The next watch begins at the last version; at once only if the last one lived and ended normally."""
     machine = watching()
     machine.lines([line("ADDED", raw("b", 11))])
     machine.ended(lived, reason, "" if reason == ENDED else "why")
@@ -298,7 +298,7 @@ def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503])
 def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None:
-    """Nothing was missed yet that the last version would not bring; what is wrong is told meanwhile."""
+    """The last version still holds; meanwhile the refusal is reported as a problem."""
     machine = watching()
     machine.ended(300)
     ask = machine.next()
@@ -310,7 +310,7 @@ def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None
 
 @pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (7.0, 7.0), (1e9, LONGEST_REQUESTED)], ids=str)
 def test_retry_after_is_honoured(asked: float | None, pause: float) -> None:
-    """Within reason, and never sooner than the delay that would hold anyway."""
+    """Up to a limit, and never sooner than the backoff delay."""
     machine = listwatch()
     machine.next()
     machine.refused(429, "busy", asked)
@@ -318,7 +318,7 @@ def test_retry_after_is_honoured(asked: float | None, pause: float) -> None:
 
 
 def test_watches_that_die_at_once_never_storm() -> None:
-    """Each is granted, so that there is contact, and each waits longer than the one before, up to the cap."""
+    """Each watch is granted, and each delay is longer than the last one, up to the cap."""
     machine, pauses = watching(), []
     for _ in range(8):
         machine.ended(0.01, CUT, "cut")
@@ -340,7 +340,7 @@ LOCATORS = RESOURCES[PodLocator]._replace(optional=True)
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_there_are_none_of_an_optional_kind_that_the_api_does_not_know(streaming: bool) -> None:
-    """That is known, so nothing is wrong; it is looked for again and again, until its CRD appears."""
+    """A missing CRD is no problem; ListWatch asks again until it appears."""
     machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.5, streaming=streaming)
     for expected in ([Replace(PodLocator, [])], [], []):
         machine.next()
@@ -362,7 +362,7 @@ def test_there_are_none_of_an_optional_kind_that_the_api_does_not_know(streaming
 
 
 def test_an_optional_kind_can_vanish() -> None:
-    """When its CRD is deleted the watch ends, and there is none of it any more; when it is back all is listed."""
+    """If its CRD is deleted, all its objects go; if the CRD is back, they are listed again."""
     machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.0)
     machine.next()
     locator = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}, "ips": [{"ip": "no address"}]}
@@ -386,7 +386,7 @@ def test_an_optional_kind_can_vanish() -> None:
     ],
 )
 def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint: bool) -> None:
-    """It says which, and what may help."""
+    """The message names the kind and what may help."""
     machine = ListWatch(object, resource, chance=lambda: 0.0)
     machine.next()
     assert not machine.refused(404, "404 NotFound")
@@ -399,7 +399,7 @@ def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint
 
 
 def test_an_unreadable_object_is_passed_over_and_named() -> None:
-    """The others live; a finding says what is wrong, until the object is mended or gone."""
+    """The others are read; a finding lasts until the object is mended or deleted."""
     machine = listwatch(streaming=False)
     machine.next()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
@@ -420,7 +420,7 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
 
 
 def test_the_time_of_a_slices_change_is_handed_on() -> None:
-    """Of changes, not of a list: what was there before us says nothing of our speed."""
+    """For events, not for a list: a list says nothing about our delay."""
     machine = ListWatch(EndpointSlice, RESOURCES[EndpointSlice], chance=lambda: 0.0)
     machine.next()
 
@@ -435,7 +435,7 @@ def test_the_time_of_a_slices_change_is_handed_on() -> None:
 
 @given(batch=st.lists(st.binary() | st.sampled_from([error(410), bookmark(3), line("ADDED", raw("a", 1))])))
 def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None:
-    """No line of an API server, or of what stands between, ends a reflector."""
+    """No line, of an API server or a proxy, ends a reflector."""
     machine = watching()
     machine.lines(batch)
     machine.ended(1)
@@ -450,7 +450,7 @@ def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_whatever_a_page_holds_something_is_asked_next(body: bytes) -> None:
-    """The same for lists."""
+    """No page ends a reflector."""
     machine = listwatch(streaming=False)
     machine.next()
     machine.page(body)

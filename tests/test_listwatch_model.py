@@ -1,4 +1,4 @@
-"""Whatever happens between an API server and us, in the end we hold what it holds (a model of both, no I/O)."""
+"""A model of an API server and a ListWatch: after any faults, the view becomes the cluster (without I/O)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = 2  # objects on a page, whatever is asked for, so that there are many pa
 
 
 class Server:
-    """An API server: objects, the events that made them, and from which version on it remembers events."""
+    """An API server: objects, the events that made them, and the oldest version whose events it remembers."""
 
     def __init__(self, streaming: str) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -68,7 +68,7 @@ class Server:
         return page(*items[:size], version=version, more=more)
 
     def watch(self, ask: Ask) -> tuple[list[bytes], int] | int:
-        """Return what is sent at once, and the version from which events follow; or a status."""
+        """Return the events that are sent at once, and the version after which events follow; or a status."""
         if "sendInitialEvents" in ask.query:
             if self._streaming == REFUSES:
                 return 422
@@ -82,7 +82,7 @@ class Server:
 
 
 class Model(RuleBasedStateMachine):
-    """A server, what may happen to it and on the way, and one who follows it."""
+    """A server, faults of the server and of the network, and a ListWatch that follows it."""
 
     @initialize(streaming=st.sampled_from([STREAMS, REFUSES, IGNORES]), names=st.sets(NAMES), started=st.booleans())
     def start(self, streaming: str, names: set[str], started: bool) -> None:
@@ -115,7 +115,7 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def step(self) -> None:
-        """Ask, if nothing is under way; else take in all that has come."""
+        """Send the next request if none is open; otherwise pass on all that has arrived."""
         if self.coming is None:
             self.ask()
         else:
@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.coming is not None)
     @rule(count=st.integers(0, 3), lived=st.sampled_from([0.1, 200.0]), reason=st.sampled_from([CUT, SILENT, ENDED]))
     def break_off(self, count: int, lived: float, reason: str) -> None:
-        """Some lines came; the next was cut, and is no line; the rest never comes."""
+        """Some lines arrive; the next is cut in two, and the rest never arrives."""
         self.send()
         self.take_in(count)
         self.over(lived, reason)
@@ -174,7 +174,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.coming)
     @rule()
     def repeat(self) -> None:
-        """The same lines come again, in the same order."""
+        """The same lines arrive again, in the same order."""
         assert self.coming is not None
         self.coming += self.coming
 
@@ -200,7 +200,7 @@ class Model(RuleBasedStateMachine):
         self.coming, self.position = answer
 
     def taken(self, answer: bytes | int) -> None:
-        """Hand over a page or a refusal."""
+        """Pass on a page or a refusal."""
         if isinstance(answer, int):
             self.apply(self.machine.refused(answer, "no"))
             return
@@ -209,7 +209,7 @@ class Model(RuleBasedStateMachine):
             self.machine.ended(0.0)
 
     def send(self) -> None:
-        """The server sends what has happened since; it has forgotten what was compacted before it was sent."""
+        """The server sends the events since then, except for those that it has compacted."""
         assert self.coming is not None
         if self.position < self.server.compacted:
             self.coming.append(error(410))
@@ -241,7 +241,7 @@ class Model(RuleBasedStateMachine):
             (self.wrong.add if found else self.wrong.discard)(place.split(" ")[1])
 
     def settle(self) -> None:
-        """No fault any more: all that is on its way comes, and then once more."""
+        """Without further faults, everything arrives that is on its way, and one more round."""
         for _ in range(30):  # steps: the longest way is three refusals and seven pages
             self.step()
 
@@ -264,7 +264,7 @@ def test_the_view_becomes_the_cluster() -> None:
 
 
 def test_a_server_that_does_nothing_is_followed() -> None:
-    """The model itself: lists come in pages, and the last of them ends the list."""
+    """The model itself works: lists come in pages, and the last page ends a list."""
     server = Server(REFUSES)
     for name in "abcdefg":
         server.put(name, "1")

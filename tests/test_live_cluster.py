@@ -1,4 +1,4 @@
-"""End to end, as KEP-536 asks: a real cluster changes, and each zone's answers become exactly what they should be."""
+"""End to end, as KEP-536 asks: a real cluster changes, and each zone gets exactly the answers that it should."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANYWHERE = "192.0.2.1"
 
 
 def member(number: int, zone: str, *, on: int = 1, ready: bool = True) -> Item:
-    """Return a pod of the Service: its address says zone and number."""
+    """Return a pod of the Service; its address contains zone and number."""
     address = f"10.241.{ZONES.index(zone) + 1}.{number}"
     return pod(
         f"cache-{zone}-{number}", [address], f"kep-{zone}{on}", where=WHERE, labels={"app": "cache"}, ready=ready
@@ -41,7 +41,7 @@ def address_of(pod: Item) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Three zones of two nodes, a client in each, a Service with a member in each."""
+    """Three zones of two nodes, with a client and a pod of the Service in each."""
     clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"kep-{zone}1", where=WHERE) for zone in ZONES]
     items = [namespace(WHERE), *NODES, *clients, *(member(1, zone) for zone in ZONES), SERVICE]
     control_plane.api.create(*items)
@@ -57,7 +57,7 @@ def server(cluster: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def own(*extra: Item, without: str = "") -> dict[str, set[str]]:
-    """Return what each zone gets of the first members and *extra* ones; a zone *without* any gets all."""
+    """Return what each zone gets of the first pods and *extra* ones; a zone *without* any gets all."""
     members = [*(member(1, zone) for zone in ZONES), *extra]
     by_zone = {
         zone: {address_of(each) for each in members if each["spec"]["nodeName"].startswith(f"kep-{zone}")}
@@ -73,7 +73,7 @@ def keys(plane: ControlPlane, text: str | None) -> None:
 
 
 def test_the_cluster_changes_and_the_answers_follow(cluster: ControlPlane, server: Server) -> None:
-    """Scaled up and down, pods moved, nodes relabelled and deleted, the annotation edited: no wrong answer after it."""
+    """After each change (scale, move, relabel, delete, annotate), no client gets a wrong answer."""
     api = cluster.api
     everything = {address_of(member(1, zone)) for zone in ZONES}
     second = member(2, "a", on=2)
@@ -135,7 +135,7 @@ def test_the_cluster_changes_and_the_answers_follow(cluster: ControlPlane, serve
 
 
 def test_an_invalid_constraint_is_told_to_whoever_describes_the_service(cluster: ControlPlane, server: Server) -> None:
-    """Point of an Event: it is where people look."""
+    """``kubectl describe`` shows the Event."""
     broken = service("broken", where=WHERE, keys=f"*,{ZONE}", selector={"app": "broken"})
     cluster.api.create(broken)
     try:
@@ -153,7 +153,7 @@ def test_an_invalid_constraint_is_told_to_whoever_describes_the_service(cluster:
 
 
 def test_explain_and_check_read_the_live_cluster(cluster: ControlPlane) -> None:
-    """The same words as from a dump."""
+    """They print the same as for a dump."""
     cluster.settle()  # what is wrong in other tests' objects is told, too, as long as they are there
     explained = run(
         *("explain", f"{NAME}.svc.cluster.local", "--client", CLIENTS["b"], "--kubeconfig", str(cluster.kubeconfig))
@@ -165,7 +165,7 @@ def test_explain_and_check_read_the_live_cluster(cluster: ControlPlane) -> None:
 
 
 def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Server) -> None:
-    """What is watched, how much of it there is, and how long a change took to be answered."""
+    """They show which kinds are watched, how many objects there are, and how soon changes are answered."""
     other = member(9, "b")
     # Kubernetes notes in the slice when a pod's readiness changed, if that was said: else there is nothing to measure.
     other["status"]["conditions"][0]["lastTransitionTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -187,7 +187,7 @@ def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Se
 
 
 def test_a_service_of_an_api_that_cannot_be_reached(tmp_path: Path) -> None:
-    """``check`` and ``explain`` say so and fail; ``serve`` stays up, not ready, and tries on."""
+    """``check`` and ``explain`` fail and say why; ``serve`` stays up, not ready, and tries again."""
     dead = tmp_path / "kubeconfig"
     dead.write_text(yaml.safe_dump(config_of()))
     for command in (["check"], ["explain", f"{NAME}.svc.cluster.local", "--client", "10.0.0.1"]):
@@ -210,7 +210,7 @@ UNUSABLE: list[tuple[str, list[str], str]] = [
 def test_a_cluster_that_cannot_be_configured_ends_at_once(
     command: str, flags: list[str], named: str, control_plane: ControlPlane
 ) -> None:
-    """Status 2, one line that names it, no traceback."""
+    """Status 2 and one line with the reason; no traceback."""
     given: list[Any] = [str(control_plane.kubeconfig) if flag == "GOOD" else flag for flag in flags]
     ran = run(command, *given)
     assert ran.returncode == 2 and named in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr

@@ -1,4 +1,4 @@
-"""The manifests: the real kubectl builds them, the real API server takes them, and the program what they say."""
+"""The manifests: the real kubectl builds them, the real API server accepts them, and the programs take their flags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READMES = sorted(MANIFESTS.rglob("*.md"))
 
 @pytest.fixture(scope="module")
 def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with all that the manifests hold in it."""
+    """Return the control plane with all objects of the manifests."""
     with kustomize.installed(control_plane, objects_of(EVERYTHING)):
         yield control_plane
 
@@ -53,7 +53,7 @@ def settings_of(deployment: Item) -> tuple[str, Settings]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
-    """The arguments are read as the command line reads them, and what they name is mounted."""
+    """The command line accepts the arguments, and the files that they name are mounted."""
     for deployment in objects_of(variant, "Deployment"):
         command, settings = settings_of(deployment)
         assert command == {SERVER: "serve", CONTROLLER: "controller"}[deployment["metadata"]["name"]]
@@ -75,7 +75,7 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
     ],
 )
 def test_what_is_watched_is_what_may_be_read(variant: str, sources: set[str]) -> None:
-    """A source of clients that is switched off is not readable either, and one that is on is."""
+    """The role allows a kind if and only if the flags make the server watch it."""
     _, settings = settings_of(object_of(variant, "Deployment", SERVER))
     readable = {name for rule in object_of(variant, "ClusterRole", SERVER)["rules"] for name in rule["resources"]}
     assert settings.client_source == sources
@@ -84,13 +84,13 @@ def test_what_is_watched_is_what_may_be_read(variant: str, sources: set[str]) ->
 
 @pytest.mark.parametrize("components", [("podlocators", "without-pods"), ("without-pods", "podlocators")])
 def test_components_that_contradict_each_other_are_refused(components: tuple[str, ...]) -> None:
-    """Both say where clients are found."""
+    """Two components that set the client source do not build together."""
     with pytest.raises(kustomize.UnbuildableError, match="/rules/4/resources"):
         kustomize.build(kustomize.kustomization("base", components))
 
 
 def test_probes_ask_paths_that_are_served() -> None:
-    """A probe of a path that nobody serves would end every pod."""
+    """Each probe's path exists."""
     served = {getattr(route, "path", None) for route in application(CollectorRegistry(), ready=dict).routes}
     for deployment in objects_of(EVERYTHING, "Deployment"):
         container = container_of(deployment)
@@ -100,7 +100,7 @@ def test_probes_ask_paths_that_are_served() -> None:
 
 
 def test_network_policies_let_in_what_the_pods_offer() -> None:
-    """Each port of each pod is open to everybody, and what goes out is not limited."""
+    """Each port of each pod is open to all, and egress is not limited."""
     policies = objects_of(EVERYTHING, "NetworkPolicy")
     for deployment in objects_of(EVERYTHING, "Deployment"):
         labels = deployment["spec"]["template"]["metadata"]["labels"]
@@ -112,7 +112,7 @@ def test_network_policies_let_in_what_the_pods_offer() -> None:
 
 
 def test_all_moves_into_another_namespace() -> None:
-    """``namespace:`` of an overlay takes along whom the rights are given to."""
+    """``namespace:`` of an overlay moves the subjects of bindings, too."""
     moved = kustomize.build(kustomize.kustomization("base", ("controller", "podlocators", "metrics"), namespace="dns"))
     assert not re.search(rf"namespace: {NAMESPACE}\b", moved)
     named = {item["metadata"]["name"] for item in yaml.safe_load_all(moved) if item["kind"] == "Namespace"}
@@ -121,7 +121,7 @@ def test_all_moves_into_another_namespace() -> None:
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(MANIFESTS)))
 def test_what_readmes_name_exists(readme: Any) -> None:
-    """Links lead somewhere, and the folders that kubectl is given are there."""
+    """Links lead to files, and the folders in kubectl commands exist."""
     text = readme.read_text()
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
     folders = re.findall(r"kubectl (?:apply|delete) -k (\S+)", text)
@@ -130,7 +130,7 @@ def test_what_readmes_name_exists(readme: Any) -> None:
 
 
 def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> None:
-    """Copied out of the page, it is built and taken."""
+    """The overlay on the page builds, and the API server accepts it."""
     (shown,) = re.findall(r"```yaml\n(.*?)```", (MANIFESTS / "README.md").read_text(), re.DOTALL)
     overlay = yaml.safe_load(shown)
     for key in ("resources", "components"):
@@ -146,7 +146,7 @@ def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> N
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_api_server_takes_every_variant(everything: ControlPlane, variant: str) -> None:
-    """Strict validation: no field is unknown, none stands twice, none has a wrong value; and there is no warning."""
+    """With strict validation, there is no error and no warning."""
     text = kustomize.text_of(variant)
     said = everything.kubectl(
         "apply", "--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-", stdin=text
@@ -155,7 +155,7 @@ def test_the_api_server_takes_every_variant(everything: ControlPlane, variant: s
 
 
 def test_an_unknown_field_is_refused(everything: ControlPlane) -> None:
-    """So the test above can fail."""
+    """Strict validation works: the test above can fail."""
     text = kustomize.text_of("base").replace("enableServiceLinks:", "enableServiceLink:")
     with pytest.raises(AssertionError, match=r"unknown field|field not declared in schema"):
         everything.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
@@ -173,7 +173,7 @@ def conditions_of_replica_sets(plane: ControlPlane) -> list[str]:
 
 @pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])
 def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane, deployment: str) -> None:
-    """The real controllers make both pods: Pod Security, the quota and the priority class let them in."""
+    """Pod Security, the quota and the priority class admit both pods."""
     enforced = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}")["metadata"]["labels"]
     assert enforced["pod-security.kubernetes.io/enforce"] == "restricted"
     until(
@@ -184,7 +184,7 @@ def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane
 
 
 def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> None:
-    """A Deployment is taken with a warning whatever its pods are; its ReplicaSet tells. So the test above can fail."""
+    """The ReplicaSet reports the refusal: the test above can fail."""
     deployment = copy.deepcopy(object_of(EVERYTHING, "Deployment", SERVER))
     deployment["metadata"]["name"] = "lax"
     for labels in (deployment["spec"]["selector"]["matchLabels"], deployment["spec"]["template"]["metadata"]["labels"]):
@@ -204,7 +204,7 @@ def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> N
 
 
 def without(*path: str) -> Callable[[Item], None]:
-    """Return what removes a field of a pod's spec."""
+    """Return a function that removes a field of a pod's spec."""
 
     def remove(spec: Item) -> None:
         for part in path[:-1]:
@@ -233,7 +233,7 @@ def without(*path: str) -> Callable[[Item], None]:
 def test_each_line_that_restricted_wants_is_needed(
     everything: ControlPlane, deployment: str, remove: Callable[[Item], None], message: str
 ) -> None:
-    """Without it the pod is refused; with all of them it is not."""
+    """Without any one of these fields, the pod is refused."""
     spec = copy.deepcopy(object_of(EVERYTHING, "Deployment", deployment)["spec"]["template"]["spec"])
     pod = item("Pod", "tried", spec=spec)
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
@@ -244,7 +244,7 @@ def test_each_line_that_restricted_wants_is_needed(
 
 
 def test_the_quota_counts_these_pods(everything: ControlPlane) -> None:
-    """A provider that wants a quota for the priority class finds this one."""
+    """The quota counts pods of the priority class, as providers require it."""
 
     def used() -> Any:
         quota = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/critical-pods")
@@ -254,7 +254,7 @@ def test_the_quota_counts_these_pods(everything: ControlPlane) -> None:
 
 
 def test_disruption_budgets_concern_these_pods(everything: ControlPlane) -> None:
-    """The real controller finds two pods for each."""
+    """The real controller counts two pods for each budget."""
     path = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
 
     def expected() -> Mapping[str, int]:
@@ -266,7 +266,7 @@ def test_disruption_budgets_concern_these_pods(everything: ControlPlane) -> None
 
 @pytest.fixture(scope="module")
 def running(everything: ControlPlane) -> Iterator[ControlPlane]:
-    """Run the four pods on a node, as a kubelet would say."""
+    """Run the four pods on a node, with the status that a kubelet would report."""
     api, where = everything.api, node("manifests-node", {})
     until(lambda: len(everyone(everything)) == 4, "four pods")
     pods = everyone(everything)
@@ -296,7 +296,7 @@ def everyone(plane: ControlPlane) -> list[Item]:
 def test_services_lead_to_the_ports_of_the_pods(
     running: ControlPlane, service: str, pods: int, ports: set[tuple[int, str]]
 ) -> None:
-    """The real controller's slices have DNS on 1053 by UDP and TCP, and the metrics of all."""
+    """The real controller's slices have DNS at 1053, UDP and TCP, and all metrics ports."""
 
     def found() -> tuple[int, set[tuple[int, str]]]:
         slices = running.api.items("EndpointSlice", NAMESPACE, labels=f"kubernetes.io/service-name={service}")

@@ -1,4 +1,4 @@
-"""Names: the table of what exists and what does not, and the schema's records for what does (schema 1.1.0)."""
+"""Names: which exist, which do not, and their records, by the schema for DNS in Kubernetes (1.1.0)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("name", "rtype", "expected"), ANSWERS, ids=[f"{row[0]}-{row[1]}" for row in ANSWERS])
 def test_answer(responder: CountedResponder, name: str, rtype: str, expected: list[str]) -> None:
-    """What a name has of a type: NOERROR, authoritative, TTL 5, the owner as it was asked for."""
+    """A record that exists: NOERROR, authoritative, TTL 5, owner in the letters of the question."""
     reply = ask(responder, name, rtype)
     assert (reply.rcode(), data(reply.answer)) == (dns.rcode.NOERROR, sorted(expected))
     assert reply.flags & dns.flags.AA and not reply.flags & (dns.flags.RA | dns.flags.TC)
@@ -177,7 +177,7 @@ NEGATIVES = [
 
 @pytest.mark.parametrize(("name", "rtype", "rcode"), NEGATIVES, ids=[f"{row[0]}-{row[1]}" for row in NEGATIVES])
 def test_negative(responder: CountedResponder, name: str, rtype: str, rcode: str) -> None:
-    """What is not there: the zone's SOA, whose TTL and minimum say how long (RFC 2308), and no extended error."""
+    """A missing name or record: SOA with TTL and minimum (RFC 2308), and no extended error."""
     for case in (name, name.upper()):
         reply = ask(responder, case, rtype)
         assert (dns.rcode.to_text(reply.rcode()), reply.answer) == (rcode, [])
@@ -201,7 +201,7 @@ def test_unmet(responder: CountedResponder, rtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["example.com", "local", ".", "cluster.local.example", "xcluster.local", "arpa"])
 def test_outside(responder: CountedResponder, name: str) -> None:
-    """Names outside the served zones are refused, without authority."""
+    """Names outside the served zones get REFUSED, not authoritative."""
     reply = ask(responder, name, "A")
     assert (reply.rcode(), reply.answer, reply.authority) == (dns.rcode.REFUSED, [], [])
     assert not reply.flags & dns.flags.AA
@@ -210,12 +210,12 @@ def test_outside(responder: CountedResponder, name: str) -> None:
 @pytest.mark.parametrize("rtype", ["AXFR", "IXFR"])
 @pytest.mark.parametrize("name", ["cluster.local", DB])
 def test_no_transfer(responder: CountedResponder, name: str, rtype: str) -> None:
-    """Zones are not handed out."""
+    """Zone transfers get REFUSED."""
     assert ask(responder, name, rtype).rcode() == dns.rcode.REFUSED
 
 
 def test_not_ready() -> None:
-    """Before the cluster is known, names inside the zones get SERVFAIL "Not Ready", others are refused as ever."""
+    """Before the first snapshot, names in the zones get SERVFAIL "Not Ready"; other queries are refused as usual."""
     empty = CountedResponder()
     reply = ask(empty, DB, "A")
     (error,) = reply.options
@@ -226,7 +226,7 @@ def test_not_ready() -> None:
 
 
 def test_glue(responder: CountedResponder) -> None:
-    """SRV and NS records come with the addresses of what they name."""
+    """SRV and NS replies have the addresses of their targets."""
     srv = ask(responder, f"_pg._tcp.{DB}", "SRV")
     assert {(str(rrset.name), text) for rrset in srv.additional for text in data([rrset])} == {
         (f"db-0.{DB}.", "A 10.0.0.1"),
@@ -239,7 +239,7 @@ def test_glue(responder: CountedResponder) -> None:
 
 
 def test_namespaces_by_what_is_in_them() -> None:
-    """A dump without Namespaces: a namespace exists if any object is in it."""
+    """In a dump without Namespaces, a namespace exists if it has any object."""
     without = "---".join(part for part in CLUSTER.split("---") if "kind: NamespaceList" not in part)
     assert without != CLUSTER
     responder = responder_of(without)
@@ -248,7 +248,7 @@ def test_namespaces_by_what_is_in_them() -> None:
 
 
 def test_zones_of_ones_own() -> None:
-    """``--zone`` replaces the default; every zone answers alike, the longest around a name counts; TTL as told."""
+    """``--zone`` replaces the default; the longest zone around a name counts; all have the same TTL."""
     responder = responder_of(CLUSTER, {"zone": ["topo.local", "Sub.Topo.Local."], "ttl": 0})
     for zone in ("topo.local", "sub.topo.local"):
         reply = ask(responder, f"db.shop.svc.{zone}", "SRV")
@@ -259,14 +259,14 @@ def test_zones_of_ones_own() -> None:
 
 
 def test_name_servers_are_the_listen_addresses() -> None:
-    """Without ``--ns-address`` the addresses that are listened on, but for wildcards."""
+    """Without ``--ns-address``, NS records have the listen addresses, except wildcards."""
     settings = settings_of({"listen": ["127.0.0.7:53", "[::]:53", "0.0.0.0:53", "[2001:db8::7]:53"]})
     assert authority_of(settings).addresses == (bytes((127, 0, 0, 7)), bytes.fromhex("20010db8" + "0" * 23 + "7"))
 
 
 @pytest.mark.parametrize("zone", ["cluster.local", "in-addr.arpa"])
 def test_any_labels_mean_something(zone: str) -> None:
-    """A name may hold any octets; it means something, or it is impossible."""
+    """A name of any octets either has a meaning or cannot exist."""
     zones = [parse_zone(zone)]
     for labels in ((b"\x00",), (b"\xff\xfe", b"svc"), (b"a.b", b"shop", b"svc"), (b"_", b"_", b"x", b"y", b"svc")):
         meaning = meaning_of((*labels, *labels_of(zone)), zones)
@@ -297,7 +297,7 @@ endpoints: [{addresses: [10.0.0.1], hostname: web-1, targetRef: {kind: Pod, name
 
 
 def test_pods_that_share_an_address_keep_their_names() -> None:
-    """Two pods on one node's network have one address and two names; the address is answered once."""
+    """Two host-network pods of one node have two names and one address, which an answer holds once."""
     responder = responder_of(TWO_PODS)
     assert data(ask(responder, WEB, "A").answer) == ["A 10.0.0.1"]
     for number in (0, 1):
@@ -308,7 +308,7 @@ def test_pods_that_share_an_address_keep_their_names() -> None:
 
 @pytest.mark.parametrize(("keys", "scope"), [("topology.kubernetes.io/zone,*", 0), ("topology.kubernetes.io/zone", 32)])
 def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: int) -> None:
-    """A soft Service without IPv6 has no AAAA for anybody; a hard one may have a reason to say so."""
+    """A soft Service without IPv6 has no AAAA for any client; for a hard one it may depend on the client."""
     responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
     subnet = dns.edns.ECSOption("192.0.2.1", 32)
     (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
@@ -354,7 +354,7 @@ ALIASES = "\n".join(
     ("name", "rtype", "flags", "reason"), REASONS, ids=[f"{row[0]}-{row[1]}-{'-'.join(row[2])}" for row in REASONS]
 )
 def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
-    """``explain`` says in a few words why the answer is what it is."""
+    """``explain`` gives the reason for the answer in a few words."""
     explained = explain(
         labels_of(name),
         type_number(rtype),
@@ -366,7 +366,7 @@ def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> No
 
 
 def test_aliases_are_followed_so_far_and_no_farther() -> None:
-    """Eight aliases of aliases are followed; of a longer chain what was found is the answer."""
+    """Up to eight aliases are followed; of a longer chain, the answer has those."""
     items = [f"- {{metadata: {{name: a{number}, namespace: lab}}, spec: {{type: ExternalName, "
              f"externalName: a{number + 1}.lab.svc.cluster.local}}}}" for number in range(9)]  # fmt: skip
     end = "- {metadata: {name: a9, namespace: lab}, spec: {clusterIP: 10.96.0.9}}"
@@ -390,13 +390,13 @@ BETWEEN_ZONES = [
 
 @pytest.mark.parametrize(("zones", "name", "rcode"), BETWEEN_ZONES, ids=[row[1] for row in BETWEEN_ZONES])
 def test_between_zones(zones: list[str], name: str, rcode: str) -> None:
-    """Where one zone lies within another, the names between them exist, or the inner one could not be found."""
+    """If a zone lies within another one, the names between them exist; otherwise resolvers would not find it."""
     reply = ask(responder_of(CLUSTER, {"zone": zones}), name, "A")
     assert dns.rcode.to_text(reply.rcode()) == rcode
 
 
 def test_dots_and_colons_within_a_label_part_nothing() -> None:
-    """A label may hold any octets; one with a dot is not two."""
+    """A label with a dot in it is one label."""
     responder = responder_of(CLUSTER, {"pods": "insecure"})
     for label, rest, rcode in (
         (b"10.0.0.1", "shop.pod.cluster.local", dns.rcode.NXDOMAIN),
@@ -413,7 +413,7 @@ def test_dots_and_colons_within_a_label_part_nothing() -> None:
 
 
 def test_no_endpoints_is_not_empty() -> None:
-    """A Service whose endpoints are not to be told of has them all the same."""
+    """With ``--no-endpoints``, a Service with endpoints still exists."""
     text = f"""\
 apiVersion: v1
 kind: Service
@@ -431,7 +431,7 @@ endpoints: [{{addresses: [10.0.0.1]}}]
 
 
 def test_an_alias_of_what_is_no_service_is_still_a_services() -> None:
-    """``explain`` names the Service that was asked for where the end of the chain is none."""
+    """If the chain does not end at a Service, ``explain`` names the one that was asked for."""
     alias = "---\n{apiVersion: v1, kind: Service, metadata: {name: here, namespace: lab}, spec: {type: ExternalName, externalName: dns-version.cluster.local}}"  # noqa: E501
     snapshot, authority = snapshot_of(CLUSTER + alias), authority_of(settings_of(FLAGS))
     name = labels_of("here.lab.svc.cluster.local")
@@ -450,7 +450,7 @@ def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply
 
 
 def test_names_behind_an_alias_are_compressed() -> None:
-    """Records of a name elsewhere point at the alias: eight addresses fit 512 octets (RFC 1035, section 4.1.4)."""
+    """Records of the alias' target point to it: eight addresses fit 512 octets (RFC 1035, 4.1.4)."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     waiting = waiting_for(responder, "A")
     assert isinstance(waiting, PendingReply)
@@ -464,7 +464,7 @@ def test_names_behind_an_alias_are_compressed() -> None:
 
 
 def test_what_was_found_elsewhere_is_rendered_once() -> None:
-    """The same records again are the same answer, but for the record that it begins with."""
+    """The same upstream records give the same answer, except for the rotation."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     found = [Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)]
     firsts = set()
@@ -481,14 +481,14 @@ def test_what_was_found_elsewhere_is_rendered_once() -> None:
 @pytest.mark.parametrize(("rtype", "waits"), [("A", True), ("AAAA", True), ("MX", True), ("HTTPS", True),
                                               ("TYPE65280", False), ("DNSKEY", False), ("CNAME", False)])  # fmt: skip
 def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> None:
-    """There are 65,000 types: asking for them all must not become as many look-ups. The CNAME is there for each."""
+    """Only common types cause upstream queries; other types get the CNAME."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     assert isinstance(waiting_for(responder, rtype), PendingReply) == waits
     assert data(ask(responder, "out.lab.svc.cluster.local", rtype).answer) == [f"CNAME {LONG}."]
 
 
 def test_more_records_than_any_message_holds() -> None:
-    """As many as fit, with TC, by TCP, too; the header could not even count them all."""
+    """The reply has as many as fit, with TC, over TCP, too."""
     ports = ", ".join(f"{{name: p{number}, port: {number + 1}}}" for number in range(100))
     rows = ", ".join(f"{{addresses: [10.{n // 250}.{n % 250}.1]}}" for n in range(660))
     text = f"""\

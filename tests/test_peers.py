@@ -1,4 +1,4 @@
-"""Programs that others wrote: dig, kdig and dnspython ask, unbound resolves through us, dnsperf asks at full speed."""
+"""Other programs: dig, kdig and dnspython ask topodns, unbound resolves through it, dnsperf asks at full speed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ endpoints:
 def test_dnsperf_loses_nothing_while_snapshots_are_swapped(
     serve: Callable[..., Server], tmp_path: Path, proto: str, times: int
 ) -> None:
-    """A good new version is swapped in without a lost query, whatever the load; by TCP no connection ends either."""
+    """A new snapshot costs no query under load, and over TCP no connection."""
     dnsperf = needs_tool("dnsperf")
     server = serve(CLUSTER)
     (tmp_path / "queries").write_text("web.shop.svc.cluster.local A\nweb.shop.svc.cluster.local AAAA\n")
@@ -123,7 +123,7 @@ def test_benchmark_floods_with_random_subnets() -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that knows two of loopback's addresses as nodes, and one as a forwarder."""
+    """A server with two loopback addresses as nodes, and one as a forwarder."""
     cluster = api_objects.listed(
         [*WIRE_CLUSTER, external("neighbour", f"free.{SERVED.replace('cluster.local', 'other.test')}")]
     )
@@ -195,7 +195,7 @@ DIG = [
 def test_dig_reads_our_replies(
     server: Server, source: str, arguments: str, printed: list[str], missing: list[str]
 ) -> None:
-    """BIND's own tool finds in them what should be there, and nothing to warn of."""
+    """BIND's dig prints what the reply should hold, without warnings."""
     output = told(needs_tool("dig"), f"+nocmd @{server.host} -p {server.port} -b {source} {arguments}")
     for pattern in printed:
         assert re.search(pattern, output, re.MULTILINE), (pattern, output)
@@ -223,7 +223,7 @@ KDIG = [
 
 @pytest.mark.parametrize(("source", "arguments", "printed"), [row[1:] for row in KDIG], ids=[row[0] for row in KDIG])
 def test_kdig_reads_our_replies(server: Server, source: str, arguments: str, printed: list[str]) -> None:
-    """Knot's tool, of other makers, finds the same."""
+    """Knot's kdig prints the same."""
     output = told(needs_tool("kdig"), f"@{server.host} -p {server.port} -b {source} {arguments}")
     for pattern in printed:
         assert re.search(pattern, output, re.MULTILINE), (pattern, output)
@@ -251,7 +251,7 @@ NAMED_BY = [({}, socket.gethostname().encode()), ({"nsid": "here"}, b"here"), ({
 def test_who_asks_is_told_which_server_answers(
     serve: Callable[..., Server], flags: dict[str, str], expected: bytes | None
 ) -> None:
-    """RFC 5001: ``--nsid``, else the host's name; ``off`` tells nobody."""
+    """RFC 5001: NSID is ``--nsid``, or the host's name; ``off`` disables it."""
     server = serve(CLUSTER, flags=flags)
     query = dns.message.make_query(WEB, "A", options=[dns.edns.NSIDOption(b"")])
     for tcp in (False, True):
@@ -260,7 +260,7 @@ def test_who_asks_is_told_which_server_answers(
 
 
 def test_dnspython_resolves_through_us(server: Server) -> None:
-    """As a library resolves: with a fallback to TCP, CNAMEs followed, names of addresses."""
+    """dnspython's resolver falls back to TCP, follows CNAMEs, and finds names of addresses."""
     resolver = dns.resolver.Resolver(configure=False)
     resolver.nameservers, resolver.port, resolver.lifetime = [server.host], server.port, PATIENCE
 
@@ -341,7 +341,7 @@ def unbound(
 
 
 class Resolved(NamedTuple):
-    """What a resolver makes of a name."""
+    """The result of resolving a name."""
 
     rcode: str
     data: set[str] | int = set()
@@ -402,9 +402,9 @@ THROUGH = [
 
 @pytest.mark.parametrize("kind", ["stub", "forward"])
 def test_every_name_resolves_through_unbound(server: Server, tmp_path: Path, kind: str) -> None:
-    """With minimised names (RFC 9156), mixed case (0x20) and subtrees cut at NXDOMAIN (RFC 8020), asked twice over.
+    """With minimised names (RFC 9156), mixed case (0x20) and NXDOMAIN cut (RFC 8020), twice.
 
-    Our replies keep the case, and names with others beneath them exist: unbound has nothing to fall back from.
+    Replies keep the case, and empty non-terminals exist, so unbound needs no fallback.
     """
     needs_tool("unbound")
     with ExitStack() as stack:
@@ -426,7 +426,7 @@ def test_every_name_resolves_through_unbound(server: Server, tmp_path: Path, kin
 
 
 def test_unbound_keeps_an_answer_for_each_client(server: Server, tmp_path: Path) -> None:
-    """RFC 7871, 7.3.1: it names its clients; each is answered from its own place, and the cache keeps them apart."""
+    """RFC 7871, 7.3.1: unbound names its clients; each gets its own answer, from the cache, too."""
     needs_tool("unbound")
     more = "  send-client-subnet: 127.0.0.1\n  client-subnet-always-forward: yes\n  max-client-subnet-ipv4: 32"
     with unbound(

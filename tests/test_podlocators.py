@@ -1,4 +1,4 @@
-"""Pods and Nodes to PodLocators: which are wanted, what is written, and that it ends well whatever happens."""
+"""PodLocators: which ones Pods and Nodes call for, what the controller writes, and that it always ends right."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def desk_of(
 
 
 def writes_of(desk: Reconciler) -> list[Write]:
-    """Return all writes that are due, each taken to be refused for ever."""
+    """Return all writes that are due, as if each were refused for ever."""
     writes = []
     while write := desk.next(0.0):
         writes.append(write)
@@ -93,7 +93,7 @@ def test_a_pod_is_read(item: Item, ips: tuple[str, ...], node: str) -> None:
 
 
 def test_what_changes_often_is_invisible() -> None:
-    """A heartbeat, a condition, a restart: the record is equal, and nothing is looked at again."""
+    """After a heartbeat, a condition or a restart the record is equal, and nothing is queued."""
     before = decoded(OwnerPod, pod())
     item = pod(conditions=[{"type": "Ready", "status": "True"}], containerStatuses=[{"restartCount": 3}])
     item["metadata"] |= {"resourceVersion": "10", "annotations": {"a": "b"}, "labels": {"c": "d"}}
@@ -120,7 +120,7 @@ def test_what_changes_often_is_invisible() -> None:
     ids=["empty", "whole", "null", "wrong-types", "wrong-within"],
 )
 def test_any_pod_locator_is_read(fields: Item, ips: object, node: object, labels: object) -> None:
-    """Whatever a hand has written, so that it can be mended: nothing wrong is equal to anything right."""
+    """Any content is read, so that it can be mended; a wrong one never equals a right one."""
     item = {"metadata": {"namespace": "shop", "name": "web-0", "uid": "l1", "resourceVersion": "5"}, **fields}
     assert decoded(ActualLocator, item) == ActualLocator("shop", "web-0", "l1", "5", ips, node, labels)  # type: ignore[arg-type]
     desk = desk_of([POD], [decoded(ActualLocator, item)])
@@ -130,7 +130,7 @@ def test_any_pod_locator_is_read(fields: Item, ips: object, node: object, labels
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, word by word."""
+    """Return the result of a merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -171,7 +171,7 @@ EMPTY = replace(TRUE, ips=())
          "address", "moved", "node-gone", "labels-edited", "node-edited"],
 )  # fmt: skip
 def test_what_is_written(pods: list[OwnerPod], written: list[ActualLocator], verb: str | None, body: Item) -> None:
-    """Only what differs, and only for the version that was seen."""
+    """A patch has only the differences, and the version that was seen as its precondition."""
     writes = writes_of(desk_of(pods, written))
     if verb is None:
         assert writes == []
@@ -185,7 +185,7 @@ def test_what_is_written(pods: list[OwnerPod], written: list[ActualLocator], ver
 
 
 def test_a_pod_with_address_and_node_gets_one() -> None:
-    """With an owner reference that needs no further right and blocks no deletion."""
+    """Its owner reference needs no further right and blocks no deletion."""
     (write,) = writes_of(desk_of([POD]))
     assert (write.method, write.path) == ("POST", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators")
     assert write.body == {
@@ -208,7 +208,7 @@ def test_a_pod_with_address_and_node_gets_one() -> None:
     ids=["missing", "another-beside", "right"],
 )
 def test_the_owner_reference_is_mended(owners: tuple[Owner, ...], mended: bool) -> None:
-    """There is one, to the pod: with another beside it the PodLocator would outlive the pod."""
+    """The pod is the only owner: with a second one, the PodLocator would outlive the pod."""
     writes = writes_of(desk_of([POD], [replace(TRUE, owners=owners)]))
     assert [write.body["metadata"].get("ownerReferences") for write in writes] == (
         [[{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u1"}]] if mended else []
@@ -216,7 +216,7 @@ def test_the_owner_reference_is_mended(owners: tuple[Owner, ...], mended: bool) 
 
 
 def test_deletion_goes_with_the_pod() -> None:
-    """Of the very version that was seen, and without asking: the pod was seen to go."""
+    """The controller deletes the version that it saw, without a look at the API: it saw the pod go."""
     desk = desk_of([POD], [TRUE])
     desk.apply(Drop(OwnerPod, KEY))
     (write,) = writes_of(desk)
@@ -225,7 +225,7 @@ def test_deletion_goes_with_the_pod() -> None:
 
 
 def test_a_successor_takes_over() -> None:
-    """A new pod of the same name takes the PodLocator in one patch, or if it has no address yet, it goes."""
+    """A new pod of the same name takes over the PodLocator by a patch; without an address yet, it is deleted."""
     desk = desk_of([POD], [TRUE])
     desk.apply(Put(OTHER))
     (write,) = writes_of(desk)
@@ -244,7 +244,7 @@ def test_a_successor_takes_over() -> None:
     ids=["orphan", "unseen-pod-lives", "a-third-lives", "successor", "we-are-behind", "none-lives", "pending-lives"],
 )  # fmt: skip
 def test_the_unseen_pod_is_asked_for(pods: list[OwnerPod], alive: str, resolved: bool) -> None:
-    """What belongs to a pod that was never seen may be new: our news may be behind, as after a change of leaders."""
+    """For a PodLocator of an unseen pod, the controller asks the API: its watch may be behind."""
     desk = desk_of(pods, [TRUE])
     (write,) = writes_of(desk)
     assert write.unseen == "u1"
@@ -255,7 +255,7 @@ def test_the_unseen_pod_is_asked_for(pods: list[OwnerPod], alive: str, resolved:
 
 
 def test_an_orphan_without_owner_is_removed() -> None:
-    """Once it is known that there is no pod of its name."""
+    """Once the controller knows that no pod has its name."""
     desk = desk_of([], [replace(TRUE, owners=())])
     (write,) = writes_of(desk)
     assert write.unseen == ""
@@ -265,7 +265,7 @@ def test_an_orphan_without_owner_is_removed() -> None:
 
 
 def test_nothing_is_written_before_all_is_known() -> None:
-    """A list of PodLocators without the pods would make orphans of all."""
+    """Before the pods are listed, every PodLocator would look like an orphan."""
     desk = Reconciler()
     for kind, objects in ((ActualLocator, [TRUE]), (LabelledNode, [])):
         desk.apply(Replace(kind, objects))
@@ -276,7 +276,7 @@ def test_nothing_is_written_before_all_is_known() -> None:
 
 
 def test_a_relabelled_node_concerns_its_pods_only() -> None:
-    """And a new pod comes before them, however many they are."""
+    """Only its pods are queued, behind new pods."""
     pods = [OwnerPod("shop", f"p{n}", f"u{n}", (f"10.0.0.{n}",), "a1" if n % 2 else "b1") for n in range(1, 9)]
     desk = desk_of(pods)
     known = [
@@ -303,7 +303,7 @@ def test_a_relabelled_node_concerns_its_pods_only() -> None:
     ids=["all", "one", "by-its-old-name", "globs", "none"],
 )
 def test_labels(globs: tuple[str, ...], told: set[str]) -> None:
-    """Those that a glob matches; a renamed label is one under two names. What is kept out causes no write."""
+    """A PodLocator has the labels that a glob matches, under old and new names; changes of others cause no write."""
     labels = {ZONE: "a", OLD[ZONE]: "a", HOSTNAME: "a1", "example.com/rack": "7", "beta": "x"}
     desk = desk_of([POD], nodes={"a1": labels}, labels=Labels(globs))
     (write,) = writes_of(desk)
@@ -315,7 +315,7 @@ def test_labels(globs: tuple[str, ...], told: set[str]) -> None:
 
 
 def test_an_older_echo_changes_nothing() -> None:
-    """The answer to a write is newer than what a watch still has to tell."""
+    """A watch event that is older than the reply to a write is ignored."""
     desk = desk_of([POD], [])
     writes_of(desk)
     desk.apply(Put(replace(TRUE, version="10")))
@@ -340,7 +340,7 @@ class Refusal(Exception):
 
 
 class ModelApi:
-    """What of the API server matters here: versions, preconditions, merge patches, and a log of events by kind."""
+    """A model of the API server: versions, preconditions, merge patches, and events by kind."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -373,7 +373,7 @@ class ModelApi:
         return written
 
     def carry_out(self, write: Write) -> ActualLocator | None:
-        """Raises Refusal."""
+        """Carry out a write. Raises Refusal."""
         present = self.locators.get(write.key)
         if write.verb == CREATE:
             if present is not None:
@@ -401,7 +401,7 @@ class ModelApi:
 
 
 class Controlling:
-    """Pods, nodes and hands change the cluster; watches lag, and writes meet all that can meet them."""
+    """Pods, nodes and users change the cluster; watches lag, and writes may fail in every way."""
 
     def __init__(self) -> None:
         self.api, self.desk = ModelApi(), Reconciler()
@@ -413,7 +413,7 @@ class Controlling:
         self.under_way: dict[str, Write] = {}
 
     def begin(self, labels: dict[str, str], begun: bool, settled: bool) -> None:
-        """Mostly the interesting things happen in a cluster that has run for a while."""
+        """Begin with a cluster that has run for a while, in most cases."""
         for name in NODES:
             self.label_node(name, labels)
         for name, node in zip(NAMES, (*NODES, ""), strict=True):
@@ -452,7 +452,7 @@ class Controlling:
         self.api.drop(ActualLocator, f"shop/{name}")
 
     def another_leader_writes(self, name: str) -> None:
-        """What one wrote who led before, from a view that was ahead of ours."""
+        """An earlier leader, whose view was ahead of ours, writes."""
         if (pod := self.api.pods.get(f"shop/{name}")) and pod.ips and f"shop/{name}" not in self.api.locators:
             desk = desk_of([pod])
             write = desk.write_for(pod.key)
@@ -485,7 +485,7 @@ class Controlling:
             self.finish(self.under_way.pop(list(self.under_way)[-1 if last else 0]), lost)
 
     def a_quiet_while(self, kind: type[ControllerObject]) -> None:
-        """All goes well, but one watch lags."""
+        """Everything arrives, but one watch lags."""
         for each in CONTROLLER_RESOURCES:
             if each is not kind:
                 self.deliver(each, len(self.api.log[each]), twice=False)
@@ -543,14 +543,14 @@ class Controlling:
             self.deliver(kind, len(self.api.log[kind]), twice=False)
 
     def settle(self) -> None:
-        """Write what is due, and what waits out failures, but for what news is waited for."""
+        """Make all writes that are due or wait after failures, except those that wait for a watch event."""
         for _ in range(5):
             self.clock += 60.0
             while write := self.desk.next(self.clock):
                 self.finish(write)
 
     def assert_true(self) -> None:
-        """What KEP-536 asks for, worked out anew from the cluster as it is."""
+        """Compare all PodLocators with what KEP-536 asks for, computed from the cluster."""
         for key, pod in self.api.pods.items():
             item = self.api.locators.get(key)
             if item is None:
@@ -565,7 +565,7 @@ class Controlling:
 
 
 def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
-    """A standby sees every pod come and go, and never empties its queue."""
+    """A standby, which sees all pods come and go, keeps no state of deleted ones."""
     desk = Reconciler()
     for number in range(1000):
         pod = OwnerPod("shop", f"web-{number}", f"u{number}", ("10.0.0.1",), "n1")
@@ -578,7 +578,7 @@ def test_who_does_not_write_remembers_nothing_of_what_is_gone() -> None:
 
 
 def test_one_that_somebody_holds_tells_no_address() -> None:
-    """A finalizer keeps an orphan; its pod's address goes to others meanwhile. It is written to once."""
+    """An orphan with a finalizer is emptied, with one write, since its address is used again."""
     desk = Reconciler()
     for kind in KINDS:
         desk.apply(Replace(kind, []))
@@ -624,7 +624,7 @@ HAPPENINGS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]]
 @settings(max_examples=800)
 @given(st.integers(0, 10**9))
 def test_it_ends_well(seed: int) -> None:
-    """Whatever happens, all PodLocators are right in the end, and then nothing more is written."""
+    """After anything, all PodLocators become right, and then nothing more is written."""
     rng = random.Random(seed)
     controlling = Controlling()
     controlling.begin(rng.choice(LABELS), rng.random() < 0.7, rng.random() < 0.5)

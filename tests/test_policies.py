@@ -1,4 +1,4 @@
-"""ServicePolicies: how they are read, whom they speak for, and what they choose."""
+"""ServicePolicies: how they are read, which Services they apply to, and which endpoints they choose."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def service(**fields: Any) -> Service:
 
 
 def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:
-    """Return what is read of a policy, and what is wrong in it."""
+    """Return a policy as it is read, and its findings."""
     spec = {
         "serviceSelector": selector,
         "topology": {"key": ZONE, "mode": "required"} if topology is None else topology,
@@ -117,7 +117,7 @@ EMPTY: list[tuple[str, object]] = [
     "selector", [row[1] for row in (*NO_SELECTORS, *EMPTY)], ids=[row[0] for row in (*NO_SELECTORS, *EMPTY)]
 )
 def test_selects_nothing(selector: object) -> None:
-    """A selector that is empty or cannot be read selects nothing, rather than too much, and is reported."""
+    """An empty or unreadable selector selects nothing, rather than too much, and is a finding."""
     found, wrong = read(selector)
     assert found is None
     assert [(finding.code, finding.kind, finding.namespace, finding.name) for finding in wrong] == [
@@ -127,7 +127,7 @@ def test_selects_nothing(selector: object) -> None:
 
 
 def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) -> None:
-    """The peer is Kubernetes itself: what it refuses as an object's label selector is refused here, and only that."""
+    """The API server refuses the same label selectors as topodns, and no others."""
     path = control_plane.api.path("Service", "default").replace("/api/v1", "/apis/networking.k8s.io/v1")
     path = path.replace("/services", "/networkpolicies?dryRun=All")
 
@@ -164,7 +164,7 @@ def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) ->
          "empty"],
 )  # fmt: skip
 def test_topology(topology: dict[str, Any], mode: str, words: str | None) -> None:
-    """One label key, and one of three modes; what is neither stays as it was written, and is reported."""
+    """One label key and one of three modes; any other value stays as written and is a finding."""
     found, wrong = read({"matchLabels": WEB}, topology)
     assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
     field = f"spec.topology.{'mode' if words and 'mode' in words else 'key'}"
@@ -209,7 +209,7 @@ def test_constraint(
     required: tuple[str, ...],
     error: str | None,
 ) -> None:
-    """Every policy that is not ignored speaks for the Services it selects, and one that is invalid spoils it."""
+    """Each policy that is not ignored applies to the Services it selects; an invalid one makes all invalid."""
     declaration = declaration_of(asked, policies)
     if keys is None:
         assert declaration is None
@@ -235,14 +235,14 @@ def test_constraint(
     ids=["nothing", "invalid", "not-headless", "peers", "peers-by-their-own-word"],
 )  # fmt: skip
 def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
-    """What makes a Service's policies count for nothing is said of the Service, too."""
+    """If policies are invalid, the finding is on the Service, too."""
     found = list(findings(asked, declaration_of(asked, policies)))
     assert [finding.code for finding in found] == ([code] if code else [])
     assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
 
 
 def test_policies_that_select_nothing() -> None:
-    """A policy that selects no Service is reported, unless it is ignored anyway."""
+    """A policy that selects no Service is a finding, unless its mode is ``ignored``."""
     others = policy(ZONE, "ignored", selector=FOR_OTHERS.selector)
     assert list(policy_findings([REQUIRES, IGNORES, others], [service()])) == []
     (found,) = policy_findings([REQUIRES, FOR_OTHERS], [service()])
@@ -276,7 +276,7 @@ POLICIES = st.lists(
 def test_policies_equal_the_rule_read_word_by_word(
     policies: list[ServicePolicy], here: dict[str, str], rows: list[dict[str, str]], least: int, order: Any
 ) -> None:
-    """Required keys all hold; each preferred key narrows what is left if enough stay; in any order they stand in."""
+    """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
     asked = service(annotations={MIN_ENDPOINTS: str(least)})
     heard = [each for each in policies if each.selector is IS_WEB and each.mode != "ignored"]
     required = {each.topology_key for each in heard if each.mode == "required"}
@@ -327,8 +327,10 @@ def test_a_store_hears_policies_come_and_go(
     later: list[Service],
     policies_first: bool,
 ) -> None:
-    """Whatever changed, each Service asks for what its labels and its namespace's policies say now; if that is the
-    same as before, so is all that is remembered of it."""
+    """After any change, each Service has the constraint of its current labels and policies.
+
+    If that is the same as before, its cached answers stay.
+    """
     after = before if changed is None else changed
     store = Store()
     store.replace(Service, asked)
@@ -351,7 +353,7 @@ def test_a_store_hears_policies_come_and_go(
 
 
 def test_a_service_that_is_relabelled() -> None:
-    """A label that a policy looks at makes a difference, another one none."""
+    """A label that a policy selects by makes a difference, another one does not."""
     store = Store()
     store.apply(Put(REQUIRES))
     store.apply(Put(service()))
@@ -381,13 +383,13 @@ def explained_as_text(name: str, client: str) -> str:
     ids=["narrowed", "nothing-narrowed", "without-effect"],
 )  # fmt: skip
 def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
-    """People read which policies speak, what they require and prefer, and what each key left."""
+    """The text shows which policies apply, what they require and prefer, and how many endpoints each key left."""
     text = explained_as_text(name, client)
     assert [fact for fact in facts if fact not in text] == [], text
 
 
 def test_invalid_policies_are_reported_with_the_services_that_they_spoil() -> None:
-    """``check`` names the policy and what is wrong in it, and each Service that answers as if it asked for nothing."""
+    """``check`` names the invalid policy, and each Service that has no constraint because of it."""
     cluster = (FOLDER / "service-policies-invalid.yaml").read_text()
     in_objects = {each.name for each in dump_of(cluster).findings}
     assert in_objects == {*("bad-key", "any", "no-key", "mode", "half", "before", "harmless"),

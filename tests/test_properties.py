@@ -1,4 +1,4 @@
-"""One property for each promise: whatever the cluster, the client, the query and the order."""
+"""Properties: one for each promise, for any cluster, client, query and order."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def compute(responder: CountedResponder, each: Asked) -> bytes | None:
 
 
 def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
-    """Return a reply with what an upstream might have: one more alias, and two records of the type asked for."""
+    """Return a reply after an upstream's answer: one more alias, and two records of the type."""
     if not isinstance(reply, PendingReply):
         return reply
     found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((10, 9, 8, each)))) for each in (1, 2)]
@@ -101,7 +101,7 @@ class Conversation(NamedTuple):
     flags: Mapping[str, Any] = {}
 
     def from_everywhere(self) -> Iterator[Asked]:
-        """Yield each query as it stands, again from every source, and from a forwarder that names some and nobody."""
+        """Yield each query as it is, from every source, and from a forwarder that names clients or nobody."""
         for each in self.queries:
             yield each
             for source in self.sources:
@@ -112,7 +112,7 @@ class Conversation(NamedTuple):
 
 @st.composite
 def conversations(draw: st.DrawFn, least: int = 1, most: int = 25) -> Conversation:
-    """A cluster, and queries about few names and types of it, so that they meet in every memory."""
+    """A cluster, and queries about few of its names and types, so that they meet in every cache."""
     seed = draw(SEEDS)
     world, rng = clusters.world(seed), random.Random(seed)
     names = [*rng.sample(world.names, 2), f"s{rng.randrange(2)}.shop.svc.cluster.local"]
@@ -146,7 +146,7 @@ label_values = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"), m
 def test_selection_equals_the_rule_read_word_by_word(
     keys: list[str], soft: bool, here: dict[str, str], rows: list[dict[str, str]], least: int
 ) -> None:
-    """The first tier with enough decides, ``*`` takes all, else the first tier that had any."""
+    """The first tier with enough endpoints decides, ``*`` takes all; otherwise the first tier with any."""
     keys = keys + ["*"] * soft
     endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, i)),)), Location(None, row)) for i, row in enumerate(rows)]
     tiers = [
@@ -180,7 +180,7 @@ def rows_at(rows: Sequence[object], numbers: Iterable[int]) -> list[int]:
 
 
 class Twin:
-    """Read from kubectl's JSON without any index: slow and plain."""
+    """A second implementation, which reads kubectl's JSON without any index: slow and simple."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.pods, self.nodes = (
@@ -204,7 +204,7 @@ class Twin:
         return {HOSTNAME: name, **labels} if name else labels
 
     def locate(self, text: str) -> tuple[str, dict[str, str]]:
-        """Return by what an address is located, and the labels there: the first match wins."""
+        """Return how an address is located, and its labels: the first match wins."""
         running = [each for each in self.pods if each["status"]["phase"] not in ("Succeeded", "Failed")
                    and text in [row["ip"] for row in each["status"]["podIPs"]]]  # fmt: skip
         own = [each for each in running if not each["spec"].get("hostNetwork")]
@@ -229,10 +229,10 @@ class Twin:
         return "unknown", {}
 
     def agreed(self, network: Any) -> dict[str, str]:
-        """Return the labels on which all of a block agrees that is known.
+        """Return the labels that all known parts of a block share.
 
-        The believed pod CIDR around it and those within; the known addresses in it that are in none of any size;
-        the configured subnets, likewise, where there is neither.
+        The trusted pod CIDRs around it and within it; known addresses in it that are in no pod CIDR; if there is
+        neither, the configured subnets, likewise.
         """
         speaking = longest_first(self.believed, network)[:1]
         speaking += [each for each in self.believed if within(each, network) and each != network]
@@ -272,7 +272,7 @@ class Twin:
         ]
 
     def believed_blocks(self) -> list[Any]:
-        """The nodes' blocks, but for those in which an endpoint lies that is on another node."""
+        """Return the nodes' pod CIDRs, except those that hold an endpoint on another node."""
         texts = dict.fromkeys(text for each in self.nodes.values() for text in each["spec"].get("podCIDRs", ()))
         networks = list(map(ipaddress.ip_network, texts))
         lies = set()
@@ -284,7 +284,7 @@ class Twin:
         return [network for network in networks if network not in lies]
 
     def keys(self, name: str) -> list[str]:
-        """Return the keys by which a Service narrows, empty where it does not."""
+        """Return the keys of a Service's constraint, empty if it has none."""
         meta, spec = self.services[name]["metadata"], self.services[name]["spec"]
         said = meta["annotations"].get(api_objects.TOPOLOGY_KEYS, "")
         keys = said.split(",") if said else spec.get("topologyKeys", [])
@@ -297,7 +297,7 @@ class Twin:
         return keys if valid else []
 
     def chosen(self, name: str, here: Mapping[str, str]) -> set[str]:
-        """Return the addresses, of both families, that a client with some labels gets of a headless Service."""
+        """Return the addresses, of both families, that a client with these labels gets of a headless Service."""
         ready: dict[str, tuple[set[str], dict[str, str]]] = {}
         for each in self.slices:
             if each["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
@@ -324,18 +324,18 @@ def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
 
 
 def plain(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels under their present names; the newer name wins."""
+    """Return labels under their current names; the current name has precedence over the old one."""
     renamed = {new: labels[old] for new, old in OLD.items() if old in labels}
     return {**renamed, **{key: value for key, value in labels.items() if key not in OLD.values()}}
 
 
 def longest_first(networks: Iterable[Any], inner: Any) -> list[Any]:
-    """Return the blocks around an address or a block."""
+    """Return the subnets around an address or a block, the longest first."""
     return sorted((each for each in networks if within(inner, each)), key=lambda each: -each.prefixlen)
 
 
 def within(inner: Any, outer: Any) -> bool:
-    """Whether an address or a block lies in a block, or is that block."""
+    """Whether an address or a block lies in, or equals, a block."""
     if inner.version != outer.version:
         return False
     return inner.subnet_of(outer) if hasattr(inner, "prefixlen") else inner in outer
@@ -344,7 +344,7 @@ def within(inner: Any, outer: Any) -> bool:
 @steady
 @given(seed=SEEDS)
 def test_every_address_is_where_the_first_match_says(seed: int) -> None:
-    """Pod, endpoint, node, the node's pod CIDR if it tells the truth, subnet, unknown."""
+    """Pod, endpoint, node, the node's pod CIDR if trusted, subnet, unknown."""
     world = clusters.world(seed)
     twin, book = Twin(world.items), store_with(world.items).publish(NOW).addresses
     for address in world.addresses:
@@ -355,7 +355,7 @@ def test_every_address_is_where_the_first_match_says(seed: int) -> None:
 @steady
 @given(seed=SEEDS)
 def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int) -> None:
-    """From kubectl's JSON to the answer: A and AAAA hold the chosen endpoints, no other."""
+    """A and AAAA hold the endpoints that the twin chooses, and no others."""
     world = clusters.world(seed)
     twin, responder = Twin(world.items), responder_on(world.items)
     headless = [name for name, each in twin.services.items() if each["spec"].get("clusterIP") == "None"]
@@ -373,7 +373,7 @@ PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 1
 @steady
 @given(seed=SEEDS, later=SEEDS)
 def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
-    """From kubectl's JSON to the answer for a client subnet shorter than a host, asked twice, and after a change."""
+    """The same for client subnets shorter than a host, asked twice, and after a change."""
     world = clusters.world(seed)
     items, store = world.items, store_with(world.items)
     responder = responder_for(store.publish(NOW))
@@ -397,7 +397,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
 
 
 def addresses(responder: CountedResponder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
-    """Return what a client is answered for A and for AAAA together."""
+    """Return a client's answers for A and AAAA together."""
     found = set()
     for qtype in ("A", "AAAA"):
         reply = answer(responder, Asked(query(f"{name}.shop.svc.cluster.local", qtype, edns=edns), client, "tcp"))
@@ -422,7 +422,7 @@ networks = st.builds(
 def test_the_longest_block_around_an_address_decides(
     nodes: list[list[Network]], subnets: list[Network], asked: list[tuple[int, int]]
 ) -> None:
-    """Pod CIDRs before configured subnets, the longest prefix in each; shared ones as they agree."""
+    """Pod CIDRs before configured subnets; the longest prefix in each; of equal ones, the shared labels."""
     labels = [{HOSTNAME: f"n{number}", "parity": str(number % 2)} for number in range(len(nodes))]
     store = Store(subnets={network: {"subnet": str(i)} for i, network in enumerate(subnets)})
     store.replace(Node, [Node(f"n{number}", labels[number], (), tuple(cidrs)) for number, cidrs in enumerate(nodes)])
@@ -452,7 +452,7 @@ def test_the_longest_block_around_an_address_decides(
 @steady
 @given(seed=SEEDS)
 def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed: int) -> None:
-    """EndpointSlices, node addresses and pod CIDRs must do; pods need not be watched at all."""
+    """If pod CIDRs are right, clients are located as well without pods."""
     world = clusters.world(seed, truthful=True)
     with_pods, without = responder_on(world.items), responder_on(world.items, {"client-source": "nodes"})
     for name in Twin(world.items).services:
@@ -467,7 +467,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 @settings(steady, max_examples=150)
 @given(conversation=conversations(1, 10))
 def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> None:
-    """The slow path is the oracle of the fast one, octet for octet but for the rotation."""
+    """A cached reply equals the computed one, octet for octet except for the rotation."""
     responder = responder_on(conversation.world.items, conversation.flags)
     for each in conversation.from_everywhere():
         assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
@@ -478,7 +478,7 @@ def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> N
 def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     conversation: Conversation, seed: int
 ) -> None:
-    """After a change, whatever was remembered before, answers are those of a server that starts now."""
+    """After a change, answers are those of a server that starts now."""
     before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
     store, flags = store_with(before, conversation.flags), conversation.flags
     responder = responder_for(store.publish(NOW), flags)
@@ -497,7 +497,7 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
 @steady
 @given(seed=SEEDS, later=SEEDS)
 def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) -> None:
-    """A Service, its slices and its endpoints' nodes unchanged: the very same compiled Service."""
+    """If a Service, its slices and their nodes are unchanged, so is the compiled Service."""
     before = clusters.world(seed).items
     after = clusters.changed(before, later)
     store = store_with(before)
@@ -517,7 +517,7 @@ def test_unchanged_services_live_on_in_the_next_snapshot(seed: int, later: int) 
 @given(seed=SEEDS, changes=st.lists(SEEDS, min_size=1, max_size=3))
 @example(seed=16384, changes=[102, 16384, 3388])  # a forwarder goes
 def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: list[int]) -> None:
-    """Whatever came before, the last snapshot says what one that is made of the final state alone says."""
+    """The last snapshot equals one that is made of the final state."""
     items = clusters.world(seed).items
     store = store_with(items)
     store.publish(NOW)
@@ -530,7 +530,7 @@ def test_any_changes_end_in_the_snapshot_of_the_final_state(seed: int, changes: 
 
 
 def said_by(snapshot: Snapshot) -> dict[str, Any]:
-    """Return all that a snapshot says, but for its serial, as values that can be compared."""
+    """Return the content of a snapshot, without its serial, as values that can be compared."""
 
     def at(location: Location) -> tuple[object, ...]:
         return location.known, location.node, sorted(location.labels.items())
@@ -556,12 +556,12 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def visible(items: Sequence[Item]) -> list[str]:
-    """Return objects as text, in order, without what nobody can see in an answer."""
+    """Return objects as sorted text, without what cannot show in an answer."""
     return sorted(repr({**each, "metadata": {**each["metadata"], "resourceVersion": ""}}) for each in items)
 
 
 def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
-    """Return, for each Service, all that its answers are made from."""
+    """Return, for each Service, everything that its answers are made from."""
     parts: dict[str, list[str]] = {}
     for service in of_kind(items, "Service"):
         meta = service["metadata"]
@@ -580,7 +580,7 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
 @steady
 @given(seed=SEEDS, order=st.randoms(use_true_random=False))
 def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -> None:
-    """Any sequence of events ends in the same snapshot as one list of the final state."""
+    """Any sequence of events ends in the snapshot of one list of the final state."""
     world = clusters.world(seed)
     shuffled = list(world.items)
     order.shuffle(shuffled)
@@ -596,16 +596,16 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
 @steady
 @given(conversation=conversations())
 def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
-    """Readable, with the query's ID and question, flags as promised, and within its size."""
+    """It is well-formed, has the query's ID and question, the right flags, and an allowed size."""
     responder = responder_on(conversation.world.items, {"proxy-protocol": conversation.flags["proxy-protocol"]})
     for each in conversation.queries:
         assert_sound_reply(responder, each, readable=True)
 
 
 def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bool = False) -> None:
-    """The reply is sound for what is left to be judged as DNS; *readable* if that is a query, unless a header is not.
+    """The reply is sound for the DNS message after a PROXY header; *readable* is whether that is a query.
 
-    Then the reply also keeps to the size that the query allows.
+    If so, the reply also keeps to the size that the query allows.
     """
     reply, left = answer(responder, each), without_header(responder, each)
     if left is None:
@@ -618,7 +618,7 @@ def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bo
 @steady
 @given(conversation=conversations())
 def test_every_record_stands_under_its_right_name(conversation: Conversation) -> None:
-    """Whatever was rotated or left out: owners are the question's name, glue is a target's, the SOA's its zone's."""
+    """Records are owned by the question's name, glue by a target, the SOA by its zone."""
     responder = responder_on(conversation.world.items, conversation.flags)
     for each in conversation.queries:
         reply = parsed(answer(responder, each._replace(header=b"")))
@@ -640,7 +640,7 @@ def test_every_record_stands_under_its_right_name(conversation: Conversation) ->
 
 
 def assert_chain(reply: dns.message.Message) -> None:
-    """Each alias stands before what it leads to (RFC 1034, 3.6.2), and the records at the end are of one name."""
+    """Each alias comes before its target (RFC 1034, 3.6.2), and all other records have one owner."""
     expected = reply.question[0].name
     for rrset in reply.answer:
         assert rrset.name == expected
@@ -652,7 +652,7 @@ def assert_chain(reply: dns.message.Message) -> None:
 @steady
 @given(seed=SEEDS, client=st.integers(0, 99), proto=st.sampled_from(("tcp", "udp")))
 def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: str) -> None:
-    """One choice for each Service over both families and SRV."""
+    """A, AAAA and SRV are made of one choice of endpoints."""
     world = clusters.world(seed)
     responder, source = responder_on(world.items), world.addresses[client % len(world.addresses)]
     for name in (name for name in world.names if re.fullmatch(r"s\d\.shop\..*", name)):
@@ -680,9 +680,9 @@ def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: st
 def test_every_endpoint_comes_first_equally_often(
     count: int, rounds: int, qtype: str, soft: bool, forms: list[tuple[str, bool, bool]]
 ) -> None:
-    """Every response starts at another endpoint, evenly, whatever is asked between.
+    """Replies begin with each endpoint equally often, whatever is asked between.
 
-    Truncated ones take turns of their own: who is told to ask again by TCP must not take two of one row.
+    Truncated replies have a rotation of their own.
     """
     items = [
         api_objects.namespace("shop"),
@@ -710,7 +710,7 @@ def test_every_endpoint_comes_first_equally_often(
 
 @st.composite
 def broken(draw: st.DrawFn, world: World) -> Asked:
-    """A query, changed here and there: flipped, cut, extended, with counts that lie and pointers that lead astray."""
+    """A query with changes: flipped bits, cut or added octets, wrong counts, wrong pointers."""
     each = draw(asked(world))
     wire = bytearray(each.wire)
     for _ in range(draw(st.integers(1, 3))):
@@ -759,7 +759,7 @@ def broken(draw: st.DrawFn, world: World) -> Asked:
     )
 )
 def test_broken_queries_get_a_sound_reply_or_silence(conversation: Conversation) -> None:
-    """RFC 1035, 4.1.1: FORMERR where the header is whole, silence otherwise, never an exception; memory or not."""
+    """RFC 1035, 4.1.1: FORMERR if the header is whole, otherwise silence; never an exception."""
     responder = responder_on(conversation.world.items, {"proxy-protocol": True})
     for each in conversation.queries:
         assert_sound_reply(responder, each)
@@ -773,7 +773,7 @@ def test_broken_queries_get_a_sound_reply_or_silence(conversation: Conversation)
 @example(head=b"\0\0\0\0\0\1\0\0\0\0\0\0", tail=b"\1a" * 127 + b"\0\0\1\0\1", proto="udp")
 @example(head=b"\0\0\0\0\0\1\0\0\0\0\0\0", tail=b"\1a" * 128 + b"\0\0\1\0\1", proto="udp")
 def test_any_octets_get_a_sound_reply_or_silence(head: bytes, tail: bytes, proto: str) -> None:
-    """The same for octets that nobody meant as a query."""
+    """The same for random octets."""
     each = Asked(head + tail, STRANGER, proto)
     assert_sound(each, answer(ANY_CLUSTER, each))
 
@@ -788,7 +788,7 @@ ANY_CLUSTER = responder_on(clusters.world(1).items)
     source=st.sampled_from((STRANGER, clusters.FORWARDER)),
 )
 def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
-    """RFC 7871, 7.1.1: a client subnet is well-formed and echoed, or it is FORMERR with an OPT."""
+    """RFC 7871, 7.1.1: a well-formed client subnet is echoed; for another the reply is FORMERR with an OPT."""
     wire = query("s0.shop.svc.cluster.local", edns=opt(dns_queries.option(code, data)))
     reply = answer(ANY_CLUSTER, Asked(wire, source, "udp"))
     assert_sound(Asked(wire, source, "udp"), reply, limit=1232)
@@ -798,7 +798,7 @@ def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, sou
 
 
 def well_formed(data: bytes) -> bool:
-    """RFC 7871, section 6, for a query."""
+    """Whether a client subnet is well-formed in a query (RFC 7871, section 6)."""
     if len(data) < 4 or data[3] != 0:
         return False
     size = {0: 0, 1: 4, 2: 16}.get(int.from_bytes(data[:2]))
@@ -810,7 +810,7 @@ def well_formed(data: bytes) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
-    """A list of what is known already is invisible: the snapshot is the very same."""
+    """A list of the known objects is invisible: the snapshot stays the same object."""
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)

@@ -1,4 +1,4 @@
-"""The PROXY protocol, version 2: how a header is read, and what it does before a datagram and on a connection."""
+"""The PROXY protocol, version 2: how a header is read, before a datagram and on a connection."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ each_malformed = pytest.mark.parametrize("header", [row[1] for row in MALFORMED]
 
 @each_whole
 def test_a_whole_header(data: bytes, client: bytes) -> None:
-    """The client's plain address, empty where none is named, and how long the header is, whatever stands behind."""
+    """The result is the client's address (empty if none is named) and the header's size, whatever follows."""
     expected = Header(client, len(data))
     for more in (b"", b"\0", query(WEB), data, b"\xff" * 70_000):
         assert read_header_untrusted(data + more) == expected
@@ -125,14 +125,14 @@ def test_a_whole_header(data: bytes, client: bytes) -> None:
 
 @each_whole
 def test_a_header_that_is_not_whole(data: bytes, client: bytes) -> None:
-    """Whatever is missing may still come: None, after each octet of a short one."""
+    """The result is None as long as octets are missing."""
     for size in {*range(min(len(data), 400)), len(data) - 1}:
         assert read_header_untrusted(data[:size]) is None, size
 
 
 @each_malformed
 def test_a_malformed_header(header: bytes) -> None:
-    """Another version, command, family or protocol, too short for its addresses, a TLV cut off."""
+    """Malformed: other version, command, family or protocol; too short for its addresses; a TLV cut off."""
     for more in (b"", query(WEB), bytes(70_000)):
         with pytest.raises(Unreadable):
             read_header_untrusted(header + more)
@@ -147,7 +147,7 @@ def reads(data: bytes) -> Header | type[Unreadable] | None:
 
 @pytest.mark.parametrize("at", range(12))
 def test_every_octet_of_the_signature_counts(at: int) -> None:
-    """What differs in one of them has no header before it, however little of it has come."""
+    """With one different octet, it is no header, however little has arrived."""
     for bit in range(8):
         wrong = bytearray(proxied(IN_A))
         wrong[at] ^= 1 << bit
@@ -156,7 +156,7 @@ def test_every_octet_of_the_signature_counts(at: int) -> None:
 
 
 def test_every_version_and_command() -> None:
-    """Of 256 there are two."""
+    """Two of 256 values are valid."""
     found = {number: reads(proxy_header(V4, command=number, family=TCP4)) for number in range(256)}
     assert found == dict.fromkeys(range(256), Unreadable) | {
         0x20: Header(b"", 28),
@@ -166,7 +166,7 @@ def test_every_version_and_command() -> None:
 
 @pytest.mark.parametrize("command", [PROXY, LOCAL], ids=["proxy", "local"])
 def test_every_family_and_protocol(command: int) -> None:
-    """Of 256 there are seven; by LOCAL nobody is named, and none is looked at."""
+    """Seven of 256 values are valid; LOCAL names nobody, and its family does not matter."""
     named = {UNSPEC: b"", TCP4: CLIENT_4, UDP4: CLIENT_4, UNIX_STREAM: b"", UNIX_DGRAM: b""}
     named |= {TCP6: (CLIENT_4 + bytes(12)), UDP6: (CLIENT_4 + bytes(12))}
     content = CLIENT_4 + bytes(212)
@@ -199,7 +199,7 @@ def headers(draw: st.DrawFn) -> tuple[bytes, bytes]:
 @steady
 @given(header=headers(), more=st.binary(max_size=40))
 def test_a_valid_header_is_read_whatever_stands_behind_it(header: tuple[bytes, bytes], more: bytes) -> None:
-    """Any addresses and any TLVs; and it is not whole before its last octet."""
+    """Any addresses and TLVs are read, and only once the last octet has arrived."""
     data, client = header
     assert read_header_untrusted(data + more) == Header(client, len(data))
     assert [size for size in range(len(data)) if read_header_untrusted(data[:size]) is not None] == []
@@ -220,7 +220,7 @@ def test_a_valid_header_is_read_whatever_stands_behind_it(header: tuple[bytes, b
     )
 )
 def test_any_octets_are_a_header_a_part_of_one_or_unreadable(data: bytes) -> None:
-    """Never another exception; what a header says of itself is true; what is unreadable stays so."""
+    """No other exception; the size is right; what is unreadable stays so."""
     found = reads(data)
     if isinstance(found, Header):
         assert len(found.client) in (0, 4, 16) and 16 <= found.size <= len(data)
@@ -295,7 +295,7 @@ def assert_reply(reply: bytes | None, expected: set[str] | str) -> None:
 
 @each_datagram
 def test_datagrams(name: str, wire: bytes, source: str, expected: set[str] | str) -> None:
-    """Cold, remembered and without any memory alike; what is silent is counted, a malformed header as such."""
+    """Uncached, cached and computed replies are alike; dropped queries and malformed headers are counted."""
     responder = responder_of(TEXT, PROXIED)
     counts = responder.counts
     for number in range(1, 4):
@@ -309,7 +309,7 @@ def test_datagrams(name: str, wire: bytes, source: str, expected: set[str] | str
 
 @each_datagram
 def test_datagrams_by_sockets(server: Server, name: str, wire: bytes, source: str, expected: set[str] | str) -> None:
-    """The same by a real server: whoever sent one that is dropped is answered the next."""
+    """A real server does the same, and answers the next query after one that it dropped."""
     before = server.metrics()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind((source, 0))
@@ -332,7 +332,7 @@ def test_datagrams_by_sockets(server: Server, name: str, wire: bytes, source: st
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that reads headers; none of the tests may harm it."""
+    """A server that reads headers, shared by tests."""
     flags = {**PROXIED, "http": "127.0.0.1:0"}
     with serving(tmp_path_factory.mktemp("proxied"), TEXT, flags=flags) as server:
         yield server
@@ -341,7 +341,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("source", [FORWARDER, IN_B, NOWHERE])
 def test_without_the_flag_a_header_is_none(source: str) -> None:
-    """Whoever sends it: it is judged as DNS, and nobody is asked for by the address in it."""
+    """Without the flag, the octets are read as DNS, and the address in them names nobody."""
     responder = responder_of(TEXT, FLAGS)
     for wire in (proxied(IN_A) + query(WEB), proxy_header(V4, family=0x41), PROXY_SIGNATURE):
         for compute in (False, True):
@@ -353,7 +353,7 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
 
 @pytest.mark.parametrize("source", [FORWARDER, IN_B, NOWHERE])
 def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
-    """Nobody knows yet who is trusted: SERVFAIL belongs to the query, which stands behind the header."""
+    """Nobody is known to be untrusted yet: SERVFAIL goes to the query after the header."""
     responder = CountedResponder(PROXIED)
     for header in (proxied(IN_A), proxy_header(command=LOCAL), b""):
         for compute in (False, True):
@@ -368,7 +368,7 @@ def test_before_the_first_snapshot_everybody_gets_servfail(source: str) -> None:
 
 
 def test_trust_follows_the_cluster() -> None:
-    """Who is no forwarder any more may not put a header before its queries."""
+    """A source that is no longer a forwarder may not send a header any more."""
     responder = responder_of(TEXT, PROXIED)
     wire = proxied(IN_A) + query(WEB)
     assert answers(replied(responder, Asked(wire, FORWARDER, "udp"))) == ZONE_A
@@ -382,7 +382,7 @@ def test_trust_follows_the_cluster() -> None:
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 @pytest.mark.parametrize("source", ["::1", "127.0.0.1"], ids=["ipv6", "ipv4-mapped"])
 def test_a_forwarder_by_ipv6(dual: Server, source: str, tcp: bool) -> None:
-    """On a listener of both families, a forwarder of either: its header names clients of either."""
+    """On a dual-stack listener, forwarders and clients may be of either family."""
     for client, expected in ((IN_A_6, ZONE_A), (IN_B, ZONE_B), (f"::ffff:{IN_B}", ZONE_B), (NOWHERE, NOBODY)):
         family = socket.AF_INET6 if ":" in source else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM) as sock:
@@ -400,7 +400,7 @@ def test_a_forwarder_by_ipv6(dual: Server, source: str, tcp: bool) -> None:
 
 @pytest.fixture(scope="module")
 def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server at [::], which takes IPv4, too, and trusts loopback."""
+    """A server at [::] that also accepts IPv4 and trusts loopback."""
     if not has_ipv6():
         lacking("there is no IPv6 here")
     flags = {**PROXIED, "listen": ["[::]:0"], "trusted-forwarder": ["::1/128", "127.0.0.1/32"]}
@@ -414,7 +414,7 @@ CLIENTS = [(IN_A, ZONE_A), (IN_B, ZONE_B), (NOWHERE, NOBODY)]
 
 
 def trusting(flags: dict[str, Any] | None = None) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
-    """Run a test beside a server that reads headers, in virtual time."""
+    """Run a test with a server that reads headers, in virtual time."""
     return here(made=lambda: responder_of(TEXT, PROXIED if flags is None else flags))
 
 
@@ -425,7 +425,7 @@ async def connected(server: Here, source: str = FORWARDER) -> AsyncIterator[Peer
 
 
 async def all_read() -> None:
-    """Wait until the server has read what was sent, and done all that it can do."""
+    """Wait until the server has read and handled all that was sent."""
     await trio.testing.wait_all_tasks_blocked(0.01)
 
 
@@ -435,14 +435,14 @@ async def asked(peer: Peer, *wires: bytes) -> list[set[str]]:
 
 
 async def ended(peer: Peer) -> bool:
-    """Whether the connection ends, without another octet."""
+    """Whether the connection ends without another octet."""
     with suppress(trio.BrokenResourceError):
         return await peer.read() == b""
     return True
 
 
 def test_a_header_may_end_anywhere() -> None:
-    """However many octets of it, and of what follows, come at first."""
+    """The first segment may hold any part of the header and of what follows."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -458,7 +458,7 @@ def test_a_header_may_end_anywhere() -> None:
 
 @pytest.mark.parametrize("step", [1, 7])
 def test_a_header_may_come_octet_by_octet(step: int) -> None:
-    """A message need not come in one piece, and neither what stands before it."""
+    """The header may arrive in any pieces, as a message may."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -472,7 +472,7 @@ def test_a_header_may_come_octet_by_octet(step: int) -> None:
 
 @pytest.mark.parametrize(("client", "expected"), CLIENTS)
 def test_every_query_of_a_connection_has_the_client_of_its_head(client: str, expected: set[str]) -> None:
-    """Many in one segment with the header, and later ones; whatever else they say of who asks."""
+    """The header names the client of all queries, whatever their options say."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -489,7 +489,7 @@ def test_every_query_of_a_connection_has_the_client_of_its_head(client: str, exp
 
 
 def test_a_header_in_the_middle_of_a_connection_is_none() -> None:
-    """It is a message of 3,338 octets that cannot be read; who asks does not change."""
+    """It is a message of 3,338 octets that cannot be read; the client stays the same."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -507,7 +507,7 @@ def test_a_header_in_the_middle_of_a_connection_is_none() -> None:
 
 
 def test_a_header_in_a_message_is_none() -> None:
-    """By TCP it stands before the messages, never in one: such a message is no query, and names nobody."""
+    """Over TCP a header comes before all messages; inside a message it is no query, and names nobody."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -522,7 +522,7 @@ def test_a_header_in_a_message_is_none() -> None:
 
 
 def test_two_headers_at_the_head_are_one() -> None:
-    """The second is no message, either."""
+    """The second one is read as DNS."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -539,7 +539,7 @@ def test_two_headers_at_the_head_are_one() -> None:
     ids=["whole", "local", "malformed"],
 )
 def test_a_strangers_header_is_none(source: str, header: bytes) -> None:
-    """It is judged as DNS; the stranger stays where it is."""
+    """An untrusted source's header is read as DNS; the source address counts."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -551,7 +551,7 @@ def test_a_strangers_header_is_none(source: str, header: bytes) -> None:
 
 
 def test_without_the_flag_a_header_at_the_head_is_none() -> None:
-    """A forwarder's, too, is judged as DNS."""
+    """Without the flag, a forwarder's header is read as DNS, too."""
 
     @trusting(FLAGS)
     async def _(server: Here) -> None:
@@ -563,7 +563,7 @@ def test_without_the_flag_a_header_at_the_head_is_none() -> None:
 
 @each_malformed
 def test_a_malformed_header_ends_its_connection(header: bytes) -> None:
-    """At once, without a reply, and counted; other connections of the same forwarder are unhurt."""
+    """At once, without a reply, and counted; other connections of the forwarder go on."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -583,7 +583,7 @@ def test_a_malformed_header_ends_its_connection(header: bytes) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 11, 12, 13, 15, 16, 20, 27])
 def test_a_header_must_be_whole_within_five_seconds(size: int) -> None:
-    """As a message must; until then nothing is done for it, and it is no malformed one."""
+    """As a message must; a header that is cut off is not counted as malformed."""
 
     class Turns(trio.abc.Instrument):
         number = 0
@@ -611,7 +611,7 @@ def test_a_header_must_be_whole_within_five_seconds(size: int) -> None:
 
 
 def test_a_header_that_trickles_is_cut_off_too() -> None:
-    """The time is the header's and not that of its octets."""
+    """The time is that of the whole header, not of each octet."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -625,7 +625,7 @@ def test_a_header_that_trickles_is_cut_off_too() -> None:
 
 
 def test_a_header_alone_is_no_message_that_has_begun() -> None:
-    """Connections that are opened ahead of queries are idle, and live as long as idle ones."""
+    """A connection that is opened ahead of queries is idle after its header."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -642,7 +642,7 @@ def test_a_header_alone_is_no_message_that_has_begun() -> None:
 
 
 def test_a_part_of_a_header_is_no_message() -> None:
-    """Its first two octets would be the length of one of 3,338: as long as it is not whole, nothing is done for it."""
+    """The header's first octets are not taken for a message's length of 3,338."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = Connection(ours, parse_address(FORWARDER), Counts().channels["tcp", 1])
@@ -662,7 +662,7 @@ def test_a_part_of_a_header_is_no_message() -> None:
 @pytest.mark.parametrize(("client", "expected"), CLIENTS)
 @pytest.mark.parametrize("pieces", [1, 5])
 def test_the_longest_header(client: str, expected: set[str], pieces: int) -> None:
-    """65,535 octets of addresses and TLVs, which is more than is read at once."""
+    """65,535 octets of addresses and TLVs, more than one read."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -685,7 +685,10 @@ def test_the_longest_header(client: str, expected: set[str], pieces: int) -> Non
     ids=["local", "local with addresses", "unspec", "unix"],
 )  # fmt: skip
 def test_a_connection_that_is_nobodys(header: bytes) -> None:
-    """Its queries have an unknown client, whatever their options say, and each is counted by forwarder."""
+    """If the header names nobody, its queries have an unknown client, whatever their options say.
+
+    Each is counted for its forwarder.
+    """
 
     @trusting()
     async def _(server: Here) -> None:
@@ -707,7 +710,7 @@ def answers_of_free(reply: bytes) -> bool:
 
 
 def test_a_forwarder_may_do_without_a_header() -> None:
-    """Each connection as it begins: then it is told by ECS who asks, query by query."""
+    """Without a header, ECS names the client, query by query."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -721,7 +724,7 @@ def test_a_forwarder_may_do_without_a_header() -> None:
 
 
 def test_a_message_may_begin_as_a_header_does() -> None:
-    """A long one, of 3,338 octets, begins with the signature's first two: nothing is taken off it."""
+    """A message of 3,338 octets begins with the signature's first two, and is read whole."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -743,7 +746,7 @@ def test_a_message_may_begin_as_a_header_does() -> None:
     ids=["queries", "header", "part of a header", "part of a signature", "part of a query"],
 )  # fmt: skip
 def test_who_has_sent_all_may_stop_writing(sent: bytes, replies: int) -> None:
-    """What was asked is answered, then the connection ends, without waiting for what cannot come."""
+    """After a half-close, queries are answered, then the connection ends."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -757,7 +760,7 @@ def test_who_has_sent_all_may_stop_writing(sent: bytes, replies: int) -> None:
 
 
 def test_what_waits_is_answered_behind_a_header() -> None:
-    """A query that needs a name elsewhere holds up none of the later ones, whose client stays known."""
+    """A query that waits for an upstream does not hold up later ones."""
 
     flags = {**PROXIED, "upstream": "127.0.0.1"}
 
@@ -774,7 +777,7 @@ def test_what_waits_is_answered_behind_a_header() -> None:
 
 
 def test_large_replies_behind_a_header_are_whole() -> None:
-    """A header changes nothing of how much a connection carries."""
+    """A header does not change the size of replies."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -784,7 +787,7 @@ def test_large_replies_behind_a_header_are_whole() -> None:
 
 
 def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
-    """The header names an address for as long as the connection lives; where that is, the cluster says."""
+    """The header's address counts for the whole connection; its place follows the cluster."""
     moved = [
         api_objects.node("node-a", {api_objects.ZONE: "b"}, addresses=[IN_A])
         if each["metadata"]["name"] == "node-a"
@@ -803,7 +806,7 @@ def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
 
 
 def test_trust_in_a_connections_header_follows_the_cluster() -> None:
-    """Who is no forwarder any more speaks for itself, also on a connection that it had begun before."""
+    """If a source is no longer a forwarder, its own address counts, on open connections, too."""
 
     @trusting()
     async def _(server: Here) -> None:
@@ -818,7 +821,7 @@ def test_trust_in_a_connections_header_follows_the_cluster() -> None:
 
 @pytest.mark.parametrize(("source", "then"), [(FORWARDER, ZONE_A), (IN_B, ZONE_B), (NOWHERE, NOBODY)])
 def test_a_connection_from_before_the_first_snapshot(source: str, then: set[str]) -> None:
-    """Anybody's header is taken off and SERVFAIL comes back; once it is known who is trusted, only theirs counts."""
+    """Any header is accepted and SERVFAIL returned; after the first snapshot, only forwarders' count."""
 
     @here(made=lambda: CountedResponder(PROXIED))
     async def _(server: Here) -> None:
@@ -849,7 +852,7 @@ def test_a_server_that_ends_waits_for_a_header_that_has_begun(begun: int) -> Non
 
 
 def test_headers_over_real_connections(server: Server) -> None:
-    """The process itself: pieces, a malformed one, and what is counted."""
+    """A real process reads headers in pieces, and counts a malformed one."""
     before = server.metrics()
 
     def exchanged(*pieces: bytes, replies: int = 1) -> list[bytes]:
@@ -870,7 +873,7 @@ def test_headers_over_real_connections(server: Server) -> None:
 
 
 def test_rows_have_names_of_their_own() -> None:
-    """A row that fails is found by its name."""
+    """Each row has its own id."""
     for rows in (WHOLE, MALFORMED, [*DATAGRAMS, *BROKEN]):
         names: Sequence[str] = [row[0] for row in rows]
         assert len(set(names)) == len(names)

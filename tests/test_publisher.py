@@ -1,4 +1,4 @@
-"""When news is published: soon, not at each event, and never only when it is quiet at last."""
+"""When the publisher publishes: soon after a change, not at each event, and even if changes never pause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATER = "2024-01-01T00:00:00.123456789Z"
 
 
 class Desk:
-    """A publisher under way, with what it has published, and when."""
+    """A running publisher, and what it has published at which time."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -50,7 +50,7 @@ class Desk:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock would jump while a thread works, so what threads do is done at once."""
+    """Run what threads do at once: the virtual clock would jump while a thread works."""
 
     async def run_sync(work: Callable[..., Any], *arguments: Any) -> Any:
         return work(*arguments)
@@ -59,7 +59,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
-    """Run a test beside a publisher, on a clock that jumps to whatever is waited for."""
+    """Run a test with a publisher, on a virtual clock."""
 
     async def run() -> None:
         desk = Desk()
@@ -72,7 +72,7 @@ def under_way(test: Callable[[Desk], Awaitable[None]]) -> None:
 
 
 def test_nothing_is_published_before_every_kind_was_listed() -> None:
-    """Not knowing is not knowing nothing: half a cluster would be a wrong answer."""
+    """Half a cluster would give wrong answers."""
 
     async def test(desk: Desk) -> None:
         *most, last = desk.store.kinds
@@ -104,7 +104,7 @@ TIMES = [
 def test_what_is_visible_is_published_in_a_quiet_moment(
     visible: list[int], invisible: list[int], expected: list[int]
 ) -> None:
-    """After 5 ms without more, after 100 ms at the latest, and whatever cannot be seen counts for nothing."""
+    """After 5 ms without a change, after 100 ms at the latest; invisible changes do not count."""
     relabelled = cycle_of(A)
 
     async def test(desk: Desk) -> None:
@@ -131,7 +131,7 @@ def cycle_of(node: Object) -> Iterator[Object]:
 
 
 def test_a_kept_view_is_published_at_once() -> None:
-    """A start need not wait for the API server; what it says afterwards takes the kept view's place, kind by kind."""
+    """A start from a state file does not wait for the API server, whose lists replace it kind by kind."""
 
     async def test(desk: Desk) -> None:
         desk.tell(*replacements([A, Namespace("old")]), kept=True)
@@ -149,7 +149,7 @@ def test_a_kept_view_is_published_at_once() -> None:
 
 
 def test_a_source_may_wait_for_its_publication() -> None:
-    """What a file says is published as a whole, at once, and whoever read it goes on when it is."""
+    """A file is published as a whole, at once, and its source waits for that."""
 
     async def test(desk: Desk) -> None:
         for name in ("one", "two"):
@@ -165,7 +165,7 @@ def test_a_source_may_wait_for_its_publication() -> None:
 
 
 def test_subscribers_are_told_one_after_the_other() -> None:
-    """In the order in which they subscribed: staleness is marked before a view is answered from."""
+    """In the order of their subscription: a snapshot is marked stale before it is answered from."""
 
     async def test(desk: Desk) -> None:
         told: list[str] = []
@@ -181,7 +181,7 @@ def test_subscribers_are_told_one_after_the_other() -> None:
 
 
 def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
-    """What was wrong before is no news; what is wrong again is."""
+    """A finding is reported when it appears, and again if it comes back."""
     told: list[list[str]] = []
     subscriber = on_fresh(lambda findings: told.append([finding.name for finding in findings]))
     store = Store()
@@ -195,7 +195,7 @@ def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
 
 
 def test_findings_name_the_files_of_their_objects() -> None:
-    """Whatever makes a new view: the files are those of the last reading."""
+    """Findings name the files of the last reading."""
     orphan = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
 
     async def test(desk: Desk) -> None:
@@ -211,7 +211,7 @@ def test_findings_name_the_files_of_their_objects() -> None:
 
 
 def test_findings_last_until_they_are_mended() -> None:
-    """What cannot be read in one object is told with every view, as long as it is so."""
+    """A finding on an unreadable object stays with every snapshot until it is mended."""
     wrong = ClusterCode.UnreadableObject.finding("Service", "shop", "web", field="spec.ports", message="no array")
 
     async def test(desk: Desk) -> None:
@@ -230,7 +230,7 @@ def test_findings_last_until_they_are_mended() -> None:
 
 
 def test_the_time_from_a_change_to_its_answer_is_told() -> None:
-    """By the time that Kubernetes' controller notes; what was listed at the start changed long ago, and counts not."""
+    """From the time that Kubernetes' controller notes; a list at the start does not count."""
 
     async def test(desk: Desk) -> None:
         *most, last = desk.store.kinds
@@ -253,11 +253,11 @@ def test_the_time_from_a_change_to_its_answer_is_told() -> None:
 
 
 def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread may be changing the store: who keeps the view waits for it, and gets all of it or nothing."""
+    """The state file's writer gets the state before or after a change, never in between."""
     go_on = threading.Event()
 
     class Slow(Store):
-        """A store that is in the middle of a change until the test lets it go on."""
+        """A store that waits in the middle of a change until the test continues it."""
 
         def apply(self, change: Delta) -> bool:
             go_on.wait(PATIENCE)
