@@ -1,7 +1,7 @@
-"""The rights that the manifests give: the programs need each of them, and have no other.
+"""The rights of the manifests: the programs need each of them, and have no others.
 
-``ROWS`` is the table of them. Both programs run against the real API server with a token of a ServiceAccount of their
-own: with all rows they are refused nothing, and without any one of them they say which rule is missing.
+``ROWS`` is their table. Both programs run against the real API server with a token of a ServiceAccount: with all rows
+nothing is refused, and without any one row the program names the missing rule.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WATCH = ("list", "watch")
 
 
 class Row(NamedTuple):
-    """A right, what it is for, and what the program says without it; ``said`` is empty where no test can bring it up.
+    """A right, what it is for, and what the program says without it; ``said`` is empty if no test can provoke that.
 
-    ``lease`` says that it is for the namespace of the Lease alone.
+    ``lease`` is whether it is for the namespace of the Lease alone.
     """
 
     account: str
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """The rule as a refusal words it."""
+        """Return the rule in the words of a refusal."""
         verbs = ", ".join(f'"{verb}"' for verb in self.verbs)
         return f'apiGroups: ["{self.group}"], resources: ["{self.resource}"], verbs: [{verbs}]'
 
@@ -96,7 +96,7 @@ ACCOUNTS = {
 
 
 def expanded(rules: Iterable[Item]) -> set[Right]:
-    """Return what rules of a role allow, a right at a time."""
+    """Return what a role's rules allow, one right each."""
     return {
         (group, resource, verb)
         for rule in rules
@@ -119,7 +119,7 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
     ],
 )
 def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[str], more: Sequence[str]) -> None:
-    """A source of clients that is not watched is not readable; nothing stands there twice, and nothing by ``*``."""
+    """The roles allow what is watched, each right once, and nothing by ``*``."""
     roles = [each for each in objects_of(variant, "ClusterRole", "Role") if each["metadata"]["name"] == account]
     expected = rights_of(row for row in rows_of(account) if row.resource not in without)
     expected |= {(OURS, resource, verb) for resource in more for verb in WATCH}
@@ -127,7 +127,7 @@ def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[s
 
 
 def test_a_snapshot_needs_no_right() -> None:
-    """Its pod has not even a token."""
+    """Its pod has no token."""
     assert not objects_of("snapshot", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     (deployment,) = objects_of("snapshot", "Deployment")
     assert deployment["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
@@ -152,7 +152,7 @@ WORLD = [
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return a cluster with the manifests' accounts in it and those that lack a row, and something to do for both."""
+    """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     roles = [object_of("base", "ClusterRole", SERVER), object_of(EVERYTHING, "ClusterRole", CONTROLLER)]
     tried = [each for name, rows in ACCOUNTS.items() for each in account_with(name, rows)]
@@ -169,7 +169,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
-    """Return an account that has the rights of *rows*, as the manifests give them."""
+    """Return an account with the rights of *rows*, in the form of the manifests."""
 
     def role(kind: str, granted: Iterable[Row]) -> list[Item]:
         where = {"namespace": NAMESPACE} if kind == "Role" else {}
@@ -188,14 +188,14 @@ def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
 
 
 def token_of(plane: ControlPlane, account: str) -> str:
-    """Return a token as a pod of the account would get."""
+    """Return a token as a pod of the account would have it."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(plane.api.request("POST", path, request)["status"]["token"])
 
 
 def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
-    """Return what the API server allows an account in a namespace, as it tells the holder of the account's token."""
+    """Return what the API server lets an account do in a namespace."""
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": where}}
     path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
     asked = ("--token", token_of(plane, account), "create", "--raw", path, "-f", "-")
@@ -206,7 +206,7 @@ def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
 
 @pytest.mark.parametrize("account", [SERVER, CONTROLLER])
 def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane, account: str) -> None:
-    """Beyond what any account may: no Secret, no ConfigMap, no change of a Pod; the Lease in one namespace alone."""
+    """No Secret, no ConfigMap, no change of a Pod; the Lease in one namespace alone."""
     anybody = allowed(cluster, NOBODY, WHERE)
     for where in (WHERE, NAMESPACE):
         rows = [row for row in rows_of(account) if not row.lease or where == NAMESPACE]
@@ -215,7 +215,7 @@ def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane
 
 
 def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
-    """Only the one Lease can be read or changed."""
+    """The account can read and change one Lease alone."""
     token = token_of(cluster, CONTROLLER)
     can = ("--token", token, "-n", NAMESPACE, "auth", "can-i", "update")
     assert cluster.kubectl(*can, f"leases.coordination.k8s.io/{LEASE}").strip() == "yes"
@@ -228,7 +228,7 @@ def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
 
 @contextmanager
 def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Process]:
-    """Run a program as one of ``ACCOUNTS``, with something to do; all that it did is undone."""
+    """Run a program as one of ``ACCOUNTS``, with work to do; undo it afterwards."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token_of(plane, name)}
     kubeconfig = folder / "kubeconfig"
@@ -254,7 +254,7 @@ def locators(plane: ControlPlane) -> dict[str, str]:
 
 
 def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
-    """With the table's rights it reads all kinds, and puts the Event on a Service whose constraint is invalid."""
+    """With the table's rights, ``serve`` reads all kinds and posts an Event."""
     with running(cluster, SERVER, SERVER, tmp_path) as process:
         process.wait_for("^ready$")
         until(lambda: events(cluster) == ["InvalidTopology bad"], lambda: f"one Event: {events(cluster)}")
@@ -262,7 +262,7 @@ def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None
 
 
 def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
-    """With the table's rights it leads, creates, mends and deletes."""
+    """With the table's rights, the controller leads, creates, mends and deletes."""
     wanted = {"new": "rbac-node", "wrong": "rbac-node"}
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
         until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
@@ -271,7 +271,7 @@ def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path
 
 @pytest.mark.parametrize("name", LACKING)
 def test_without_a_rule_the_program_names_it(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
-    """So each is needed; an operator reads what to grant."""
+    """Each row is needed, and the message says what to grant."""
     row = LACKING[name]
     with running(cluster, name, row.account, tmp_path) as process:
         process.wait_for(f"{row.said}.*{re.escape(row.rule)}")

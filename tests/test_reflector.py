@@ -1,4 +1,4 @@
-"""Reflectors against the real API server: whatever happens to it, what is known becomes what a fresh list says."""
+"""Reflectors against the real API server: after any fault, the view becomes what a new list returns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cluster_of(plane: ControlPlane) -> ApiClient:
 
 @pytest.fixture(scope="module")
 def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return a control plane that may be broken, with a namespace of our own in it."""
+    """Return a control plane that tests may break, with a namespace."""
     frail_control_plane.api.create(namespace(WHERE))
     yield frail_control_plane
     frail_control_plane.api.delete(namespace(WHERE))
@@ -52,7 +52,7 @@ def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def followed(plane: ControlPlane) -> Iterator[Following]:
-    """Return what a reflector of the Services knows, which counts two seconds without an octet as silence."""
+    """Return a running reflector of Services, for which two seconds without an octet are silence."""
     with following(cluster_of(plane), Service, silence=2.0) as one:
         until(lambda: one.reflector.listed, "Services listed")
         yield one
@@ -62,7 +62,7 @@ def followed(plane: ControlPlane) -> Iterator[Following]:
 
 
 def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
-    """From the real objects that the real controllers make of ours."""
+    """With the objects that the real controllers make."""
     cluster = cluster_of(plane)
     items = [node("reflected-a", {ZONE: "a"}, addresses=["10.9.0.1"]), pod("web-0", "10.9.1.1"), service("web")]
     with ExitStack() as stack:
@@ -93,7 +93,7 @@ def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
 
 
 def test_a_cancelled_reflector_ends_while_it_waits_for_news(plane: ControlPlane) -> None:
-    """Nothing comes for minutes, and nobody waits for that: ``following`` sees it end."""
+    """It ends at once, though no event comes for minutes."""
     with following(cluster_of(plane), Service) as followed:
         until(lambda: followed.reflector.listed and followed.reflector.lost_since is None, "Services listed")
         assert not followed.reflector.problem
@@ -103,7 +103,7 @@ def test_a_cancelled_reflector_ends_while_it_waits_for_news(plane: ControlPlane)
 
 
 def test_an_api_server_that_is_killed_and_started_again(plane: ControlPlane, followed: Following) -> None:
-    """Its versions lead nowhere in a watch cache that has just begun: the ERROR 410 comes within the stream."""
+    """The new watch cache does not know the old version, and sends ERROR 410 in the stream."""
     plane.api.create(service("before"))
     followed.until_same()
     # Else its version could still be the newest of all, which leads somewhere.
@@ -123,10 +123,10 @@ def test_an_api_server_that_is_killed_and_started_again(plane: ControlPlane, fol
 
 
 def test_an_api_server_that_hangs(plane: ControlPlane, followed: Following, caplog: pytest.LogCaptureFixture) -> None:
-    """TCP is alive, nothing comes: contact counts as lost after the silence."""
+    """If connections are open but silent, contact is lost after the silence timeout."""
 
     def logged() -> bool:
-        """Whether it is in the log, be it that it was there first while the fixture was made: it is said once."""
+        """Whether the log has a line, even one from before the test."""
         records = [each for phase in ("setup", "call") for each in caplog.get_records(phase)]
         return any("silent for 2 s" in each.getMessage() for each in records)
 
@@ -142,7 +142,7 @@ def test_an_api_server_that_hangs(plane: ControlPlane, followed: Following, capl
 
 
 def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: Path) -> None:
-    """After whatever number of octets: what was cut is not taken for whole, and nothing is missed."""
+    """At any octet: a cut line is not read as a whole one, and no event is missed."""
     direct = cluster_of(plane)
     with Proxy(plane.port) as proxy:
         through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
@@ -162,7 +162,7 @@ def test_connections_cut_in_the_middle_of_a_line(plane: ControlPlane, tmp_path: 
 
 
 def test_a_connection_that_carries_nothing_any_more(plane: ControlPlane, tmp_path: Path) -> None:
-    """As behind a firewall that forgot it; a slow one meanwhile is no lost one."""
+    """As behind a firewall that dropped it; a slow connection is not lost."""
     with Proxy(plane.port) as proxy:
         through = plane.kubeconfig_with(tmp_path / "kubeconfig", port=proxy.port)
         with following(ApiClient(kubeconfig=str(through)), Service, silence=1.0) as followed:
@@ -179,7 +179,7 @@ def test_a_connection_that_carries_nothing_any_more(plane: ControlPlane, tmp_pat
 
 
 def reader(name: str, rules: list[Item]) -> tuple[Item, Item, Item]:
-    """Return a ServiceAccount, a ClusterRole and what binds them."""
+    """Return a ServiceAccount, a ClusterRole and their binding."""
     meta, group = {"name": name, "namespace": WHERE}, "rbac.authorization.k8s.io"
     account: Item = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
     role: Item = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
@@ -194,7 +194,7 @@ def reader(name: str, rules: list[Item]) -> tuple[Item, Item, Item]:
 
 
 def test_rights_that_lack_are_named_until_they_are_given(plane: ControlPlane, tmp_path: Path) -> None:
-    """The message names verb, resource and the rule; once the rule is there all is well."""
+    """The message has verb, resource and rule; with the rule, all is well."""
     account, role, binding = reader("reader", READ_SERVICES)
     plane.api.create(account)
     path = plane.kubeconfig_with(tmp_path / "kubeconfig", token=plane.token(WHERE, "reader"))
@@ -229,7 +229,7 @@ def crd(plural: str, kind: str) -> Item:
 
 
 def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its CRD there are none, which is known; objects that cannot be read are passed over and named."""
+    """Without its CRD it has no objects; unreadable objects are skipped, with a finding."""
     monkeypatch.setattr("locator.api.listwatch.ABSENT_SECONDS", 0.2)
     definition = crd("podlocators", "PodLocator")
     locator = api_objects.pod_locator("web-0", WHERE, ["10.9.1.1"], nodeName="reflected-a")
@@ -252,7 +252,7 @@ def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pyte
 
 
 def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
-    """HTTP 410 for the token: listed again in larger pages, until it is whole."""
+    """After HTTP 410 it lists again in larger pages, until the list is whole."""
     nodes = [node(f"many-{number}", {}) for number in range(600)]
     plane.kill()
     plane.start("--watch-cache=false", "--etcd-compaction-interval=1s")
@@ -294,7 +294,7 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
 
 
 def test_an_api_server_that_is_busy_says_when_to_come_again(plane: ControlPlane, tmp_path: Path) -> None:
-    """429 with Retry-After, by the server's own limit of requests at a time, which spares only masters."""
+    """429 with Retry-After, from the API server's own limit of requests in flight."""
     account, role, binding = reader("busy", READ_SERVICES)
     plane.api.create(account, role, binding)
     token = plane.token(WHERE, "busy")

@@ -1,4 +1,4 @@
-"""A running server: new versions of its snapshot, its health and metrics, and its end."""
+"""A running server: new versions of its snapshot, health and metrics, and its end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Serve = Callable[..., Server]
 
 
 def cluster(*addresses: str, keys: str = "") -> list[Item]:
-    """Return a cluster whose one Service has these endpoints."""
+    """Return a cluster whose Service has these endpoints."""
     return [
         node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]),
         service("web", keys=keys),
@@ -40,7 +40,7 @@ def cluster(*addresses: str, keys: str = "") -> list[Item]:
 
 
 def write(path: Path, *addresses: str, **more: Any) -> None:
-    """Put a new version in place at once, as a ConfigMap's volume or a careful person does."""
+    """Replace the file atomically, as a ConfigMap's volume does."""
     new = path.with_suffix(".new")
     new.write_text(yaml.safe_dump_all(cluster(*addresses, **more)))
     os.replace(new, path)
@@ -62,7 +62,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_sighup(serve: Serve, path: Path) -> None:
-    """SIGHUP reads again: a good version is swapped in, what was remembered of the old one is gone."""
+    """After SIGHUP the server answers from the new file, without cached answers of the old one."""
     server = serve(path)
     assert asked(server) == {"10.0.0.1"}
     write(path, "10.0.0.2", "10.0.0.3")
@@ -75,7 +75,7 @@ def test_sighup(serve: Serve, path: Path) -> None:
 
 
 def test_names_that_come_and_go(serve: Serve, path: Path) -> None:
-    """That a name did not exist is forgotten when it does, and the other way round; the serial tells."""
+    """A name that appears is no longer NXDOMAIN, and the other way round; the serial changes."""
     server = serve(path)
     query = dns.message.make_query("other.shop.svc.cluster.local", "A")
     for name, rcode in (("web", dns.rcode.NXDOMAIN), ("other", dns.rcode.NOERROR), ("web", dns.rcode.NXDOMAIN)):
@@ -86,7 +86,7 @@ def test_names_that_come_and_go(serve: Serve, path: Path) -> None:
 
 
 def test_node_moves(serve: Serve, path: Path) -> None:
-    """A node with another label moves its clients and its endpoints, on names that were asked for before."""
+    """A node's new label changes the place of its clients and endpoints, for cached names, too."""
     server = serve(path)
     for zone, label in (("a", "zone"), ("b", "zone"), ("a", "rack")):
         old = yaml.safe_dump_all(cluster("10.0.0.1", keys="topology.kubernetes.io/zone"))
@@ -96,7 +96,7 @@ def test_node_moves(serve: Serve, path: Path) -> None:
 
 
 def test_change_of_the_file(serve: Serve, path: Path) -> None:
-    """Nobody needs to tell: a file that changed is read again."""
+    """A changed file is read again without a signal."""
     server = serve(path)
     before = len(server.lines)
     write(path, "10.0.0.2")
@@ -105,7 +105,7 @@ def test_change_of_the_file(serve: Serve, path: Path) -> None:
 
 
 def test_change_in_a_folder(serve: Serve, tmp_path: Path) -> None:
-    """A file that joins a folder is read, and one that leaves it is forgotten."""
+    """A file that is added to a folder is read, and one that is removed is forgotten."""
     folder = tmp_path / "dumps"
     folder.mkdir()
     write(folder / "one.yaml", "10.0.0.1")
@@ -135,7 +135,7 @@ def test_configmap_volume(serve: Serve, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "kind: [", ""], ids=["gone", "broken", "empty"])
 def test_broken_version(serve: Serve, path: Path, content: str | None) -> None:
-    """A broken version is reported and the old one keeps answering, until a good one comes."""
+    """An unreadable version is reported, and the old one stays until a good one comes."""
     server = serve(path)
     if content is None:
         path.unlink()
@@ -151,7 +151,7 @@ def test_broken_version(serve: Serve, path: Path, content: str | None) -> None:
 
 
 def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
-    """While versions change, every query gets one version's answer, whole, and none twice the old after the new."""
+    """Each query gets the whole answer of one version, and never an old one after a new one."""
     server = serve(path)
     versions = [{f"10.{number}.0.{last}" for last in (1, 2, 3)} for number in range(6)]
     write(path, *sorted(versions[0]))
@@ -187,7 +187,7 @@ def test_reload_under_load_loses_nothing(serve: Serve, path: Path) -> None:
 
 
 def test_hangups_in_a_row(serve: Serve, path: Path) -> None:
-    """SIGHUPs that come while the file is being read do not get lost: the last version wins."""
+    """If SIGHUPs arrive while the file is read, the last version is read in the end."""
     server = serve(path)
     for last in range(2, 12):
         write(path, f"10.0.0.{last}")
@@ -209,7 +209,7 @@ def _framed(query: dns.message.Message) -> bytes:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_end(serve: Serve, path: Path, number: signal.Signals) -> None:
-    """SIGTERM and SIGINT end the server with 0; idle connections are closed."""
+    """SIGTERM and SIGINT end the server with status 0; idle connections are closed."""
     server = serve(path)
     with _connect(server) as idle:
         query = dns.message.make_query(NAME, "A")
@@ -220,7 +220,7 @@ def test_end(serve: Serve, path: Path, number: signal.Signals) -> None:
 
 
 def test_drain(serve: Serve, path: Path) -> None:
-    """A message that has begun when SIGTERM comes is still answered; new connections are refused."""
+    """A message that has begun before SIGTERM is answered; new connections are refused."""
     server = serve(path, flags={"listen": [f"127.0.0.1:{free_port()}"]})  # which nobody else takes afterwards
     query = dns.message.make_query(NAME, "A")
     with _connect(server) as begun:
@@ -237,7 +237,7 @@ def test_drain(serve: Serve, path: Path) -> None:
 
 
 def test_health(serve: Serve, path: Path) -> None:
-    """Health is a status, and with ``?verbose`` a line for each check, by every name that is in use."""
+    """The HTTP status tells the health; with ``?verbose`` there is a line for each check."""
     server = serve(path, flags={"http": "127.0.0.1:0"})
     for name in ("/livez", "/readyz", "/health", "/healthz", "/ready"):
         status, text = server.get(name)
@@ -247,7 +247,7 @@ def test_health(serve: Serve, path: Path) -> None:
 
 
 def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
-    """Until the first view is whole, queries get SERVFAIL with "Not Ready", and /readyz says 503."""
+    """Before the first snapshot, queries get SERVFAIL "Not Ready" and /readyz is 503."""
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     arguments = ("serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--snapshot", str(fifo))
@@ -270,7 +270,7 @@ def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
 
 
 def test_metrics(serve: Serve, path: Path) -> None:
-    """What is counted is what was asked, under the names that dashboards know."""
+    """The metrics count the queries, under the names that dashboards know."""
     write(path, "10.0.0.1", "10.0.0.2", keys="topology.kubernetes.io/zone")
     server = serve(path, flags={"http": "127.0.0.1:0", "trusted-forwarder": ["127.0.0.53/32"]})
     for _ in range(3):
@@ -306,12 +306,12 @@ def test_metrics(serve: Serve, path: Path) -> None:
 
 
 def test_http_off(serve: Serve, path: Path) -> None:
-    """``--http off`` leaves it out."""
+    """``--http off`` switches HTTP off."""
     assert serve(path, flags={"http": "off"}).http == ""
 
 
 def test_default_http_port_taken(path: Path) -> None:
-    """Two servers on one machine: the second has no metrics at the default port, and says so, and serves."""
+    """If the default HTTP port is in use, a server says so and serves DNS without metrics."""
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -329,7 +329,7 @@ def test_default_http_port_taken(path: Path) -> None:
 
 
 def test_udp_and_tcp_share_a_free_port(serve: Serve, path: Path) -> None:
-    """Port 0 takes one port for both, for each address that is listened on."""
+    """Port 0 takes one port for UDP and TCP, at each listen address."""
     server = serve(path, flags={"listen": ["127.0.0.1:0", "127.0.0.2:0"]})
     ports: dict[str, set[str]] = {}
     for line in server.lines:
@@ -340,12 +340,12 @@ def test_udp_and_tcp_share_a_free_port(serve: Serve, path: Path) -> None:
 
 
 def test_explain_reads_what_serve_reads(path: Path) -> None:
-    """A snapshot that can be served can be explained while it is being served."""
+    """``explain`` reads a snapshot while ``serve`` serves it."""
     assert run("explain", NAME, "--client", "127.1.0.1", "--snapshot", str(path)).returncode == 0
 
 
 def readers(server: Server) -> list[int]:
-    """Return the processes that the server has started and not waited for."""
+    """Return the child processes of the server."""
     found: list[int] = []
     for task in Path(f"/proc/{server.process.pid}/task").glob("*/children"):
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended since
@@ -355,9 +355,9 @@ def readers(server: Server) -> list[int]:
 
 @contextmanager
 def reading(server: Server, path: Path, *addresses: str) -> Iterator[int]:
-    """Put a new version in place that nobody can open before the block ends; yield the process that tries to.
+    """Replace the file by one that nobody can open until the block ends; yield the process that tries to.
 
-    A lease holds up whoever opens the file (fcntl(2)); the signal that says so is one that is ignored.
+    A lease holds up other openers (fcntl(2)); the signal that reports them is ignored.
     """
     new = path.with_suffix(".held")
     write(new, *addresses)
@@ -372,7 +372,7 @@ def reading(server: Server, path: Path, *addresses: str) -> Iterator[int]:
 
 
 def test_the_reading_process_ends_with_the_reading(serve: Serve, path: Path) -> None:
-    """A server that is ready is one process, and is so again after each reading."""
+    """Between readings, the server is a single process."""
     server = serve(path)
     assert readers(server) == []
     with reading(server, path, "10.0.0.2"):
@@ -385,7 +385,7 @@ def test_the_reading_process_ends_with_the_reading(serve: Serve, path: Path) -> 
 
 
 def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
-    """Where the system ends the process that reads, for want of memory say, the server says so and serves on."""
+    """If the kernel kills the reading process, as for lack of memory, the server says so and serves on."""
     server = serve(path)
     before = len(server.lines)
     with reading(server, path, "10.0.0.9") as reader:
@@ -398,7 +398,7 @@ def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
 
 
 def test_end_while_a_snapshot_is_read(serve: Serve, path: Path) -> None:
-    """SIGTERM ends the reading, too, and nothing is left of it."""
+    """SIGTERM ends the server and its reading process."""
     server = serve(path)
     with reading(server, path, "10.0.0.2") as reader:
         assert server.end() == 0
@@ -406,7 +406,7 @@ def test_end_while_a_snapshot_is_read(serve: Serve, path: Path) -> None:
 
 
 def test_end_while_standard_input_is_awaited() -> None:
-    """SIGTERM ends a server that has not read its snapshot yet as it ends any other: with status 0."""
+    """Before the first snapshot, SIGTERM ends a server with status 0, too."""
     held, theirs = os.pipe()
     process = subprocess.Popen(
         [*COMMAND, "serve", "--snapshot", "-", "--listen", "127.0.0.1:0", "--http", "off"],

@@ -1,6 +1,6 @@
-"""The resolvers that programs bring along ask topodns directly, over IPv4 and IPv6: each hears what ``explain`` says.
+"""Programs' own resolvers ask topodns directly, over IPv4 and IPv6: each finds what ``explain`` says.
 
-Each pod is a machine of its own with a pod's ``/etc/resolv.conf``: topodns knows it by the address that it asks from.
+Each pod is a machine of its own with a pod's ``/etc/resolv.conf``; topodns locates it by its source address.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ STUB = "127.0.0.53"  # where systemd's is, in each machine
 
 
 class Pod(NamedTuple):
-    """A client at two addresses, made of its number; ``zone`` is None where nobody knows it.
+    """A client with an address of each family, made of its number; ``zone`` is None for an unknown client.
 
-    ``stub``: whether it asks its own machine's stub resolver, which asks ``server``.
+    ``stub`` is whether it asks its machine's stub resolver, which asks ``server``.
     """
 
     number: int
@@ -92,7 +92,7 @@ def members(
 ) -> list[Item]:
     """Return the slices of a headless Service with *count* endpoints in each of *zones*.
 
-    Its *number*, which no other Service has, makes their addresses, from which ``zones_of`` reads the zones again.
+    Their addresses hold the Service's unique *number*, and the zones, which ``zones_of`` reads from them.
     """
     rows = [(zone, row) for zone in zones for row in range(count)]
     nets = {"4": ("IPv4", "10.250.{}.{}"), "6": ("IPv6", "fd00:250:{}::{}")}
@@ -120,7 +120,7 @@ def zones_of(addresses: set[str]) -> set[str]:
 
 
 def zones_near(zone: str | None) -> set[str]:
-    """Return the zones of which a client there is given endpoints, where any will do in the end."""
+    """Return the zones whose endpoints a client gets, if any will do in the end."""
     return {zone} if zone else set(ZONES)
 
 
@@ -169,11 +169,10 @@ UNSEARCHED = [name for name in NAMES if "." not in name or DOMAIN in name]
 
 
 class Resolver(NamedTuple):
-    """A command that resolves the names it is given: a line for each address, then ``= NAME STATUS``.
+    """A command that resolves names: it prints a line for each address, then ``= NAME STATUS``.
 
-    ``types`` are what it asks for, a later one only where there is nothing of those before if ``either``. ``options``
-    are glibc's. ``cuts``: it takes of a UDP reply what has room there, and does not ask again by TCP. ``dots``:
-    whether it takes ``ndots`` to heart.
+    ``types`` are what it asks for, with ``either`` a later type only if there is nothing of the ones before.
+    ``options`` are glibc's. ``cuts``: it uses truncated UDP replies, without TCP. ``dots``: it follows ``ndots``.
     """
 
     command: tuple[str, ...]
@@ -222,13 +221,13 @@ NEEDED = {"musl": "musl-gcc", "busybox": "busybox"}
 
 
 class World(NamedTuple):
-    """The machines that ask topodns, and a folder with what they run."""
+    """The machines that ask topodns, and a folder with the files that they use."""
 
     machines: Mapping[Pod, Machine]
     folder: Path
 
     def found(self, pod: Pod, resolver: Resolver, names: Sequence[str]) -> dict[str, tuple[set[str], int]]:
-        """Return what a resolver finds in *pod* for each name: addresses, and its status."""
+        """Return what a resolver finds in *pod* for each name: addresses and status."""
         found: dict[str, tuple[set[str], int]] = {}
         addresses: set[str] = set()
         for line in self.run(pod, *resolver.command, *names, env={"RES_OPTIONS": resolver.options}).splitlines():
@@ -241,7 +240,7 @@ class World(NamedTuple):
         return found
 
     def run(self, pod: Pod, *command: str, env: Mapping[str, str] | None = None) -> str:
-        """Return what a command prints that runs in *pod*."""
+        """Return the output of a command in *pod*."""
         ran = subprocess.run(
             [*self.machines[pod].there, *command],
             env=environment(env),
@@ -262,7 +261,7 @@ def known() -> tuple[Snapshot, Authority]:
 
 @cache
 def explained(client: str, name: str, *types: str) -> frozenset[str]:
-    """Return the addresses that *client*, or all of a block, is given, as ``explain`` says."""
+    """Return the addresses that *client*, an address or a subnet, gets, as ``explain`` says."""
     return frozenset(
         answer["data"]
         for each in types
@@ -292,9 +291,9 @@ ETC = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Run topodns at the port of DNS, on one network with the machine of each pod.
+    """Run topodns at port 53, on one network with the machines of all pods.
 
-    This process is in a network of its own meanwhile, where nobody else has that port or these addresses.
+    This process is in its own network meanwhile, where the port and all addresses are free.
     """
     if not has_ipv6():
         lacking("there is no IPv6 here")
@@ -323,7 +322,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def stubs(world: World) -> Iterator[None]:
-    """Run systemd's stub resolver in the pods that ask one."""
+    """Run systemd's stub resolver in the pods that use one."""
     folders = (root / each for root in (CACHE / "systemd-resolved", Path("/")) for each in ("usr/lib", "lib"))
     program = shutil.which("systemd-resolved", path=os.pathsep.join(f"{each}/systemd" for each in folders))
     if program is None:
@@ -345,7 +344,7 @@ def stubs(world: World) -> Iterator[None]:
 
 
 def resolver_of(world: World, name: str) -> Resolver:
-    """Return a resolver that runs here."""
+    """Return a resolver that can run here."""
     tool = needs_tool(NEEDED[name]) if name in NEEDED else ""
     program = world.folder / "getaddrinfo"
     if name == "musl" and not program.exists():
@@ -356,7 +355,7 @@ def resolver_of(world: World, name: str) -> Resolver:
 
 
 def check(world: World, pod: Pod, resolver: Resolver) -> None:
-    """See that *resolver* finds in *pod* for every name what ``explain`` says, in the pod's own zone."""
+    """Check that *resolver* in *pod* finds for each name what ``explain`` says for the pod's zone."""
     found = {name: addresses for name, (addresses, _) in world.found(pod, resolver, resolver.names).items()}
     right = {name: expected(pod, resolver, name) for name in resolver.names}
     if resolver.cuts:
@@ -369,9 +368,9 @@ def check(world: World, pod: Pod, resolver: Resolver) -> None:
 @pytest.mark.parametrize("pod", DIRECT, ids=str)
 @pytest.mark.parametrize("name", RESOLVERS)
 def test_a_resolver_finds_what_is_explained(world: World, name: str, pod: Pod) -> None:
-    """Short names or whole ones, A and AAAA at once or one by one, UDP or TCP: who asks from a pod is that pod.
+    """For short and full names, A and AAAA together or in turn, UDP or TCP: the pod is the client.
 
-    What no UDP reply holds comes by TCP, but for busybox and musl before 1.2.4, which take what they get.
+    What does not fit UDP comes over TCP; busybox, and musl before 1.2.4, use the truncated reply.
     """
     check(world, pod, resolver_of(world, name))
 
@@ -379,13 +378,13 @@ def test_a_resolver_finds_what_is_explained(world: World, name: str, pod: Pod) -
 @pytest.mark.parametrize("pod", STUBBED, ids=str)
 @pytest.mark.parametrize("name", ["glibc", "glibc-tcp", "python", "musl"])
 def test_a_stub_resolver_finds_what_is_explained(world: World, stubs: None, name: str, pod: Pod) -> None:
-    """A stub that a machine has for itself does not hide it, and what the stub remembers is for nobody else."""
+    """A stub resolver on the pod's machine does not hide the pod, and shares its cache with no other."""
     check(world, pod, resolver_of(world, name))
 
 
 @pytest.mark.parametrize("pod", [pod for pod in DIRECT if pod.zone not in VAULTED], ids=str)
 def test_what_is_too_far_away_is_told_from_what_is_not_there(world: World, pod: Pod) -> None:
-    """A hard constraint unmet leaves a name without addresses; a program hears of a wrong name otherwise."""
+    """An unmet hard constraint is a name without addresses; a wrong name is a different error."""
     found = world.found(pod, RESOLVERS["python"], ["vault", f"vault.{DOMAIN}.", f"none.{DOMAIN}."])
     assert [status for _, status in found.values()] == [socket.EAI_NODATA, socket.EAI_NODATA, socket.EAI_NONAME]
 
@@ -421,7 +420,7 @@ def asked(world: World, pod: Pod, *words: str) -> tuple[set[str], str]:
 @pytest.mark.parametrize("subnet", NAMED)
 @pytest.mark.parametrize("tool", ["dig", "kdig"])
 def test_a_forwarder_names_its_client(world: World, tool: str, subnet: str) -> None:
-    """A client is where all of its subnet is, wherever the forwarder is; the scope is as long as what was named."""
+    """The client's subnet decides, not the forwarder's place; the scope is as long as the subnet."""
     block = ipaddress.ip_network(subnet)
     for server, name, qtype in ((SERVERS[0], "cache", "A"), (SERVERS[1], "vault", "AAAA")):
         whole = f"{name}.{DOMAIN}"
@@ -440,7 +439,7 @@ def test_a_forwarder_names_its_client(world: World, tool: str, subnet: str) -> N
 @pytest.mark.parametrize("pod", DIRECT, ids=str)
 @pytest.mark.parametrize("tool", ["dig", "kdig"])
 def test_a_stranger_stays_where_it_is(world: World, tool: str, pod: Pod) -> None:
-    """Whatever client a pod names, its own address counts; the scope says that the answer is not for everybody."""
+    """If a pod names another client, its own address counts; the scope shows that the answer is for it alone."""
     for subnet in (other.asks_from for other in DIRECT if other.zone not in (pod.zone, None)):
         words = (needs_tool(tool), f"@{pod.server}", f"cache.{DOMAIN}", "A", f"+subnet={subnet}")
         length = ipaddress.ip_network(subnet).prefixlen

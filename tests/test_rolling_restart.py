@@ -1,7 +1,7 @@
-"""CoreDNS before us is restarted, replica after replica, under load: no client is ever in the wrong zone.
+"""A rolling restart of CoreDNS in front of topodns, under load: no client is ever placed in a wrong zone.
 
-CoreDNS is real, and so are the Deployment, its controller and the one of EndpointSlices. What a scheduler and a kubelet
-would do, the test does: each pod is a machine of its own, for its address is all that topodns knows it by.
+CoreDNS, the Deployment, its controller and that of EndpointSlices are real. The test does what a scheduler and a
+kubelet would do; each pod is a machine of its own, because topodns knows a pod by its address.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
 
 
 class Replica:
-    """A pod with CoreDNS in it; each public method is one thing that befalls it."""
+    """A pod that runs CoreDNS; each public method is a step of its life."""
 
     def __init__(self, world: World, pod: Item, zone: str, address: str) -> None:
-        """Do what a scheduler does, and what a kubelet does first: it has a node and an address."""
+        """Do what a scheduler and a kubelet do first: give the pod a node and an address."""
         self._world, self._pod, self._zone, self.address = world, pod, zone, address
         self.name = pod["metadata"]["name"]
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}}
@@ -89,7 +89,7 @@ class Replica:
         self._status(ready=False)
 
     def told_to_end(self) -> None:
-        """From now on it is a lame duck."""
+        """Begin to end: CoreDNS is a lame duck from now on."""
         self._daemon.process.send_signal(signal.SIGTERM)
 
     def killed(self) -> None:
@@ -98,13 +98,13 @@ class Replica:
         self._running.close()
 
     def deleted(self) -> None:
-        """The pod is gone, and out of its slice."""
+        """Delete the pod, which leaves its slice."""
         self._world.plane.api.delete(self._pod)
         until(lambda: self.address not in self._world.forwarders(), f"{self.address} in no slice")
         self._world.arrived()
 
     def succeeded(self) -> None:
-        """An ordinary pod in another zone has its address at once: its own word of who asks counts no more."""
+        """Give its address to an ordinary pod in another zone, which is not trusted."""
         world = self._world
         heirs, named = (zone for zone in ZONES if zone != self._zone)
         heir = api_objects.pod(f"heir-of-{self.name}", [self.address], f"rolling-{heirs}", where=WHERE)
@@ -129,7 +129,7 @@ class Replica:
 
 
 class World:
-    """A cluster of three zones, topodns, and the replicas of CoreDNS, by the names of their pods."""
+    """A cluster of three zones, topodns, and CoreDNS's replicas by pod name."""
 
     def __init__(self, plane: ControlPlane, network: Network, server: Server, folder: Path) -> None:
         self.plane, self.network, self.server, self.folder = plane, network, server, folder
@@ -149,14 +149,14 @@ class World:
         return {address for each in slices for row in each["endpoints"] or () for address in row["addresses"]}
 
     def arrived(self) -> None:
-        """Wait until topodns knows every slice as it is now."""
+        """Wait until topodns has read all slices."""
         mark = f"203.0.113.{next(self._marks)}"
         self.plane.api.patch(MARK_SLICE, {"endpoints": [{"addresses": [mark]}]})
         query = dns.message.make_query(f"mark.{WHERE}.svc.cluster.local", "A")
         until(lambda: addresses(self.server.ask(query)) == {mark}, "the mark")
 
     def new_replica(self) -> Replica:
-        """Wait until the Deployment wants another pod, and run it, not ready yet."""
+        """Wait until the Deployment creates another pod, and run it, not ready yet."""
 
         def wanted() -> Item | None:
             return next((pod for pod in self.pods() if "nodeName" not in pod["spec"]), None)
@@ -168,7 +168,7 @@ class World:
         return replica
 
     def leaving_replica(self) -> Replica:
-        """Wait until the Deployment wants a pod to end."""
+        """Wait until the Deployment deletes a pod."""
 
         def unwanted() -> list[str]:
             return [pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" in pod["metadata"]]
@@ -177,7 +177,7 @@ class World:
         return self.replicas.pop(name)
 
     def asks_on(self) -> None:
-        """Wait until every client has asked every CoreDNS again, and has been told right."""
+        """Wait until each client has asked each CoreDNS again, and got the right answer."""
         for load in self.loads:
             load.asks_on()
         assert [each for load in self.loads for each in load.wrong] == []
@@ -191,7 +191,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three zones with a client and a member of the Service each, and two CoreDNS that are ready."""
+    """Three zones with a client and an endpoint of the Service each, and two CoreDNS that are ready."""
     api, folder = control_plane.api, tmp_path_factory.mktemp("rolling")
     service = api_objects.service("cache", where=WHERE, keys=ZONE, selector={"app": "cache"})
     clients = [api_objects.pod(f"client-{zone}", [CLIENTS[zone]], f"rolling-{zone}", where=WHERE) for zone in ZONES]
@@ -218,7 +218,7 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def tidy(plane: ControlPlane, *items: Item) -> None:
-    """Delete the Deployment with all that it made, the pods, and *items*."""
+    """Delete the Deployment with all that it created, the pods, and *items*."""
     api = plane.api
     api.delete(DEPLOYMENT)
     # The garbage collector tells pods to end; nobody but us does it, as long as they are on a node.
@@ -237,7 +237,7 @@ ORDERS: list[tuple[str, list[Step]]] = [
 
 @pytest.mark.parametrize("steps", [row[1] for row in ORDERS], ids=[row[0] for row in ORDERS])
 def test_a_rolling_restart_puts_no_client_in_the_wrong_zone(world: World, steps: list[Step]) -> None:
-    """A new CoreDNS is trusted before it is ready, an old one for a while after it left; never who has its address."""
+    """A new CoreDNS is trusted before it is ready, an old one for a while; never a pod that takes over its address."""
     before = sum(load.answered for load in world.loads)
     world.plane.kubectl("-n", SYSTEM, "rollout", "restart", "deployment/coredns")
     for _ in range(REPLICAS):

@@ -1,4 +1,4 @@
-"""With which endpoint replies begin: evenly for every client by itself, however clients take turns."""
+"""Rotation: replies begin with each endpoint equally often, for every client by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATTERNS: list[tuple[str, Sequence[tuple[str, str, str]]]] = [
 @pytest.mark.parametrize("endpoints", [2, 5])
 @pytest.mark.parametrize("pattern", [row[1] for row in PATTERNS], ids=[row[0] for row in PATTERNS])
 def test_every_client_meets_every_endpoint_first(pattern: Sequence[tuple[str, str, str]], endpoints: int) -> None:
-    """About equally often, whoever else asks in between."""
+    """About equally often, whichever clients ask in between."""
     responder = responder_of(cluster(endpoints))
     first: dict[tuple[str, str], Counter[str]] = {}
     for _ in range(ROUNDS):
@@ -58,7 +58,7 @@ def test_every_client_meets_every_endpoint_first(pattern: Sequence[tuple[str, st
 
 
 def test_who_asks_alone_meets_each_once_in_a_round() -> None:
-    """Six endpoints, six replies, six beginnings."""
+    """Six replies to one client begin with six different endpoints."""
     responder = responder_of(cluster(6))
     for _ in range(50):
         replies = [ask_in_memory(responder, dns.message.make_query(WEB, "A"), "192.0.2.1") for _ in range(6)]
@@ -67,7 +67,7 @@ def test_who_asks_alone_meets_each_once_in_a_round() -> None:
 
 @pytest.mark.parametrize("records", [0, 1, 2, 7, 250, 5000])
 def test_rounds(records: int) -> None:
-    """Every round has each record once; a rotation of no records has one turn."""
+    """Each round has each record once; without records, there is one turn."""
     rotation = Rotation(records, random.Random(1).random)
     size = max(1, records)
     for _ in range(3):
@@ -78,7 +78,7 @@ def test_rounds(records: int) -> None:
 
 
 def test_answers_begin_anywhere() -> None:
-    """An answer that is rendered anew after each change begins with each record about equally often."""
+    """An answer that is rendered again after each change begins with each record about equally often."""
     rotations = Rotations(random.Random(1).random)
     begun = Counter(next(rotations.of(2).begin()) for _ in range(2000))
     assert abs(begun[0] - begun[1]) < 400

@@ -1,20 +1,21 @@
-"""Every scenario, on every way an answer can take: cold, remembered, by UDP, by TCP, and explained.
+"""Every scenario, on every path of an answer: uncached, cached, over UDP, over TCP, and explained.
 
-``scenarios/*.yaml`` hold a scenario each. The first document says what is asked and expected, the
-others are the cluster as kubectl prints it, so a scenario is itself a snapshot:
+Each file in ``scenarios/`` is one scenario. Its first document holds the queries and the expected replies, the others
+are the cluster as kubectl prints it. So the file is also a snapshot:
 ``topodns explain NAME --client ADDR --snapshot tests/scenarios/FILE``. A query has
 
 - ``case``: what it shows; ``name`` (default: the scenario's) and ``type`` (default: A);
-- ``client``: who asks, in the end: an address or a block, or ``nobody`` where the forwarder names none;
+- ``client``: the client's address or subnet, or ``nobody`` if the forwarder names none;
 - ``through``: the forwarder that the client asked, which names it by EDNS client subnet;
-- ``subnet``, ``option``: a client subnet, and an EDNS option 65001, that are sent as they stand here, and ``ignored``
-  where an extended error tells that nobody trusts whoever sends them;
-- ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: what stands in the extended error;
-- ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last one leads there;
-- ``ttl`` of the answers, where it is not the scenario's;
-- ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints found by each key): as
-  ``explain`` says it;
-- ``scope`` of the client subnet, and ``soa_ttl``, where they are not what the outcome makes them.
+- ``subnet``, ``option``: the client subnet, and the EDNS option 65001, of the query; ``ignored`` if the reply has the
+  extended error of an untrusted source;
+- ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: a part of the extended error's text;
+- ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last target is outside
+  the zones;
+- ``ttl`` of the answers, if it is not the scenario's;
+- ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints left by each key), in the
+  words of ``explain``;
+- ``scope`` of the client subnet, and ``soa_ttl``, if they do not follow from the outcome.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ FIELDS = {
 
 
 class Scenario(NamedTuple):
-    """One file: what is configured, and the cluster, as text."""
+    """One file: its settings, its queries, and the cluster as text."""
 
     path: Path
     flags: dict[str, Any]
@@ -88,7 +89,7 @@ BY_COMMAND = [rows[0] for s in SCENARIOS[::7] if (rows := [row for row in EXPLAI
 
 
 def message_of(query: dict[str, Any]) -> dns.message.Message:
-    """Return the query as it is sent, with the options that name the client."""
+    """Return the query with the options that name its client."""
     subnet, options = query.get("subnet"), []
     if subnet is None and query.get("through") and query["client"] != "nobody" and "option" not in query:
         subnet = query["client"]
@@ -105,7 +106,7 @@ def asked_from(query: dict[str, Any]) -> str:
 
 
 def seen(reply: dns.message.Message) -> dict[str, Any]:
-    """Return all of a reply that does not turn from one reply to the next."""
+    """Return the parts of a reply that rotation does not change."""
     options = {option.otype: option for option in reply.options}
     errors = [option for option in reply.options if option.otype == dns.edns.OptionType.EDE]
     subnet = options.get(dns.edns.OptionType.ECS)
@@ -176,14 +177,14 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("scenario", "query"), ROWS)
 def test_cold(scenario: Scenario, query: dict[str, Any]) -> None:
-    """A responder that has never been asked answers as the scenario says."""
+    """A responder answers as the scenario says."""
     responder = responder_of(scenario.cluster, scenario.flags)
     check(scenario, query, ask_in_memory(responder, message_of(query), asked_from(query)))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=repr)
 def test_remembered(scenario: Scenario) -> None:
-    """Asked again, and after everything else, each query gets the same but for the rotation."""
+    """Asked again, and after all other queries, each query gets the same, except for the rotation."""
     responder = responder_of(scenario.cluster, scenario.flags)
     first = []
     for _ in range(3):
@@ -196,7 +197,7 @@ def test_remembered(scenario: Scenario) -> None:
 
 @pytest.fixture(scope="module")
 def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Scenario], Server]]:
-    """Return a function that gives a real server for a scenario's own file: one at a time, kept while it is asked."""
+    """Return a function that returns a real server for a scenario's file, and keeps it until another is asked for."""
     running: dict[Path, Server] = {}
     with ExitStack() as stack:
 
@@ -214,7 +215,7 @@ def server_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Sc
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 @pytest.mark.parametrize(("scenario", "query"), ROWS)
 def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, query: dict[str, Any], tcp: bool) -> None:
-    """A real server, asked from the address that the scenario names, answers alike, twice."""
+    """A real server, asked from the scenario's address, gives the same answer, twice."""
     server = server_of(scenario)
     for _ in range(2):
         check(scenario, query, server.ask(message_of(query), source=asked_from(query), tcp=tcp))
@@ -222,7 +223,7 @@ def test_asked(server_of: Callable[[Scenario], Server], scenario: Scenario, quer
 
 @pytest.mark.parametrize(("scenario", "query"), EXPLAINED)
 def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
-    """``explain`` says the same, and why."""
+    """``explain`` gives the same answer, and the reason."""
     explained = explain(
         labels_of(query["name"]),
         type_number(query["type"]),
@@ -245,7 +246,7 @@ def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp
 
 
 def test_nodes_alone_give_the_same_answers() -> None:
-    """Pods need not be watched at all (``--client-source nodes``): the answers do not change."""
+    """With ``--client-source nodes``, without pods, the answers are the same."""
     scenario = next(each for each in SCENARIOS if each.path.stem == "client-source-nodes")
     with_pods = responder_of(scenario.cluster, {**scenario.flags, "client-source": "pods,nodes"})
     without = responder_of(scenario.cluster, scenario.flags)

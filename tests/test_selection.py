@@ -1,4 +1,4 @@
-"""Which endpoints a client gets: one row a rule, in the words of topologyKeys, policies and zonal names."""
+"""Which endpoints a client gets: one row for each rule, in the words of topologyKeys, policies and zonal names."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def client_at(name: str) -> Location:
 
 @pytest.mark.parametrize(("constraint", "client", "ready", "chosen", "reason"), [row[1:] for row in ROWS], ids=IDS)
 def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: str, reason: str) -> None:
-    """The endpoints, in the order in which they stand, the outcome and the key that decided."""
+    """The selection has the endpoints in their order, the outcome and the key that decided."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     selection = select(constraint, client_at(client), endpoints)
     assert selection.endpoints == tuple(ENDPOINTS[name] for name in chosen.split())
@@ -96,7 +96,7 @@ def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: 
 
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
 def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
-    """Two clients with the same values of the terms get the same; that is what answers are remembered by."""
+    """Clients with the same values of the terms get the same endpoints: the answer cache relies on it."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     here = client_at(client)
     alike = Location("elsewhere", {key: here.labels[key] for key in constraint.terms if key in here.labels}, here.known)
@@ -105,7 +105,7 @@ def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: st
 
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
 def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, ready: str) -> None:
-    """Where some endpoint is ready, everybody gets one; a hard constraint gives a client without labels nothing."""
+    """With a soft constraint each client gets a ready endpoint; with a hard one, a client without labels gets none."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     if constraint.soft:
         assert bool(select(constraint, client_at(client), endpoints).endpoints) == bool(endpoints)
@@ -124,7 +124,7 @@ def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, re
     ],
 )
 def test_unknown_clients_may_get_all(client: Location, constraint: Constraint, outcome: str) -> None:
-    """``--unknown-client all`` gives all endpoints to who cannot be located, and changes nothing for others."""
+    """``--unknown-client all`` gives an unknown client all endpoints, and changes nothing for others."""
     selection = select(constraint, client, [ENDPOINTS["a1"]], unknown_gets_all=True)
     assert selection.outcome == outcome
     assert bool(selection.endpoints) == (outcome != UNMET)

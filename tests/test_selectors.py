@@ -1,4 +1,4 @@
-"""Label selectors: what they select, what is none, and what of a cluster is served by them."""
+"""Label selectors: what they select, which are invalid, and what of a cluster they let topodns serve."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SELECTORS = [
     ("text", "selected", "other"), [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
 )
 def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> None:
-    """A selector selects as the API's ``labelSelector`` does; what it does not look at makes no difference."""
+    """A selector selects as the API's ``labelSelector`` does."""
     selector = parse_selector(text)
     assert selector.matches(selected) and not selector.matches(other)
     assert selector.matches(selector.relevant({**selected, "more": "labels"}))
@@ -54,7 +54,7 @@ def test_selects(text: str, selected: dict[str, str], other: dict[str, str]) -> 
 
 
 def test_the_api_server_selects_alike(control_plane: ControlPlane) -> None:
-    """The peer is Kubernetes itself: each selector finds the same Services, or is refused by both."""
+    """For each selector, the API server finds the same Services or refuses it, too."""
     labels = [dict(pairs) for pairs in dict.fromkeys(tuple(each.items()) for row in SELECTORS for each in row[2:])]
     items = [api_objects.service(f"s{number}", where="selectors", labels=own) for number, own in enumerate(labels)]
     control_plane.api.create(api_objects.namespace("selectors"), *items)
@@ -78,7 +78,7 @@ NO_SELECTORS = (
 
 @pytest.mark.parametrize("text", NO_SELECTORS)
 def test_no_selector(text: str) -> None:
-    """What cannot be read is no selector, rather than one that selects too much."""
+    """An unreadable selector is an error, rather than one that selects too much."""
     with pytest.raises(ValueError, match=r".+"):
         parse_selector(text)
 
@@ -88,7 +88,7 @@ NEWER = Service("shop", "web", labels={"app": "web", "version": "2"})
 
 
 def test_labels_that_are_not_looked_at_are_invisible() -> None:
-    """A Service whose other labels change is the same Service, with all that is remembered of it."""
+    """If other labels of a Service change, it stays the same, with its cached answers."""
     for scope in (Scope(), Scope(service_selector=parse_selector("app=web"))):
         store = Store(scope=scope)
         store.replace(Service, [SERVICE])
@@ -98,7 +98,7 @@ def test_labels_that_are_not_looked_at_are_invisible() -> None:
 
 
 def test_labels_that_are_looked_at_are_seen() -> None:
-    """A Service, or a namespace, that is selected no more is gone, and back once it is selected again."""
+    """A Service, or its namespace, that is no longer selected is not served, until it is again."""
     store = Store(scope=Scope(frozenset(), parse_selector("team=a"), parse_selector("version=1")))
     for team, service, served in (
         ("a", SERVICE, True),
@@ -114,7 +114,7 @@ def test_labels_that_are_looked_at_are_seen() -> None:
 
 
 def test_a_namespace_without_an_object_is_selected_by_name_alone() -> None:
-    """It has no labels; naming it is enough, a selector is not."""
+    """It has no labels: a selector does not match it, its name does."""
     for scope, served in ((Scope(frozenset(("shop",))), True), (Scope(frozenset(), parse_selector("!x")), False)):
         store = Store(scope=scope)
         store.replace(Service, [SERVICE])
@@ -122,7 +122,7 @@ def test_a_namespace_without_an_object_is_selected_by_name_alone() -> None:
 
 
 def test_namespaces_that_only_unwatched_pods_are_in() -> None:
-    """A namespace exists if any object is in it, whoever looks at that object."""
+    """A namespace exists if any object is in it, watched or not."""
     store = Store(pods=False)
     store.replace(Pod, [Pod("shop", "web-0")])
     assert store.publish(1).namespaces == {"shop"}

@@ -1,4 +1,4 @@
-"""The way back from an address: which Services have it, and whether anybody has one within a block."""
+"""From an address to Services: which have it, and whether any Service has an address in a block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ip(text: str) -> bytes:
 
 
 def test_of() -> None:
-    """Services by their keys, in order, and without those that have left."""
+    """The keys of the Services, sorted, without Services that are gone."""
     empty = ServiceAddresses()
     both = empty.changed(
         left=(), joined=[("shop/web", [ip("10.0.0.1")]), ("shop/api", [ip("10.0.0.1"), ip("fd00::1")])]
@@ -39,7 +39,7 @@ addresses = st.sampled_from(
                            "255.0.0.0/8", "fd00::/16", "fd00::/32", "fd00:8::/29", "fe00::/8", "::/0"]),
 )  # fmt: skip
 def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
-    """Some address lies in the block, by the definition of a block, whatever was held before."""
+    """Whether any address lies in the block, after any changes."""
     network = parse_network(block)
     bits = 8 * len(network.address) - network.length
     expected = any(

@@ -1,4 +1,4 @@
-"""Real sockets: one port for UDP and TCP, replies from the address that was asked, bursts, and who does harm."""
+"""Real sockets: one port for UDP and TCP, replies from the address that was asked, bursts, and harmful clients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LISTENERS = {"server": ("0.0.0.0:0", "127.0.0.5:0"), "dual": ("[::]:0", "[::1]:0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server at IPv4 addresses that the tests share; none of them may harm it."""
+    """A server at IPv4 addresses, shared by tests."""
     with serving(tmp_path_factory.mktemp("server"), WEB_AND_MANY, flags=listen(*LISTENERS["server"])) as server:
         server.host = "127.0.0.1"
         yield server
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The same at IPv6 addresses, the first of which takes IPv4, too."""
+    """A server at IPv6 addresses, the first of which also accepts IPv4."""
     if not has_ipv6():
         lacking("there is no IPv6 here")
     with serving(tmp_path_factory.mktemp("dual"), WEB_AND_MANY, flags=listen(*LISTENERS["dual"])) as server:
@@ -54,12 +54,12 @@ def dual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def port_of(server: Server, at: str) -> int:
-    """Return the port that stands for 0 in a listener's address."""
+    """Return the port that a listener with port 0 got."""
     return int(server.wait_for(rf"^listening udp {re.escape(at.removesuffix('0'))}(\d+)$")[1])
 
 
 def exchange(to: str, port: int, *, proto: str, source: str | None = None) -> bytes:
-    """Ask for WEB from a connected socket, which takes replies from the asked address alone; return the reply."""
+    """Ask for WEB from a connected socket, which accepts replies from the asked address alone; return the reply."""
     family = socket.AF_INET6 if ":" in to else socket.AF_INET
     kind = socket.SOCK_DGRAM if proto == "udp" else socket.SOCK_STREAM
     with socket.socket(family, kind) as sock:
@@ -96,14 +96,14 @@ ASKED_AT = [
 def test_replies_leave_from_the_address_that_was_asked(
     request: pytest.FixtureRequest, which: str, at: str, to: str
 ) -> None:
-    """On one port for both, also on wildcard listeners, IPv4 through the dual-stack one too."""
+    """Over UDP and TCP, on wildcard listeners, too, and for IPv4 on a dual-stack listener."""
     port = port_of(request.getfixturevalue(which), at)
     for proto in ("udp", "tcp", "udp"):
         assert addresses(exchange(to, port, proto=proto)) == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
-    """0.0.0.0 and [::] with the same port: two listeners, each with its own family."""
+    """0.0.0.0 and [::] with the same port are two listeners, one for each family."""
     if not has_ipv6():
         lacking("there is no IPv6 here")
     port = free_port(address="::")  # and with it 0.0.0.0
@@ -117,7 +117,7 @@ def test_both_wildcards_share_a_port(tmp_path: Path) -> None:
 @pytest.mark.parametrize("transport", ["+notcp", "+tcp"])
 @pytest.mark.parametrize("at", ["127.0.0.1", "127.0.0.5"])
 def test_dig_reads_every_reply_without_complaint(server: Server, transport: str, at: str) -> None:
-    """dig as a process: no "reply from unexpected source", no malformed message, ID and question accepted."""
+    """dig reports no unexpected source, no malformed message, no wrong ID or question."""
     dig = needs_tool("dig")
     asked = [f"@{at}", "-p", str(server.port), "+tries=1", "+time=10", "+norec", transport]
     for more, expected in (
@@ -139,7 +139,7 @@ def test_dig_reads_every_reply_without_complaint(server: Server, transport: str,
 
 
 def test_a_burst_loses_nothing(server: Server) -> None:
-    """Two thousand queries at once wait in the socket's buffer; each gets its reply."""
+    """Two thousand queries at once wait in the socket's buffer, and all are answered."""
     with ExitStack() as stack:
         socks = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(40)]
         for sock in socks:  # many, so that no buffer of the client's own is the limit
@@ -152,7 +152,7 @@ def test_a_burst_loses_nothing(server: Server) -> None:
 
 
 def test_the_server_that_is_busy_with_one_client_answers_another(server: Server) -> None:
-    """Many sockets at once, each with its own queries: every reply goes to the one who asked."""
+    """Many sockets ask at once, and each gets its own replies."""
     socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(50)]
     try:
         for number, sock in enumerate(socks):
@@ -172,7 +172,7 @@ def test_the_server_that_is_busy_with_one_client_answers_another(server: Server)
 
 @pytest.mark.parametrize("which", ["server", "dual"])
 def test_a_query_from_port_0_harms_nobody(request: pytest.FixtureRequest, which: str) -> None:
-    """A reply to port 0 cannot be sent; those around it in the same batch still are."""
+    """A reply to port 0 cannot be sent; the others of its batch are."""
     server: Server = request.getfixturevalue(which)
     try:
         forger = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
@@ -189,7 +189,7 @@ def test_a_query_from_port_0_harms_nobody(request: pytest.FixtureRequest, which:
 
 
 def test_clients_that_are_gone_harm_nobody(server: Server) -> None:
-    """Replies to closed ports come back as ICMP errors; nobody else notices."""
+    """Replies to closed ports come back as ICMP errors, and other clients are answered."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
         sock.connect((server.host, server.port))
@@ -202,7 +202,7 @@ def test_clients_that_are_gone_harm_nobody(server: Server) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 11, 12, 600, 1024, 1025, 1232, 4000, 65000])
 def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int) -> None:
-    """RFC 1035, 4.1.1: silence below a header, else FORMERR; the next query is answered."""
+    """RFC 1035, 4.1.1: silence without a whole header, otherwise FORMERR; the next query is answered."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
         sock.connect((server.host, server.port))
@@ -215,7 +215,7 @@ def test_datagrams_of_any_size_get_a_reply_or_silence(server: Server, size: int)
 
 @pytest.mark.parametrize("length", [600, 1024, 1025, 1100, 1232])
 def test_long_queries_are_read_whole(server: Server, length: int) -> None:
-    """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is no FORMERR."""
+    """RFC 6891, 6.2.3: our OPT says 1232 octets; a query of that size (padded: RFC 7830) is answered."""
     plain = len(query(WEB, edns=opt(dns_queries.option(12))))
     wire = query(WEB, edns=opt(dns_queries.option(12, bytes(length - plain))))
     assert len(wire) == length
@@ -235,7 +235,7 @@ CLIENT = {"198.18.77.9": "198.18.77.9/24", "fd77::9": "fd77::9/64"}
 
 @contextmanager
 def two_machines(ip: str) -> Iterator[tuple[str, str]]:
-    """Make two network namespaces joined by a cable; the server's has two addresses of each family."""
+    """Make two connected network namespaces; the server's has two addresses of each family."""
     server, client = (f"td-{os.getpid()}-{role}" for role in ("s", "c"))
     near, far = f"tds{os.getpid()}"[:15], f"tdc{os.getpid()}"[:15]
 
@@ -276,7 +276,7 @@ for to in sys.argv[3:]:
 def test_each_address_of_an_interface_answers_for_itself(
     serve: Serve, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Across a real interface with two addresses: the routing table would choose the first one for every reply."""
+    """On an interface with two addresses, replies leave from the asked one, not the routing table's choice."""
     ip = needs_tool("ip")
     if os.geteuid() != 0:
         lacking("network namespaces need root")

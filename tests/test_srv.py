@@ -1,4 +1,4 @@
-"""SRV replies: every record by its name, and beside them as many addresses as the reply has room for."""
+"""SRV replies: each record with its target, and as many addresses as fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OCTETS = {4: POINTER + 10 + 4, 16: POINTER + 10 + 16}  # of an address record, b
 
 
 class Headless:
-    """A responder for a headless Service: its endpoints' host names, and an address of each."""
+    """A responder for a headless Service with these host names and addresses."""
 
     def __init__(self, endpoints: Sequence[tuple[str, str]], *, ports: int = 1, port: str | None = None) -> None:
         self.asked = SERVICE if port is None else f"_{port}._tcp.{SERVICE}"
@@ -41,7 +41,7 @@ class Headless:
         self.addresses = {(f"{host}.{SERVICE}.", address_text(parse_address(text))) for host, text in endpoints}
 
     def reply(self, size: int | None = None, *, proto: str = "udp") -> bytes:
-        """Return the reply to a client that takes so many octets; None is one without EDNS."""
+        """Return the reply within *size* octets; None is a query without EDNS."""
         asked = Asked(query(self.asked, "SRV", edns=b"" if size is None else opt(size=size)), "192.0.2.1", proto)
         source = parse_address(asked.source)
         reply = self._responder.answer(asked.wire, source, self._responder.channel(source, proto))
@@ -66,12 +66,12 @@ def octets(address: str) -> int:
 
 
 def whole_count(reply: bytes) -> int:
-    """Return how many records answer."""
+    """Return the number of answer records."""
     return int.from_bytes(reply[6:8])
 
 
 def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> None:
-    """All SRV records and the first addresses of what they name, or, with TC, some of the former alone."""
+    """The reply has all SRV records and the first targets' addresses; or, with TC, some SRV records alone."""
     found, every = glue_of(reply), glue_of(whole)
     assert {(name.to_text(), text) for name, text in every.addresses} == cluster.addresses
     if reply[2] << 8 & dns.flags.TC:
@@ -114,7 +114,7 @@ def test_as_many_addresses_as_fit_go_along(
     size: int | None,
     proto: str,
 ) -> None:
-    """Whatever comes first: the addresses of what comes first, no TC for others, and none more would have fitted."""
+    """The addresses of the first records come first, without TC, and not one more would have fitted."""
     taken = {address for _, address in endpoints}
     more = [
         (host, address) for (host, _), address in zip(endpoints, again, strict=False) if address not in taken
@@ -127,7 +127,7 @@ def test_as_many_addresses_as_fit_go_along(
 
 @pytest.mark.parametrize(("count", "ports"), [(900, 1), (560, 2)])
 def test_addresses_go_along_where_no_pointer_reaches(count: int, ports: int) -> None:
-    """RFC 1035, 4.1.4: a pointer has 14 bits; behind 16,383 octets the owner is written out as far as it must be."""
+    """RFC 1035, 4.1.4: a pointer has 14 bits; after octet 16,383 the owner is written out as far as needed."""
     cluster = Headless(
         [(f"web-{number}", f"10.1.{number // 250}.{number % 250 + 1}") for number in range(count)], ports=ports
     )
@@ -141,7 +141,7 @@ def test_addresses_go_along_where_no_pointer_reaches(count: int, ports: int) -> 
 
 
 def test_corednss_own_case_fits_512_octets() -> None:
-    """CoreDNS's table of answers (plugin/kubernetes/handler_test.go): 5 SRV records and 6 addresses, without EDNS."""
+    """CoreDNS's table (plugin/kubernetes/handler_test.go): 5 SRV records and 6 addresses, without EDNS."""
     cluster = Headless(
         [
             ("172-0-0-2", "172.0.0.2"),

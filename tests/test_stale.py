@@ -1,4 +1,4 @@
-"""Answers that may be old say so (RFC 8914, section 4.4), and are the same answers."""
+"""Stale answers carry extended error 3 (RFC 8914, section 4.4) and are otherwise the same."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CASES = [
 def test_every_answer_says_it_while_it_is_so(
     name: str, rtype: str, client: str, fresh: list[int], stale: list[int]
 ) -> None:
-    """Cold and remembered; the answer itself is the last known one, and afterwards nothing is said any more."""
+    """Cached or not, the last known answer has the error while it is stale, and not afterwards."""
     responder = responder_of(ITEMS)
     before = asked(responder, name, rtype, client=client)
     assert codes(before) == fresh
@@ -74,7 +74,7 @@ def test_every_answer_says_it_while_it_is_so(
 
 
 def test_who_sent_no_opt_is_sent_none() -> None:
-    """RFC 6891, section 7: an extended error needs EDNS."""
+    """RFC 6891, section 7: without EDNS in the query, the reply has no error."""
     responder = responder_of(ITEMS)
     responder.mark_stale(True)
     reply = asked(responder, "web", edns=False)
@@ -83,7 +83,7 @@ def test_who_sent_no_opt_is_sent_none() -> None:
 
 @pytest.mark.parametrize("subnet", ["127.1.0.1/32", "127.1.0.0/24", "2001:db8::1/128", "0.0.0.0/0"])
 def test_a_client_subnet_is_echoed_beside_it(subnet: str) -> None:
-    """Both options are whole: dnsmasq drops a reply whose client subnet differs."""
+    """Both options are whole: dnsmasq drops a reply with a different client subnet."""
     responder = responder_of(ITEMS)
     responder.mark_stale(True)
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_a_client_subnet_is_echoed_beside_it(subnet: str) -> None:
 
 
 def test_what_is_not_known_is_not_stale() -> None:
-    """Before the first view there is nothing that could be old: SERVFAIL, not ready."""
+    """Before the first snapshot there is no stale answer, but SERVFAIL "Not Ready"."""
     responder = CountedResponder()
     responder.mark_stale(True)
     reply = asked(responder, "web")
@@ -103,7 +103,7 @@ def test_what_is_not_known_is_not_stale() -> None:
 
 
 def test_a_refusal_is_not_stale() -> None:
-    """It would be the same with the newest view."""
+    """It would be the same with a current snapshot."""
     responder = responder_of(ITEMS)
     responder.mark_stale(True)
     reply = ask_in_memory(responder, dns.message.make_query("example.com", "A", use_edns=0), A)

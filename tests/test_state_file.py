@@ -1,4 +1,4 @@
-"""The view that is kept to start from: whole or not at all, never too old, never another cluster's."""
+"""The state file: whole or not used, never too old, never another cluster's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
 
 @given(seed=st.integers(0, 500))
 def test_what_is_packed_is_unpacked_the_same(seed: int) -> None:
-    """Nothing that an answer depends on is lost between two starts."""
+    """Nothing that an answer depends on is lost."""
     objects = dump_of(api_objects.listed(clusters.world(seed).items)).objects
     read = packing.unpacked(octets(objects), cluster=CLUSTER, kinds=KINDS)
     assert by_key(read) == by_key(objects)
@@ -49,7 +49,7 @@ def test_what_is_packed_is_unpacked_the_same(seed: int) -> None:
 
 @given(at=st.integers(0, len(octets()) - 1), change=st.integers(1, 255))
 def test_a_changed_octet_is_noticed(at: int, change: int) -> None:
-    """A damaged file is never half believed."""
+    """A damaged file is not used."""
     data = bytearray(octets())
     data[at] ^= change
     with pytest.raises(packing.Unusable):
@@ -58,13 +58,13 @@ def test_a_changed_octet_is_noticed(at: int, change: int) -> None:
 
 @given(length=st.integers(0, len(octets()) - 1))
 def test_a_cut_file_is_noticed(length: int) -> None:
-    """The same for one that was not written to its end."""
+    """A truncated file is not used."""
     with pytest.raises(packing.Unusable):
         packing.unpacked(octets()[:length], cluster=CLUSTER, kinds=KINDS)
 
 
 def test_a_view_is_read_again(tmp_path: Path) -> None:
-    """What was kept is there at the next start, in a folder that did not exist, for its owner's eyes only."""
+    """The next start reads the state file; the folder is created, readable for its owner only."""
     assert kept(tmp_path / "state").save(WORLD, time.time())
     read = kept(tmp_path / "state").load()
     assert read is not None and by_key(read) == by_key(WORLD)
@@ -90,7 +90,7 @@ def future(path: Path) -> None:
 
 
 def older_version(path: Path) -> None:
-    """Write the file as a version with other records would, its checksum right."""
+    """Write the file as another version with other records would, with the right checksum."""
     data = path.read_bytes()
     begun, checksum = len(packing.MAGIC), packing.LENGTH + hashlib.sha256().digest_size
     parts = re.sub(rb"[0-9a-f]{16}", b"0" * 16, data[begun:-checksum], count=1)
@@ -117,7 +117,7 @@ def folder(path: Path) -> None:
 def test_what_cannot_be_believed_is_reported_and_passed_over(
     change: object, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start without a kept view is a plain start: the file is named, and why it is not used."""
+    """An unusable file is named, with the reason, and the server starts without it."""
     now = int(time.time())
     monkeypatch.setattr(time, "time", lambda: now)  # however long the test takes, what is 61 s old stays so
     kept(tmp_path).save(WORLD, time.time())
@@ -138,14 +138,14 @@ def test_what_cannot_be_believed_is_reported_and_passed_over(
 def test_the_view_of_another_cluster_or_of_fewer_kinds_is_passed_over(
     reader: dict[str, object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was never watched is not known to be absent."""
+    """A kind that the file lacks is not known to be empty."""
     kept(tmp_path, kinds=(Node,)).save([each for each in WORLD if isinstance(each, Node)], time.time())
     assert kept(tmp_path, **{"kinds": (Node,), **reader}).load() is None  # type: ignore[arg-type]
     assert why in caplog.text
 
 
 def test_a_view_that_is_still_true_is_young(tmp_path: Path) -> None:
-    """Its age counts from when it was last known to be true, not from when it was written."""
+    """A state's age counts from the last contact, not from when it was written."""
     kept(tmp_path).save(WORLD, time.time() - 100)
     assert kept(tmp_path).load() is None
     assert kept(tmp_path).touch(time.time() - 10)
@@ -155,7 +155,7 @@ def test_a_view_that_is_still_true_is_young(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is no reason not to answer, and not worth a line each half minute."""
+    """The server answers on, and does not log it every half minute."""
     (tmp_path / "state").write_text("a file stands where the folder should be")
     keeper = kept(tmp_path / "state")
     with caplog.at_level(logging.ERROR):

@@ -1,4 +1,4 @@
-"""A cluster as it changes: whatever came before, a snapshot says what the final state alone says."""
+"""A changing cluster: after any changes, the snapshot equals one of the final state."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def said_of(each: CompiledService) -> tuple[object, ...]:
 
 
 def said(snapshot: Snapshot) -> dict[str, Any]:
-    """Return all that a snapshot says, but for its serial, as values that can be compared."""
+    """Return the content of a snapshot, without its serial, as values that can be compared."""
     book, flat = snapshot.addresses, {}
     for name, ask in (("source", book.source), ("locate", book.locate)):
         for address in ADDRESSES:
@@ -190,7 +190,7 @@ DNS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
 
 @st.composite
 def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
-    """One change, or that a snapshot is made."""
+    """A delta, or the request for a snapshot."""
     strategies = strategies or STRATEGIES
     kind: Any = draw(st.sampled_from([each for each in HAPPENS if each == PUBLISH or each in strategies]))
     if kind == PUBLISH:
@@ -225,7 +225,7 @@ def store_with(**options: Any) -> Store:
 
 
 class State:
-    """The objects that are left after some changes: what a list of each kind would return."""
+    """The objects after some deltas: what a list of each kind would return."""
 
     def __init__(self) -> None:
         self.objects: dict[type[Object], dict[str, Object]] = {kind: {} for kind in KINDS}
@@ -239,7 +239,7 @@ class State:
             self.objects[change.kind] = {each.key: each for each in change.objects}
 
     def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Snapshot:
-        """Return the snapshot of a store that has only ever seen this, in one order or the other."""
+        """Return the snapshot of a new store with the same objects, in one order or the other."""
         store = store_with(**options)
         for kind, objects in reversed(self.objects.items()) if backwards else self.objects.items():
             if kind in store.kinds:
@@ -253,21 +253,21 @@ class State:
 def test_any_events_end_in_the_snapshot_of_the_final_state(
     options: dict[str, Any], events: list[Any], backwards: bool
 ) -> None:
-    """Whatever came, in whatever order, published in between or not; and what was published once never changes."""
+    """In any order, with snapshots in between or not; a published snapshot never changes."""
     assert_same_in_the_end(options, events, backwards=backwards)
 
 
 @settings(steady, max_examples=400)
 @given(events=history_of_blocks, backwards=st.booleans())
 def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
-    """Without a block that lies the one around it may be shown to lie, and is believed again without what showed it."""
+    """Which pod CIDRs are trusted depends on the final state, not on the order of changes."""
     assert_same_in_the_end({"pods": False}, events, backwards=backwards)
 
 
 @steady
 @given(events=history_of_dns, backwards=st.booleans())
 def test_trust_in_the_clusters_dns_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
-    """Services gain and lose the label by which they are found, before and after their slices come."""
+    """Services gain and lose the label that makes them forwarders, before and after their slices come."""
     assert_same_in_the_end({"forwarder_services": None}, events, backwards=backwards)
 
 
@@ -291,7 +291,7 @@ def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwa
 
 
 def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> set[str]:
-    """Return the Services that some changes may concern, by a plain look at what they name."""
+    """Return the Services that some deltas may affect, by the names in them."""
     names, keys, spaces = set[str](), set[str](), set[str]()
     for change in changes:
         if isinstance(change, Replace):
@@ -319,7 +319,7 @@ def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> se
 @steady
 @given(options=st.sampled_from(STORES), events=history)
 def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events: list[Any]) -> None:
-    """A Service that an event does not touch lives on as the very same object; without a change all does."""
+    """A Service that a delta does not affect stays the same object."""
     store = store_with(**options)
     before, since = store.publish(NOW), list[Delta]()
     for event in events:
@@ -339,7 +339,7 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
-    """A heartbeat, or a list of what is known already: nothing differs, and nothing is published."""
+    """After a heartbeat, or a list of known objects, nothing is published."""
     store = Store(pod_locators=True)
     objects: dict[type[Object], list[Any]] = {kind: [] for kind in KINDS}
     objects[Namespace] = [Namespace("shop")]
@@ -369,7 +369,7 @@ INVISIBLE = [
 
 @pytest.mark.parametrize("change", [row[1] for row in INVISIBLE], ids=[row[0] for row in INVISIBLE])
 def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
-    """It is said to be invisible, and where a snapshot is made even so, its answers and its serial are those before."""
+    """The store calls it invisible, and answers and serial stay the same."""
     store = Store(pod_locators=True)
     store.apply(Put(Namespace("shop")))
     store.apply(Put(Service("shop", "web", headless=True)))
@@ -380,7 +380,7 @@ def test_what_no_answer_shows_is_no_reason_to_publish(change: Delta) -> None:
 
 
 def test_only_the_endpoints_that_differ_are_new() -> None:
-    """A slice comes whole with each event; those of its endpoints that are equal stay the same objects."""
+    """Of a changed slice, equal endpoints stay the same objects."""
     rows = [Endpoint((ip(f"10.0.0.{number}"),), node="n0") for number in range(1, 4)]
     store = Store()
     store.apply(Put(Service("shop", "web", headless=True)))
@@ -458,7 +458,7 @@ TRUST = [
 
 @pytest.mark.parametrize(("options", "moments"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
 def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Delta], bool]]) -> None:
-    """A DNS server that shuts down still forwards for a while, unless its address is another pod's already."""
+    """A forwarder that shuts down is trusted for a while, unless another pod has its address."""
     store = Store(forwarder_services=[DNS], **options)
     for seconds, changes, trusted in moments:
         for change in changes:
@@ -467,7 +467,7 @@ def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, lis
 
 
 def labelled_dns(label: str | None, name: str = "coredns") -> Put:
-    """Return the Service of some DNS servers, with this value of the label by which they are found."""
+    """Return the Service of DNS servers, with a value of the label that makes it one of forwarders."""
     labels = {} if label is None else {"k8s-app": label}
     return Put(Service("kube-system", name, cluster_ips=(ip("10.96.0.10"),), labels=labels))
 
@@ -492,7 +492,7 @@ LABELLED = [
 
 @pytest.mark.parametrize("moments", [row[1] for row in LABELLED], ids=[row[0] for row in LABELLED])
 def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]]) -> None:
-    """The label of a Service alone makes its endpoints trusted, and its loss ends that after the time of grace."""
+    """The label makes a Service's endpoints trusted; without it, trust ends after the grace period."""
     store = Store(forwarder_services=None)
     for seconds, changes, trusted in moments:
         visible = [store.apply(change) for change in changes]
@@ -501,7 +501,7 @@ def test_trust_by_a_services_label(moments: list[tuple[int, list[Delta], bool]])
 
 
 def test_when_a_publication_is_due() -> None:
-    """It is told when trust ends of itself; until then, and ever after, nothing is due."""
+    """A publication is due when trust ends by time; otherwise none is."""
     store = Store(forwarder_services=[DNS])
     store.apply(dns(OLD))
     first = store.publish(NOW)
@@ -525,7 +525,7 @@ def test_when_a_publication_is_due() -> None:
     ),
 )
 def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any]) -> None:
-    """Trusted is who is in the slices, or left them less than the time of grace ago, by a plain count."""
+    """Trusted are the addresses in the slices, and those that left within the grace period."""
     store, state, now, left = store_with(), State(), float(NOW), dict[bytes, float]()
     present: set[bytes] = set()
     mixed = zip(events, [*dns_events, *[PUBLISH] * 40], strict=False)
@@ -549,7 +549,7 @@ def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any
 
 
 def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
-    """An endpoint speaks for the longest block that is believed: that one turned down, for the one around it."""
+    """An endpoint is evidence for the longest trusted pod CIDR around it."""
     store = Store(pods=False)
     for name, cidr in (("n1", "10.0.0.0/24"), ("n2", "10.0.0.0/16")):
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
@@ -566,7 +566,7 @@ def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
 
 
 def test_a_forwarder_that_nobody_holds_is_where_its_block_is() -> None:
-    """It may be named as a client: whatever is said of its address then follows the nodes' blocks."""
+    """A forwarder's address that is named as a client is located by the nodes' pod CIDRs."""
     store = Store(forwarder_services=[DNS])
     store.apply(Put(EndpointSlice("kube-system", "x", "dns", (Endpoint((OLD,)),))))
     for zone in (None, "a", "b", None):
@@ -636,7 +636,7 @@ PRECEDENCE = [
 def test_precedence(
     options: dict[str, Any], changes: list[Put], located_by: str, zone: str | None, endpoint_zone: str | None
 ) -> None:
-    """For clients the live pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
+    """For clients the running pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
     for order in (changes, changes[::-1]):
         store = Store(**options)
         store.apply(Put(Service("shop", "web", headless=True)))
@@ -651,7 +651,7 @@ def test_precedence(
 
 
 def test_equal_locations_are_one() -> None:
-    """All pods of a node share what is remembered of their location, whoever tells it, and the labels' memory."""
+    """All pods of a node share one location object, whatever located them."""
     store = Store(**ALONE)
     for number in range(1, 9):
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
@@ -661,7 +661,7 @@ def test_equal_locations_are_one() -> None:
 
 
 def test_kinds() -> None:
-    """What makes no difference need not be watched; what limits or names is always wanted."""
+    """Kinds that make no difference are not watched; those that limit or name Services always are."""
     always = {Namespace, Service, ServicePolicy, EndpointSlice}
     rows: list[tuple[dict[str, Any], set[Any]]] = [
         ({}, {Pod, Node}),

@@ -1,6 +1,6 @@
-"""CoreDNS with the very blocks that ``topodns corefile`` prints, which the overlays' pages show; and with wrong ones.
+"""CoreDNS with the blocks that ``topodns corefile`` prints and the overlays' pages show; and with wrong blocks.
 
-Only addresses and ports are the test's.
+Only addresses and ports are changed for the test.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TRUSTED = "--trusted-forwarder=127.0.0.1/32"
 
 
 def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
-    """Return what is printed for the test's own zone and a topodns at a port."""
+    """Return the block that is printed for the test's zone and a topodns at a port."""
     zones = [f"{WHERE}.svc.cluster.local"]
     return printed(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
 
@@ -64,7 +64,7 @@ def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
     [("coredns-stub", "coredns", (False, True)), ("nodelocal", "nodelocal", (False,))],
 )
 def test_a_page_shows_what_is_printed(overlay: str, forwarder: str, fail_open: Sequence[bool]) -> None:
-    """Whoever follows the page and whoever uses the command have the same."""
+    """The page shows the same block as the command prints."""
     page = (MANIFESTS / "overlays" / overlay / "README.md").read_text()
     to, zones = [parse_upstream("10.96.0.53")], ["shop.svc.cluster.local"]
     shown = [printed(forwarder, to, zones, fail_open=each) for each in fail_open]
@@ -78,9 +78,9 @@ def ask(port: int, source: str, name: str, *, own: str = "", timeout: float = PA
 
 
 def asked(port: int, source: str, name: str = CACHE, *, own: str = "", timeout: float = PATIENCE) -> set[str]:
-    """Return the addresses that a client gets, or else the rcode; with *own* it says that it is somebody else.
+    """Return a client's addresses, or else the rcode, with ``ECS`` if a subnet comes back; empty without a reply.
 
-    A word more is ``ECS`` where a subnet comes back. Nothing where no reply comes.
+    With *own*, the client claims to be another.
     """
     try:
         reply = ask(port, source, name, own=own, timeout=timeout)
@@ -93,7 +93,7 @@ def asked(port: int, source: str, name: str = CACHE, *, own: str = "", timeout: 
 
 @contextmanager
 def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
-    """Run CoreDNS with a Corefile, at a port of its own; *plain* stands for its own plugin kubernetes."""
+    """Run CoreDNS with a Corefile at a free port; *plain* replaces its own kubernetes plugin."""
     port = free_port()
     own = free_port()
     for found, placed in (
@@ -110,7 +110,7 @@ def running(folder: Path, corefile: str, *, plain: str = "") -> Iterator[int]:
 
 
 def test_behind_coredns_each_client_gets_the_endpoint_of_its_zone(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """CoreDNS names the client, whatever that says of itself, and its name for it does not come back."""
+    """CoreDNS names the client, whatever the client claims, and its client subnet does not come back."""
     server = serve(CLUSTER, TRUSTED)
     with running(tmp_path, block("coredns", server.port)) as port:
         for _ in range(2):  # nothing is cached for others
@@ -119,7 +119,7 @@ def test_behind_coredns_each_client_gets_the_endpoint_of_its_zone(serve: Callabl
 
 
 def test_behind_nodelocal_the_node_that_asks_is_the_client(serve: Callable[..., Server], tmp_path: Path) -> None:
-    """The cache stands on the node; whoever asks it is there, too."""
+    """The cache runs on the node, and so do its clients."""
     here = [node("corefiles-a", {ZONE: "a"}, addresses=["127.0.0.1"]), *CLUSTER[2:]]
     server = serve([CLUSTER[0], *here], "--client-source=nodes")
     with running(tmp_path, block("nodelocal", server.port)) as port:
@@ -128,7 +128,7 @@ def test_behind_nodelocal_the_node_that_asks_is_the_client(serve: Callable[..., 
 
 @pytest.fixture
 def in_the_cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with the Service and its endpoints in it."""
+    """Return the control plane with the Service and its endpoints."""
     control_plane.api.create(*CLUSTER)
     yield control_plane
     control_plane.api.delete(*reversed(CLUSTER))
@@ -136,7 +136,7 @@ def in_the_cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def unsynced(tmp_path: Path) -> Iterator[Process]:
-    """Run a topodns that finds no API server, and so knows nothing: SERVFAIL."""
+    """Run a topodns that finds no API server: it answers SERVFAIL."""
     kubeconfig = tmp_path / "nowhere"
     kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{free_port()}")))
     # Another one listens there afterwards: a port that is nobody's meanwhile.
@@ -148,7 +148,7 @@ def unsynced(tmp_path: Path) -> Iterator[Process]:
 
 @contextmanager
 def ending(process: Process) -> Iterator[Process]:
-    """End a process with the block, unless it has ended."""
+    """Kill a process at the end of the block, unless it has ended."""
     try:
         yield process
     finally:
@@ -156,7 +156,7 @@ def ending(process: Process) -> Iterator[Process]:
 
 
 class Load:
-    """Two clients that ask CoreDNS again and again; whatever they were told beside addresses is ``wrong``."""
+    """Two clients that ask CoreDNS again and again; ``wrong`` has every reply that is not an address."""
 
     def __init__(self, port: int) -> None:
         self.wrong: list[set[str]] = []
@@ -181,7 +181,7 @@ class Load:
             self.rounds += 1
 
     def goes_on(self) -> None:
-        """Wait until everybody has asked some times more."""
+        """Wait until each client has asked some times more."""
         enough = self.rounds + 10
         until(lambda: self.rounds >= enough, lambda: f"load: {self.rounds} rounds")
 
@@ -189,9 +189,9 @@ class Load:
 def test_coredns_answers_all_endpoints_while_topodns_cannot(
     in_the_cluster: ControlPlane, unsynced: Process, tmp_path: Path
 ) -> None:
-    """While it knows nothing, while it is away and when it dies; those of the client's zone, always, while it is there.
+    """While topodns is not ready, stopped or killed, CoreDNS answers all endpoints; else those of the zone.
 
-    Nobody is told anything else meanwhile.
+    Clients never get anything else.
     """
     port = int(unsynced.wait_for(r"^listening udp .*:(\d+)$")[1])
     snapshot = tmp_path / "cluster.yaml"
@@ -255,7 +255,7 @@ CONSEQUENCES = {
 def test_what_comes_of_a_wrong_block(
     serve: Callable[..., Server], tmp_path: Path, corefile: str, rows: Sequence[tuple[str, str, str, set[str]]]
 ) -> None:
-    """What ``corefile --check`` says of such blocks it says because of what clients are told then."""
+    """What ``corefile --check`` says of such blocks is what clients then get."""
     server = serve(CLUSTER, TRUSTED)
     corefile = corefile.replace("TOPODNS", f"127.0.0.1:{server.port}").replace("NOBODY", f"127.0.0.1:{free_port()}")
     assert corefile_check.check(corefile, forwarder=COREDNS, to=[parse_upstream(f"127.0.0.1:{server.port}")])

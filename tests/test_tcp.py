@@ -1,4 +1,4 @@
-"""DNS over TCP (RFC 7766, RFC 9210): how clients write, how they leave, and who does harm."""
+"""DNS over TCP (RFC 7766, RFC 9210): how clients write, how they leave, and what a harmful client can do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Client:
         return self.file.read(int.from_bytes(size)) if size else b""
 
     def ask(self, number: int) -> None:
-        """Ask, and see that the reply is the right one."""
+        """Ask, and check that the reply is right."""
         self.send(query(WEB, number=number))
         assert_answered(self.read(), number)
 
@@ -71,7 +71,7 @@ def connected(server: Server) -> Iterator[Client]:
 
 
 def test_many_queries_travel_on_one_connection(server: Server) -> None:
-    """RFC 7766, 6.2.1.1: a client need not wait for one reply before it asks for the next."""
+    """RFC 7766, 6.2.1.1: a client may send its next query before the reply to the last one."""
     with connected(server) as client:
         client.send(*(query(WEB, number=number) for number in range(1000)))
         replies = [client.read() for _ in range(1000)]
@@ -91,7 +91,7 @@ def test_thousands_of_queries_at_once(server: Server) -> None:
 
 
 def test_kdig_asks_again_on_the_same_connection(server: Server) -> None:
-    """kdig +keepopen as a process: each reply is the one that it waits for."""
+    """kdig +keepopen accepts each reply."""
     kdig = needs_tool("kdig")
     asked = [kdig, f"@{server.host}", "-p", str(server.port), "+tcp", "+keepopen", "+time=10", "+retry=0"]
     found = subprocess.run(
@@ -105,7 +105,7 @@ def test_kdig_asks_again_on_the_same_connection(server: Server) -> None:
 
 
 def test_octets_may_come_one_by_one(server: Server) -> None:
-    """RFC 7766, 8: a message need not come in one piece, nor its length."""
+    """RFC 7766, 8: a message, or its length, may arrive in pieces."""
     with connected(server) as client:
         client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for number in (1, 2):
@@ -116,7 +116,7 @@ def test_octets_may_come_one_by_one(server: Server) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 20, -1])
 def test_a_message_may_end_in_a_later_piece(server: Server, cut: int) -> None:
-    """A whole message is answered before the rest of the next one has come."""
+    """A whole message is answered before the rest of the next one arrives."""
     with connected(server) as client:
         second = framed(query(WEB, number=2))
         client.sock.sendall(framed(query(WEB, number=1)) + second[:cut])
@@ -127,7 +127,7 @@ def test_a_message_may_end_in_a_later_piece(server: Server, cut: int) -> None:
 
 @pytest.mark.parametrize("number", [1, 3, 200])
 def test_who_has_asked_all_may_stop_writing(server: Server, number: int) -> None:
-    """RFC 7766, 6.2.4 and TCP's half-close: the replies still come, then the end."""
+    """RFC 7766, 6.2.4: after a half-close, the replies come, then the end."""
     with connected(server) as client:
         client.send(*(query(MANY, "SRV", number=each) for each in range(number)))
         client.sock.shutdown(socket.SHUT_WR)
@@ -136,7 +136,7 @@ def test_who_has_asked_all_may_stop_writing(server: Server, number: int) -> None
 
 
 def test_half_a_message_and_the_end_is_the_end(server: Server) -> None:
-    """What was whole is answered; what was not ends with the connection."""
+    """Whole messages are answered; half a message ends with the connection."""
     with connected(server) as client:
         client.sock.sendall(framed(query(WEB, number=1)) + framed(query(WEB, number=2))[:-1])
         client.sock.shutdown(socket.SHUT_WR)
@@ -158,7 +158,7 @@ def test_half_a_message_and_the_end_is_the_end(server: Server) -> None:
     ids=["length 0", "too short", "a response", "cut", "trailing", "garbage of 60,002", "garbage of 65,535"],
 )
 def test_garbage_is_formerr_or_silence_and_the_connection_lives(server: Server, message: bytes, silent: bool) -> None:
-    """Judged as over UDP; the next query on the connection is answered."""
+    """As over UDP; the next query on the connection is answered."""
     with connected(server) as client:
         client.send(message)
         if not silent:
@@ -168,7 +168,7 @@ def test_garbage_is_formerr_or_silence_and_the_connection_lives(server: Server, 
 
 
 def test_large_replies_are_whole(server: Server) -> None:
-    """RFC 7766, 3: what UDP cuts off with TC, TCP carries."""
+    """RFC 7766, 3: TCP carries whole what UDP truncates."""
     for qtype in ("A", "SRV"):
         wire = query(MANY, qtype, edns=opt(size=4096))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -189,7 +189,7 @@ def test_large_replies_are_whole(server: Server) -> None:
 
 
 def test_an_idle_connection_ends_after_its_time(serve: Serve) -> None:
-    """--tcp-idle-timeout, in real time: not before, whether anything was asked or not."""
+    """--tcp-idle-timeout, in real time, and not before, with or without a query."""
     server = serve(WEB_AND_MANY, "--tcp-idle-timeout", "4")  # more than a busy machine takes to ask
     began = time.monotonic()
     with connected(server) as silent, connected(server) as used:
@@ -199,7 +199,7 @@ def test_an_idle_connection_ends_after_its_time(serve: Serve) -> None:
 
 
 def test_at_the_limit_the_oldest_idle_connection_is_closed(serve: Serve) -> None:
-    """Whoever asked last stays, a new one gets in."""
+    """A new connection is accepted, and recently used ones stay."""
     server = serve(WEB_AND_MANY, "--max-connections", "3")
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(connected(server)) for _ in range(3))
@@ -213,7 +213,7 @@ def test_at_the_limit_the_oldest_idle_connection_is_closed(serve: Serve) -> None
 
 
 def test_a_client_that_does_not_read_harms_nobody(server: Server) -> None:
-    """Its replies fill its own connection's buffers; others are answered meanwhile, by TCP and UDP."""
+    """Its replies fill the buffers of its own connection; others are answered over TCP and UDP."""
     with connected(server) as deaf, connected(server) as other:
         deaf.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.sock.setblocking(False)
@@ -235,7 +235,7 @@ def test_a_client_that_does_not_read_harms_nobody(server: Server) -> None:
 
 @pytest.mark.parametrize("before", [b"", b"\0", framed(query(WEB))[:9], framed(query(MANY, "SRV")) * 500])
 def test_a_reset_in_the_middle_harms_nobody(server: Server, before: bytes) -> None:
-    """A connection that ends by RST, whatever stood in it, ends alone."""
+    """A reset ends its own connection alone, whatever it held."""
     with connected(server) as other:
         for number in range(20):
             with socket.create_connection((server.host, server.port), PATIENCE) as sock:
@@ -245,7 +245,7 @@ def test_a_reset_in_the_middle_harms_nobody(server: Server, before: bytes) -> No
 
 
 def test_three_hundred_connections_with_one_query_each(server: Server) -> None:
-    """CoreDNS opens one connection for each query in flight."""
+    """CoreDNS opens a connection for each query in flight."""
     with ExitStack() as stack:
         clients = [stack.enter_context(connected(server)) for _ in range(300)]
         for number, client in enumerate(clients):
@@ -255,7 +255,7 @@ def test_three_hundred_connections_with_one_query_each(server: Server) -> None:
 
 
 def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Serve) -> None:
-    """SIGTERM drains: a message that has begun is answered, an idle connection ends at once."""
+    """After SIGTERM, a message that has begun is answered; an idle connection ends at once."""
     server = serve(WEB_AND_MANY)
     with connected(server) as idle, connected(server) as busy:
         idle.ask(1)
@@ -272,7 +272,7 @@ def test_connections_finish_what_they_have_begun_when_the_server_ends(serve: Ser
 
 
 def test_replies_that_are_on_their_way_arrive_whole_when_the_server_ends(serve: Serve) -> None:
-    """A reply is begun with its first octet: who reads slowly gets it to the end, and every one behind it."""
+    """A slow reader gets every reply that has begun, and all behind it."""
     server = serve(WEB_AND_MANY)
     with connected(server) as client:
         client.sock.sendall(b"".join(framed(query(MANY, "SRV", number=number)) for number in range(400)))

@@ -1,4 +1,4 @@
-"""How connections come in over TCP: from whom, how many at once, and what may go wrong."""
+"""How the server accepts TCP connections: from which client, how many at once, and what may fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.tcp_server import Here, Peer, here, listening
     ],
 )
 def test_a_client_is_known_by_its_address(host: str, address: str, family: int) -> None:
-    """However the kernel writes it; and it is counted where it belongs."""
+    """In each form of the kernel; the connection counts for its address family."""
 
     @here()
     async def _(server: Here) -> None:
@@ -43,7 +43,7 @@ def test_a_client_is_known_by_its_address(host: str, address: str, family: int) 
 
 
 def test_small_replies_leave_at_once() -> None:
-    """TCP_NODELAY, and little waits in the kernel for whoever reads slowly."""
+    """TCP_NODELAY is set, and the kernel buffers little for a slow reader."""
 
     @here()
     async def _(server: Here) -> None:
@@ -56,7 +56,7 @@ def test_small_replies_leave_at_once() -> None:
 
 
 def test_a_connection_that_cannot_be_accepted_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """One that went before it was accepted is nothing; what the machine has no room for is counted and logged."""
+    """A client that left before is ignored; a lack of resources is counted and logged."""
     errors = [ConnectionAbortedError(), OSError(errno.ENOBUFS, "no room"), OSError(errno.EPROTO, "strange")]
 
     @here()
@@ -75,7 +75,7 @@ def test_a_connection_that_cannot_be_accepted_harms_nobody(caplog: pytest.LogCap
 
 
 def test_without_descriptors_connections_wait_and_others_live_on(caplog: pytest.LogCaptureFixture) -> None:
-    """EMFILE neither ends the server nor keeps it busy; when there is room again, whoever waits is let in."""
+    """EMFILE neither ends the server nor keeps it busy; waiting clients get in later."""
 
     @here()
     async def _(server: Here) -> None:
@@ -105,7 +105,7 @@ def test_without_descriptors_connections_wait_and_others_live_on(caplog: pytest.
 
 
 def test_many_that_come_at_once_leave_other_tasks_their_turns() -> None:
-    """A flood of connections is accepted some at a time."""
+    """A flood of connections is accepted in batches."""
 
     @here(limit=400, leaping=False)
     async def _(server: Here) -> None:
@@ -122,7 +122,7 @@ def test_many_that_come_at_once_leave_other_tasks_their_turns() -> None:
 
 @pytest.mark.parametrize("when", ["answer", "finish"])
 def test_a_fault_of_our_own_ends_one_connection(when: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The wall around one connection: counted, logged, and the others live."""
+    """A bug is counted and logged, and ends one connection alone."""
 
     @here()
     async def _(server: Here) -> None:

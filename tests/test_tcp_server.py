@@ -1,4 +1,4 @@
-"""A server by TCP in this process, in virtual time: what waits for what, for how long, and who gets a turn."""
+"""The TCP server in this process and in virtual time: what waits for what, for how long, and in which turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tcp_server import Here, Peer, here, listening
 
 
 def test_answers_leave_as_they_are_ready() -> None:
-    """RFC 7766, 6.2.1.1: a query that waits holds none of the later ones up."""
+    """RFC 7766, 6.2.1.1: a query that waits does not hold up later ones."""
 
     @here()
     async def _(server: Here) -> None:
@@ -45,7 +45,7 @@ def test_answers_leave_as_they_are_ready() -> None:
 
 
 def test_what_is_known_need_not_wait() -> None:
-    """An answer that the upstream gave before leaves in its turn."""
+    """An answer that the upstream's cache has is sent in its turn."""
 
     @here(in_flight=1)
     async def _(server: Here) -> None:
@@ -57,7 +57,7 @@ def test_what_is_known_need_not_wait() -> None:
 
 
 def test_three_hundred_connections_that_wait() -> None:
-    """Each is answered when it can be, whichever asked first."""
+    """Each is answered as soon as its answer is there, in any order."""
 
     @here(limit=400)
     async def _(server: Here) -> None:
@@ -76,7 +76,7 @@ def test_three_hundred_connections_that_wait() -> None:
 
 
 def test_at_its_limit_a_connection_is_not_read_further() -> None:
-    """--max-queries-in-flight: what comes behind waits until one is answered; other connections do not."""
+    """--max-queries-in-flight: later queries wait until one is answered; other connections do not."""
 
     @here(in_flight=3)
     async def _(server: Here) -> None:
@@ -96,7 +96,7 @@ def test_at_its_limit_a_connection_is_not_read_further() -> None:
 
 
 def test_at_its_limit_a_connection_fills_no_memory() -> None:
-    """What would be read in vain stays in the kernel, and then with the client."""
+    """Later queries stay in the kernel, and then with the client."""
 
     @here(in_flight=1)
     async def _(server: Here) -> None:
@@ -112,7 +112,7 @@ def test_at_its_limit_a_connection_fills_no_memory() -> None:
 
 @pytest.mark.parametrize("more", [b"", framed(query(WEB))[:-1]], ids=["whole messages", "half a message at the end"])
 def test_what_waits_is_answered_after_a_half_close(more: bytes) -> None:
-    """Whoever has asked all may stop writing: every reply comes, then the end."""
+    """A client that has stopped writing gets every reply, then the end."""
 
     @here()
     async def _(server: Here) -> None:
@@ -130,7 +130,7 @@ def test_what_waits_is_answered_after_a_half_close(more: bytes) -> None:
 
 
 def test_what_waits_at_the_limit_is_answered_after_a_half_close() -> None:
-    """Also what was received and could not be taken yet."""
+    """The same for queries that were received beyond the limit."""
 
     @here(in_flight=2)
     async def _(server: Here) -> None:
@@ -146,7 +146,7 @@ def test_what_waits_at_the_limit_is_answered_after_a_half_close() -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "asked again after 20 s"])
 def test_idle_time_begins_when_the_last_answer_has_left(again: bool) -> None:
-    """RFC 7766, 6.2.3: with a query in flight a connection is not idle, however long that takes."""
+    """RFC 7766, 6.2.3: a connection with a query in flight is not idle."""
 
     @here(idle=30)
     async def _(server: Here) -> None:
@@ -165,7 +165,7 @@ def test_idle_time_begins_when_the_last_answer_has_left(again: bool) -> None:
 
 
 def test_a_connection_that_asks_nothing_ends_after_the_idle_time() -> None:
-    """--tcp-idle-timeout, from the beginning on."""
+    """--tcp-idle-timeout counts from the beginning."""
 
     @here(idle=30)
     async def _(server: Here) -> None:
@@ -176,7 +176,7 @@ def test_a_connection_that_asks_nothing_ends_after_the_idle_time() -> None:
 
 
 def test_each_connection_has_an_idle_time_of_its_own() -> None:
-    """It begins with the last use of that connection, whatever others do."""
+    """It begins with the last use of that connection."""
 
     @here(idle=30)
     async def _(server: Here) -> None:
@@ -204,7 +204,7 @@ def test_each_connection_has_an_idle_time_of_its_own() -> None:
 
 @pytest.mark.parametrize(("idle", "message"), [(30, False), (30, True), (1, True)])
 def test_nothing_wakes_up_for_connections_in_use(idle: float, message: bool) -> None:
-    """One timer for all of them, which is moved when something comes that is due before."""
+    """All connections share one timer, which moves only if a new deadline is earlier."""
 
     class Steps(trio.abc.Instrument):
         number = 0
@@ -236,7 +236,7 @@ def test_nothing_wakes_up_for_connections_in_use(idle: float, message: bool) -> 
     "octets", [b"\0", framed(query(WEB))[:2], framed(query(WEB))[:-1]], ids=["1", "2", "all but 1"]
 )
 def test_a_started_message_must_be_whole_within_five_seconds(octets: bytes, waiting: bool) -> None:
-    """Though the idle timeout is longer; what waits is still answered. A slow client holds nobody."""
+    """Even with a longer idle timeout; waiting queries are answered, and others not held up."""
 
     @here(idle=30)
     async def _(server: Here) -> None:
@@ -259,7 +259,7 @@ def test_a_started_message_must_be_whole_within_five_seconds(octets: bytes, wait
 
 
 def test_the_time_of_a_message_begins_when_it_is_read() -> None:
-    """At the limit of queries in flight, what comes behind is not late."""
+    """At the limit of queries in flight, later messages are not late."""
 
     @here(in_flight=1)
     async def _(server: Here) -> None:
@@ -275,7 +275,7 @@ def test_the_time_of_a_message_begins_when_it_is_read() -> None:
 
 
 def test_a_message_that_trickles_is_cut_off_too() -> None:
-    """The time is that of the message, not of its octets; each message has its own."""
+    """The time is that of the whole message, not of each octet; each message has its own."""
 
     @here(idle=30)
     async def _(server: Here) -> None:
@@ -296,7 +296,7 @@ def test_a_message_that_trickles_is_cut_off_too() -> None:
 
 @pytest.mark.parametrize("more", [b"", framed(query(WEB, number=3))[:9]], ids=["between messages", "in a message"])
 def test_what_waits_is_answered_when_the_server_ends(more: bytes) -> None:
-    """SIGTERM: what is in flight and what has begun is answered, then the connection ends; an idle one at once."""
+    """SIGTERM: queries in flight, and messages that have begun, are answered; idle connections end at once."""
 
     @here()
     async def _(server: Here) -> None:
@@ -322,7 +322,7 @@ def test_what_waits_is_answered_when_the_server_ends(more: bytes) -> None:
 
 
 def test_a_server_without_connections_ends_at_once() -> None:
-    """Nothing to drain is nothing to wait for."""
+    """It has nothing to drain."""
 
     @here()
     async def _(server: Here) -> None:
@@ -337,7 +337,7 @@ def test_a_server_without_connections_ends_at_once() -> None:
 
 @pytest.mark.parametrize("drained", [True, False], ids=["drained", "cancelled"])
 def test_nothing_is_left_open_when_the_server_ends(drained: bool) -> None:
-    """It ends as soon as what has begun is answered; and when it must, before."""
+    """It ends once everything that has begun is answered, or at its deadline."""
 
     @here()
     async def _(server: Here) -> None:
@@ -363,7 +363,7 @@ def test_nothing_is_left_open_when_the_server_ends(drained: bool) -> None:
 
 
 def test_a_client_that_is_gone_waits_for_nothing() -> None:
-    """A reset ends what was looked up for the connection, and leaves no connection behind."""
+    """A reset ends the connection's upstream look-ups, and the connection."""
 
     @here()
     async def _(server: Here) -> None:
@@ -382,7 +382,7 @@ def test_a_client_that_is_gone_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize("more", ["at the limit", "half closed"])
 def test_a_client_that_is_gone_is_noticed_while_it_is_not_read(more: str) -> None:
-    """A reset ends what waits, also where nothing more would be read."""
+    """The same while the server does not read the connection."""
 
     @here(in_flight=2)
     async def _(server: Here) -> None:
@@ -399,7 +399,7 @@ def test_a_client_that_is_gone_is_noticed_while_it_is_not_read(more: str) -> Non
 
 
 def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:
-    """--max-connections: the longest idle one goes, though another asked before."""
+    """--max-connections: the connection that is idle for longest is closed, not one that waits."""
 
     @here(limit=3)
     async def _(server: Here) -> None:
@@ -420,7 +420,7 @@ def test_at_the_limit_in_all_a_connection_that_waits_is_not_idle() -> None:
 
 @pytest.mark.parametrize("begun", [False, True], ids=["both wait", "in a message"])
 def test_where_no_connection_is_idle_the_one_used_longest_ago_goes(begun: bool) -> None:
-    """A newcomer always gets in: whoever fills the server with queries that wait cannot lock others out."""
+    """A new client always gets in: waiting queries cannot lock others out."""
 
     @here(limit=2)
     async def _(server: Here) -> None:
@@ -438,7 +438,7 @@ def test_where_no_connection_is_idle_the_one_used_longest_ago_goes(begun: bool) 
 
 
 def test_a_client_that_reads_nothing_is_let_go() -> None:
-    """When none of its replies is taken for five seconds; nobody else notices."""
+    """Its connection is closed after five seconds in which it takes nothing."""
 
     @here()
     async def _(server: Here) -> None:
@@ -455,7 +455,7 @@ def test_a_client_that_reads_nothing_is_let_go() -> None:
 
 
 def test_little_is_answered_ahead_of_a_client_that_reads_slowly() -> None:
-    """Replies wait in memory by octets, not by number, and queries behind them unread: thousands must fit."""
+    """Unsent replies are limited in octets, not in number; later queries stay unread."""
 
     @here(leaping=False)
     async def _(server: Here) -> None:
@@ -475,7 +475,7 @@ def test_little_is_answered_ahead_of_a_client_that_reads_slowly() -> None:
 
 
 def test_a_reply_waits_behind_those_that_are_unsent() -> None:
-    """Even where the client has just made room for it."""
+    """Even if the client has just made room."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -491,7 +491,7 @@ def test_a_reply_waits_behind_those_that_are_unsent() -> None:
 
 @pytest.mark.parametrize("octets", [20_000, 1000], ids=["slowly", "hardly"])
 def test_a_client_that_reads_slowly_is_waited_for(octets: int) -> None:
-    """As long as it takes 64 KiB in five seconds; who takes a little at a time is let go."""
+    """As long as it takes 64 KiB in five seconds; a slower one is closed."""
 
     @here()
     async def _(server: Here) -> None:
@@ -511,7 +511,7 @@ def test_a_client_that_reads_slowly_is_waited_for(octets: int) -> None:
 
 
 def test_each_reply_that_waited_has_its_time() -> None:
-    """A client that takes one after the other is waited for, however many became ready at once."""
+    """A client that takes one reply after the other is waited for, however many are ready."""
 
     @here()
     async def _(server: Here) -> None:
@@ -526,7 +526,7 @@ def test_each_reply_that_waited_has_its_time() -> None:
 
 
 def test_a_reply_that_joins_others_gives_them_no_more_time() -> None:
-    """A client that reads nothing is let go though ever more of its queries become ready."""
+    """A client that reads nothing is closed, though more replies become ready."""
 
     @here(in_flight=128)
     async def _(server: Here) -> None:
@@ -545,7 +545,7 @@ def test_a_reply_that_joins_others_gives_them_no_more_time() -> None:
 
 
 def test_replies_are_never_mixed() -> None:
-    """Many that become ready while a long one is being written: each leaves whole."""
+    """Replies that become ready while a long one is written follow it whole."""
 
     @here(leaping=False)
     async def _(server: Here) -> None:
@@ -575,7 +575,7 @@ def answered_in(server: Here) -> list[int]:
 
 
 def test_a_busy_connection_leaves_others_their_turns() -> None:
-    """Whoever sends a thousand queries at once does not make one who sends a single one wait for all of them."""
+    """A client that sends a thousand queries does not delay another one's single query."""
 
     @here()
     async def _(server: Here) -> None:
@@ -590,7 +590,7 @@ def test_a_busy_connection_leaves_others_their_turns() -> None:
 
 
 def test_busy_connections_leave_other_tasks_their_turns() -> None:
-    """UDP, for one: some milliseconds at a time are for TCP, however much there is to do."""
+    """TCP takes some milliseconds at a time; then others, as UDP, get their turn."""
 
     @here(leaping=False)
     async def _(server: Here) -> None:

@@ -1,4 +1,4 @@
-"""The tests themselves: each stands alone, and knows the product by what anybody may use of it."""
+"""Rules for the tests: none imports another, and none reads what is private."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def private(name: str) -> bool:
 
 
 def private_reads(tree: ast.AST) -> Iterator[str]:
-    """Yield each private name that is taken from something else than the class it stands in."""
+    """Yield each use of a private name outside its class."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and private(node.attr):
             if not (isinstance(node.value, ast.Name) and node.value.id in OWN):
@@ -53,14 +53,14 @@ def imported_tests(tree: ast.AST) -> Iterator[str]:
 
 @each_module
 def test_nothing_private_is_read(path: Path) -> None:
-    """A test that knows how something is made breaks when it is made better."""
+    """A test that depends on private names breaks when the code improves."""
     found = list(private_reads(ast.parse(path.read_text())))
     assert not found
 
 
 @each_module
 def test_no_test_imports_another(path: Path) -> None:
-    """What several tests need is a module that says what it is for."""
+    """What several tests need is in a module named for what it offers."""
     assert not list(imported_tests(ast.parse(path.read_text())))
 
 
@@ -77,7 +77,7 @@ def test_no_test_imports_another(path: Path) -> None:
     ids=["read", "written", "own-and-public", "imported", "by-name", "text"],
 )
 def test_what_is_private(code: str, count: int) -> None:
-    """The rule itself finds what it is for."""
+    """The rule finds each form of private use, and nothing else."""
     assert len(list(private_reads(ast.parse(code)))) == count
 
 
@@ -92,5 +92,5 @@ def test_what_is_private(code: str, count: int) -> None:
     ids=["from-it", "as-a-module", "by-its-path", "others"],
 )
 def test_what_is_another_test(code: str, count: int) -> None:
-    """However it is imported."""
+    """The rule finds each form of import."""
     assert len(list(imported_tests(ast.parse(code)))) == count

@@ -1,4 +1,4 @@
-"""Names elsewhere: what an upstream may say or leave unsaid, what is remembered of it, and who waits for it."""
+"""Names outside the zones: what an upstream may answer, how long that is cached, and which queries wait for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Behaviour = Callable[["Elsewhere", Message, str], Awaitable[list[bytes]]]
 
 
 class Elsewhere:
-    """A name server that sends back what a behaviour says, by UDP and TCP at one port; it notes what was asked."""
+    """A name server that answers by a behaviour, over UDP and TCP on one port, and records queries."""
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -86,7 +86,7 @@ class Elsewhere:
 
 
 def sharing_a_port() -> tuple[socket.socket, socket.socket]:
-    """Return a datagram and a stream socket bound to one port, which may take several tries."""
+    """Return a datagram and a stream socket on one port, after some tries if needed."""
     while True:
         datagrams, streams = (socket.socket(socket.AF_INET, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM))
         streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,7 +101,7 @@ def sharing_a_port() -> tuple[socket.socket, socket.socket]:
 
 
 def reply_to(asked: Message, rows: Rows = (), *, rcode: int = 0, soa: int | None = 10, flags: int = 0) -> Message:
-    """Return a reply with records as a zone file writes them; one without any carries an SOA with this minimum."""
+    """Return a reply with records in zone file form; without any, with an SOA of this minimum."""
     reply = dns.message.make_response(asked, recursion_available=True)
     reply.set_rcode(rcode)
     reply.flags |= flags
@@ -113,7 +113,7 @@ def reply_to(asked: Message, rows: Rows = (), *, rcode: int = 0, soa: int | None
 
 
 def says(*rows: str, **more: Any) -> Behaviour:
-    """Answer whatever is asked with these records."""
+    """Answer every query with these records."""
 
     async def behave(_: Elsewhere, asked: Message, __: str) -> list[bytes]:
         return [reply_to(asked, rows, **more).to_wire(max_size=65535)]
@@ -122,7 +122,7 @@ def says(*rows: str, **more: Any) -> Behaviour:
 
 
 def after(seconds: float, behaviour: Behaviour) -> Behaviour:
-    """Do the same later."""
+    """Do the same after a delay."""
 
     async def behave(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
         await trio.sleep(seconds)
@@ -132,7 +132,7 @@ def after(seconds: float, behaviour: Behaviour) -> Behaviour:
 
 
 def sends(make: Callable[[Message], bytes | list[bytes]], *, tcp: Behaviour | None = None) -> Behaviour:
-    """Answer with octets, TCP otherwise where *tcp* is given."""
+    """Answer with octets; over TCP with *tcp* if given."""
 
     async def behave(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
         if tcp is not None and proto == "tcp":
@@ -148,7 +148,7 @@ async def silent(_: Elsewhere, __: Message, ___: str) -> list[bytes]:
 
 
 def changed(asked: Message, **fields: Any) -> bytes:
-    """Return a good reply with something else in it."""
+    """Return a good reply with some fields changed."""
     reply = reply_to(asked, [HERE])
     for name, value in fields.items():
         setattr(reply, name, value)
@@ -183,7 +183,7 @@ CHAIN = (alias(TARGET, "a.example.net", 50), alias("a.example.net", "b.example.n
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in virtual time, which leaps ahead when nothing else can happen; in the end, it fails."""
+    """Run a test in virtual time, with a deadline."""
 
     async def bounded() -> None:
         with trio.fail_after(10_000):
@@ -205,7 +205,7 @@ async def asking(*behaviours: Behaviour) -> AsyncIterator[tuple[Upstream, list[E
 
 
 def found_from(*behaviours: Behaviour, qtype: int = A) -> tuple[tuple[Record, ...] | None, float, Counts]:
-    """Look example.org up; return what was found, after how many seconds, and what was counted."""
+    """Look up example.org; return what was found, after how many seconds, and the counts."""
     result: list[Any] = []
 
     async def main() -> None:
@@ -262,7 +262,7 @@ ANSWERS: dict[str, tuple[Behaviour, int, tuple[Record, ...]]] = {
 
 @pytest.mark.parametrize("case", ANSWERS)
 def test_an_answer_is_the_aliases_in_order_and_the_records(case: str) -> None:
-    """RFC 1034, 3.6.2: from the target on, each CNAME before what it leads to; a name without records is an answer."""
+    """RFC 1034, 3.6.2: each CNAME comes before its target; a name without records is an answer."""
     behaviour, qtype, expected = ANSWERS[case]
     found, seconds, counts = found_from(behaviour, qtype=qtype)
     assert found == expected
@@ -270,7 +270,7 @@ def test_an_answer_is_the_aliases_in_order_and_the_records(case: str) -> None:
 
 
 def spread(number: int, size: int) -> Behaviour:
-    """Answer by TCP with so many TXT records of so many octets."""
+    """Answer over TCP with this many TXT records of this size."""
     rows = [f'example.org. 60 IN TXT "{each:0{size}d}"' for each in range(number)]
     return sends(truncated, tcp=says(*rows))
 
@@ -311,7 +311,7 @@ FAILURES: dict[str, Behaviour] = {
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_cannot_be_used_counts_as_not_found(case: str) -> None:
-    """Dead, slow, lying, in circles or too much: nothing is found, in less than 2 s, and nothing is raised."""
+    """If the upstream is dead, slow, wrong or too large, nothing is found within 2 s, and nothing raised."""
     qtype = TXT if case in ("257 records", "more than 16 KiB") else A
     found, seconds, counts = found_from(FAILURES[case], qtype=qtype)
     assert found is None
@@ -330,7 +330,7 @@ def test_a_large_answer_is_passed_on_whole(case: str) -> None:
 @pytest.mark.parametrize("target", ["example.org", "a" * 64 + ".org", "é.org", "", "a..b", ".".join(["a" * 63] * 4)])
 @pytest.mark.parametrize("qtype", [0, 41, 249, ANY])
 def test_what_cannot_be_asked_counts_as_not_found(target: str, qtype: int) -> None:
-    """A name too long, a type that only queries about queries have: nothing is sent, nothing is raised."""
+    """For a name that is too long, or a type for queries only, nothing is sent and nothing raised."""
 
     async def main() -> None:
         async with asking(says(HERE)) as (elsewhere, _, counts):
@@ -341,7 +341,7 @@ def test_what_cannot_be_asked_counts_as_not_found(target: str, qtype: int) -> No
 
 
 def test_an_answer_from_another_address_is_none() -> None:
-    """RFC 5452, 9.1: whoever can write to our port still has to come from where we asked."""
+    """RFC 5452, 9.1: only a reply from the asked address counts."""
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, (server,), _):
@@ -359,13 +359,13 @@ def test_an_answer_from_another_address_is_none() -> None:
 
 @pytest.mark.parametrize("first", ["silence", "SERVFAIL", "REFUSED", "CNAMEs in a circle", "garbage by TCP"])
 def test_the_next_server_is_asked_when_one_fails(first: str) -> None:
-    """Each server gets its turn in time."""
+    """All servers are asked before the time is over."""
     found, seconds, _ = found_from(FAILURES[first], says(HERE))
     assert found == (address("192.0.2.1"),) and seconds < 1.5
 
 
 def test_a_lost_datagram_is_sent_again() -> None:
-    """A single server is asked a second time."""
+    """A single server is asked twice."""
     lost: list[Message] = []
 
     async def loses_the_first(server: Elsewhere, asked: Message, proto: str) -> list[bytes]:
@@ -378,7 +378,7 @@ def test_a_lost_datagram_is_sent_again() -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_closed_ports_are_failures(number: int) -> None:
-    """A server that is not there."""
+    """A server that does not run is counted as a failure."""
 
     async def main() -> None:
         dead = ListenAddress(LOCALHOST, free_port())
@@ -390,7 +390,7 @@ def test_closed_ports_are_failures(number: int) -> None:
 
 
 def test_a_fault_of_our_own_is_stopped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The wall around one look-up: counted, logged, and the CNAME still goes out alone."""
+    """A bug in a look-up is counted and logged, and the reply has the CNAME alone."""
 
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
@@ -423,7 +423,7 @@ def test_a_fault_of_our_own_is_stopped(monkeypatch: pytest.MonkeyPatch, caplog: 
          "negative 30 s at most", "alias to nothing", "failure", "silence"],
 )  # fmt: skip
 def test_an_answer_is_remembered_as_long_as_it_lives(behaviour: Behaviour, seconds: int) -> None:
-    """RFC 2308 for negatives; RFC 9520 for failures, so that nobody waits for a dead upstream again and again."""
+    """RFC 2308 for negative answers; RFC 9520 for failures, so that a dead upstream is not asked each time."""
 
     async def main() -> None:
         async with asking(behaviour) as (elsewhere, (server,), counts):
@@ -443,7 +443,7 @@ def test_an_answer_is_remembered_as_long_as_it_lives(behaviour: Behaviour, secon
 
 
 def test_ttls_count_down() -> None:
-    """RFC 1035, 3.2.1: what is left of it, never below 0; each record its own."""
+    """RFC 1035, 3.2.1: a cached record has the rest of its TTL, never below 0."""
 
     async def main() -> None:
         async with asking(says(ALIAS, "a.example.net. 30 IN A 192.0.2.3")) as (elsewhere, (server,), _):
@@ -457,7 +457,7 @@ def test_ttls_count_down() -> None:
 
 
 def test_types_and_names_are_remembered_apart() -> None:
-    """What a name has of one type says nothing of another."""
+    """An answer for one type says nothing about another."""
 
     async def main() -> None:
         async with asking(says(HERE)) as (elsewhere, (server,), _):
@@ -469,7 +469,7 @@ def test_types_and_names_are_remembered_apart() -> None:
 
 
 def test_ttl_0_is_not_remembered() -> None:
-    """RFC 1035, 3.2.1: for the transaction in progress only."""
+    """RFC 1035, 3.2.1: TTL 0 is for the current transaction only."""
 
     async def main() -> None:
         async with asking(says("example.org. 0 IN A 192.0.2.1")) as (elsewhere, (server,), _):
@@ -481,7 +481,7 @@ def test_ttl_0_is_not_remembered() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Whoever asks for type after type pushes out old answers, no more."""
+    """A client that asks for many types displaces old answers and takes no more memory."""
 
     async def main() -> None:
         async with asking(says()) as (elsewhere, _, _):
@@ -497,7 +497,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_equal_look_ups_are_one() -> None:
-    """A hundred clients at once are one query to the upstream, also where the answer may not be remembered."""
+    """A hundred clients at once cause one upstream query, even for an answer with TTL 0."""
 
     async def main() -> None:
         async with asking(after(0.5, says("example.org. 0 IN A 192.0.2.1"))) as (elsewhere, (server,), counts):
@@ -516,7 +516,7 @@ def test_equal_look_ups_are_one() -> None:
 
 
 def test_who_joins_late_waits_no_longer_than_the_look_up() -> None:
-    """Its failure is the failure of all, at once."""
+    """If the look-up fails, it fails for all at once."""
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, _, _), trio.open_nursery() as nursery:
@@ -530,7 +530,7 @@ def test_who_joins_late_waits_no_longer_than_the_look_up() -> None:
 
 
 def test_when_the_asker_leaves_those_who_joined_still_get_their_answer() -> None:
-    """A connection that is closed takes nobody's answer with it."""
+    """If the first client disconnects, the others still get the answer."""
 
     async def main() -> None:
         async with asking(after(0.5, says(HERE))) as (elsewhere, (server,), _), trio.open_nursery() as nursery:
@@ -558,7 +558,7 @@ def test_when_the_asker_leaves_those_who_joined_still_get_their_answer() -> None
 
 
 def test_nobody_waits_longer_for_having_been_left() -> None:
-    """Whoever takes the look-up over: the time of each query runs from its own beginning."""
+    """If another query takes over the look-up, each keeps its own deadline."""
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, _, _), trio.open_nursery() as nursery:
@@ -585,7 +585,7 @@ async def later(seconds: float, begin: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_too_many_look_ups_are_refused_at_once() -> None:
-    """256 at a time, each with its socket; who joins one is none more; then there is room again."""
+    """At most 256 at a time, each with a socket; joining one is always possible."""
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, _, counts):
@@ -604,7 +604,7 @@ def test_too_many_look_ups_are_refused_at_once() -> None:
 
 
 def test_too_many_who_wait_are_refused_at_once() -> None:
-    """1,024 queries, whatever they wait for."""
+    """At most 1,024 queries wait, for any look-up."""
 
     async def main() -> None:
         async with asking(silent) as (elsewhere, _, counts), trio.open_nursery() as nursery:
@@ -638,7 +638,7 @@ def test_too_many_who_wait_are_refused_at_once() -> None:
 def test_a_pods_resolv_conf_names_its_servers(
     tmp_path: Path, text: str | bytes | None, expected: list[str] | str
 ) -> None:
-    """resolv.conf(5), as kubelet and dockerd write it; what cannot be used says which file, and why."""
+    """resolv.conf(5), as kubelet and dockerd write it; an error names file and reason."""
     path = tmp_path / "resolv.conf"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -665,7 +665,7 @@ def test_who_is_asked(
     flags: dict[str, Any], pod: bool, text: str, expected: list[str],
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """--upstream; else in a pod the servers of its resolv.conf, or nobody and a warning; else nobody."""
+    """--upstream; otherwise, in a pod, the servers of its resolv.conf, or none with a warning; else none."""
     (tmp_path / "resolv.conf").write_text(text)
     monkeypatch.setattr(app, "RESOLV_CONF", str(tmp_path / "resolv.conf"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -681,7 +681,7 @@ def test_who_is_asked(
 
 
 class Listening(NamedTuple):
-    """A server by UDP alone in this process, and what it is made of."""
+    """A UDP server in this process, and its parts."""
 
     port: int
     counts: Counts
@@ -703,7 +703,7 @@ async def listening(elsewhere: Upstream, counts: Counts, at: str = "127.0.0.1") 
 
 @asynccontextmanager
 async def client_of(server: Listening, to: str = "127.0.0.1") -> AsyncIterator[trio.socket.SocketType]:
-    """A connected socket: it takes replies from the address that it asks, and from no other."""
+    """Return a connected socket, which accepts replies from the asked address alone."""
     with trio.socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM) as sock:
         await sock.connect((to, server.port))
         yield sock
@@ -717,7 +717,7 @@ CNAME_ROW, ADDRESS_ROW = f"{OUT}. 5 IN CNAME example.org.", "example.org. 60 IN 
 
 
 def test_others_are_answered_while_one_waits() -> None:
-    """By UDP: whoever asks for something else never notices, before and behind it in one batch."""
+    """Over UDP, a query that waits does not delay others, before or after it in a batch."""
 
     async def main() -> None:
         async with (
@@ -750,7 +750,7 @@ ASKED_AT = [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "1
 
 @pytest.mark.parametrize(("at", "to"), ASKED_AT, ids=[f"{at} asked at {to}" for at, to in ASKED_AT])
 def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -> None:
-    """Also on wildcard listeners, though other queries came in between by other ways."""
+    """On wildcard listeners, too, and with other queries in between."""
     if ":" in at and not has_ipv6():
         lacking("there is no IPv6 here")
 
@@ -773,7 +773,7 @@ def test_a_late_reply_leaves_from_the_address_that_was_asked(at: str, to: str) -
 
 
 def test_each_late_reply_goes_to_whoever_asked() -> None:
-    """Two hundred clients, in batches with others that need not wait."""
+    """Two hundred clients wait, in batches with others that do not."""
 
     async def main() -> None:
         async with (
@@ -792,7 +792,7 @@ def test_each_late_reply_goes_to_whoever_asked() -> None:
 
 
 def test_when_the_server_ends_the_alias_leaves_alone() -> None:
-    """What waits, and what has just arrived, is answered as far as it can be at once."""
+    """Queries that wait, or have just arrived, get the CNAME at once."""
 
     async def main() -> None:
         async with (
@@ -812,7 +812,7 @@ def test_when_the_server_ends_the_alias_leaves_alone() -> None:
 
 
 def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
-    """The wall around one packet stands there, too."""
+    """A bug in a late reply is counted and logged, and costs that reply alone."""
 
     async def main() -> None:
         async with (
@@ -843,7 +843,7 @@ def test_a_fault_in_a_late_reply_is_stopped(caplog: pytest.LogCaptureFixture) ->
 
 @contextmanager
 def in_a_thread(behaviour: Behaviour) -> Iterator[tuple[str, Elsewhere]]:
-    """Run an upstream in real time beside the test; yield where it is."""
+    """Run an upstream in real time; yield its address."""
     server = Elsewhere(behaviour)
     begun, where, scopes = threading.Event(), [], []
 
@@ -866,7 +866,7 @@ def in_a_thread(behaviour: Behaviour) -> Iterator[tuple[str, Elsewhere]]:
 
 @pytest.fixture
 def serve_beside(tmp_path: Path) -> Iterator[Callable[..., tuple[Server, Elsewhere]]]:
-    """Return a function that starts a server whose upstream behaves in some way."""
+    """Return a function that starts a server whose upstream has some behaviour."""
     with ExitStack() as stack:
 
         def start(behaviour: Behaviour) -> tuple[Server, Elsewhere]:
@@ -882,7 +882,7 @@ Beside = Callable[[Behaviour], tuple[Server, Elsewhere]]
 
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have servers wait longer than 2 s for an upstream that answers: it may have no turn for as long as that."""
+    """Make servers wait longer than 2 s for an upstream: on a busy machine it may take that long."""
     code = "from dnsserver.cli.main import main; from dnsserver.net import upstream; "
     code += f"upstream.LOOKUP_SECONDS = {PATIENCE / 2}; raise SystemExit(main())"
     monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-c", code))
@@ -891,7 +891,7 @@ def patiently(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("patiently")
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 def test_a_target_elsewhere_is_resolved(serve_beside: Beside, tcp: bool) -> None:
-    """--upstream: the CNAME, and what is behind it, in one answer; the clients of a stub zone do not chase."""
+    """--upstream: the reply has the CNAME and the target's records, as clients of a stub zone do not look it up."""
     server, _ = serve_beside(says(ALIAS, ALIAS_2, "b.example.net. 30 IN A 192.0.2.3"))
     asked = dns.message.make_query(OUT, "A", flags=0)
     for _ in range(2):
@@ -910,7 +910,7 @@ def test_a_target_elsewhere_is_resolved(serve_beside: Beside, tcp: bool) -> None
 
 
 def test_a_connection_gets_what_it_waits_for_when_the_server_ends(serve_beside: Beside) -> None:
-    """SIGTERM drains: a query in flight is answered, then all ends."""
+    """After SIGTERM, a query in flight is answered before the server ends."""
     asked = threading.Event()
 
     async def noted(*_: object) -> list[bytes]:
@@ -928,7 +928,7 @@ def test_a_connection_gets_what_it_waits_for_when_the_server_ends(serve_beside: 
 
 @pytest.mark.parametrize("case", ["silence", "SERVFAIL", "another id", "CNAMEs in a circle", "another name"])
 def test_the_alias_leaves_alone_when_nothing_is_found(serve_beside: Beside, case: str) -> None:
-    """NOERROR with the CNAME: a client that chases by itself still can. Others do not wait for it."""
+    """NOERROR with the CNAME: a client may look up the target itself; others do not wait."""
     server, _ = serve_beside(FAILURES[case])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(PATIENCE)
@@ -943,7 +943,7 @@ def test_the_alias_leaves_alone_when_nothing_is_found(serve_beside: Beside, case
 
 
 def test_metrics_tell_what_came_of_it() -> None:
-    """topodns_upstream_requests_total by result."""
+    """topodns_upstream_requests_total counts by result."""
     _, _, counts = found_from(says(HERE))
     text = generate_latest(Metrics(counts).registry()).decode()
     assert 'topodns_upstream_requests_total{result="answered"} 1.0' in text
@@ -951,7 +951,7 @@ def test_metrics_tell_what_came_of_it() -> None:
 
 @pytest.mark.usefixtures("patiently")
 def test_unbound_as_upstream(tmp_path: Path) -> None:
-    """A real resolver, with CNAMEs and names that do not exist."""
+    """A real resolver, with CNAMEs and missing names."""
     unbound = needs_tool("unbound")
     port = free_port()
     config = tmp_path / "unbound.conf"

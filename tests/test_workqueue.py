@@ -1,4 +1,4 @@
-"""What is worked on next, and how fast."""
+"""The work queue: which key comes next, and how fast."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_urgent_ones_come_first_each_once_in_order() -> None:
 
 
 def test_nobody_gets_what_another_works_on() -> None:
-    """What changed meanwhile comes once more, after that work has ended."""
+    """A key that changes during its work comes once more afterwards."""
     queue = WorkQueue()
     queue.add("a")
     assert queue.take(0.0) == "a"
@@ -41,7 +41,7 @@ def test_nobody_gets_what_another_works_on() -> None:
 
 
 def test_a_failure_is_waited_out_longer_each_time() -> None:
-    """A success makes it forgotten; a change is no reason to wait."""
+    """A success resets the delay; a change does not shorten it."""
     queue = WorkQueue()
     queue.add("a")
     now, pauses = 0.0, []
@@ -64,7 +64,7 @@ def test_a_failure_is_waited_out_longer_each_time() -> None:
 
 
 def test_what_is_not_urgent_after_a_failure_comes_behind_all_else() -> None:
-    """What is refused again and again holds up nothing that is not."""
+    """A key that fails again and again does not hold up others."""
     queue = WorkQueue()
     queue.add("refused", urgent=True)
     assert queue.take(0.0) == "refused"
@@ -107,7 +107,7 @@ def test_what_changed_while_it_failed_comes_at_once() -> None:
     )
 )
 def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
-    """Whatever happens, a key is in work at most once, and what was added or failed is given out in the end."""
+    """A key is in work at most once, and each key that was added or failed is given out in the end."""
     queue, now = WorkQueue(), 0.0
     working: set[str] = set()
     owed: set[str] = set()
@@ -142,7 +142,7 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
     pauses=st.lists(st.floats(0.0, 3.0), max_size=60),
 )
 def test_the_pace_holds(rate: float, burst: float | None, pauses: list[float]) -> None:
-    """In no stretch of time are there more writes than its length allows, and a burst; who waits may write then."""
+    """In any stretch of time there are at most as many writes as its length allows, and a burst."""
     pace, now, sent = Pace(rate, burst=burst), 0.0, []
     for pause in pauses:
         now += pause
