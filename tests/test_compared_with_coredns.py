@@ -22,8 +22,8 @@ from tests.comparison.__main__ import DOCUMENT, document
 from tests.comparison.asking import (
     DOMAIN,
     REVERSE,
+    checked,
     dashed,
-    judged,
     names,
     questions,
     replies,
@@ -100,7 +100,7 @@ def compared(book: Book, items: list[Item], port: int) -> Outcome:
     book.look_up(one for name, exists in found.items() if exists for one in knowing(name))
     wrong = []
     for one, their, wire in zip(all_asked, theirs, replies("127.0.0.1", port, all_asked), strict=True):
-        (ours, fault), expected = judged(wire), book.expected(one.question)
+        (ours, fault), expected = checked(wire), book.expected(one.question)
         if fault or ours != expected:
             wrong.append(
                 f"{one.question} by {one.way}: {fault}\nCoreDNS {their}\nexpected {expected}\ntopodns {ours}\n"

@@ -10,7 +10,7 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``subnet``, ``option``: the client subnet, and the EDNS option 65001, of the query; ``ignored`` if the reply has the
   extended error of an untrusted source;
 - ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: a part of the extended error's text;
-- ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last one is outside the
+- ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last is outside the
   zones;
 - ``ttl`` of the answers, if it is not the scenario's;
 - ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints left by each key), in the

@@ -27,7 +27,7 @@ FOOT = """
 
 
 def document() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     rows = "".join(f"| {row.about} | {row.coredns} | {row.topodns} | {row.why} |\n" for row in DIFFERENCES)
     return HEAD.format(kubernetes=KUBERNETES.removeprefix("v"), coredns=COREDNS.removeprefix("v")) + rows + FOOT
 

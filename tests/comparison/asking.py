@@ -1,4 +1,4 @@
-"""The questions about a cluster, and how both servers are asked: the same octets to each."""
+"""The questions about a cluster; both servers get the same octets."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tests.waiting import PATIENCE
 
 DOMAIN = "cluster.local"
 REVERSE = ("in-addr.arpa", "ip6.arpa")
-NEVER = 65280  # a type for private use: what a name answers to it tells whether the name exists
-TYPES = ("A", "TXT", "PTR", "SRV", f"TYPE{NEVER}")  # asked of every name
-MORE = ("AAAA", "CNAME", "SOA", "ANY")  # asked of those too that should exist
+NEVER = 65280  # a type for private use that no name has: its reply tells whether the name exists
+TYPES = ("A", "TXT", "PTR", "SRV", f"TYPE{NEVER}")  # asked for every name
+MORE = ("AAAA", "CNAME", "SOA", "ANY")  # also asked for names that should exist
 OTHERS = ("NS", "MX", "HTTPS", "SVCB", "DS", "DNSKEY", "CAA", "HINFO", "NAPTR", "AXFR", "IXFR", "TYPE1234")
 WAYS = ("tcp", "tcp", "tcp-edns", "udp", "udp-edns")
 MASKED_SERIAL = "0"
 
 
 class Record(NamedTuple):
-    """A record as it is compared; names in lower case, as they compare without case."""
+    """A record as it is compared; names are in lower case, because DNS compares them without case."""
 
     name: str
     type: str
@@ -46,7 +46,7 @@ class Record(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A reply as it is compared. ``flags`` are the header's names for them; records stand sorted, SOA serials masked.
+    """A reply as it is compared: ``flags`` are the names of the header's flags; records are sorted, SOA serials masked.
 
     ``edns`` is the flags of its OPT record, ``None`` without one.
     """
@@ -66,7 +66,7 @@ class Reply(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A name in lower case, without the last dot, and a type."""
+    """A name in lower case, without the final dot, and a type."""
 
     name: str
     type: str
@@ -76,7 +76,7 @@ class Question(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A question, the octets that ask it, and the way they go: a row of ``WAYS``."""
+    """A question, its octets, and their transport: one of ``WAYS``."""
 
     question: Question
     wire: bytes
@@ -89,19 +89,19 @@ class Asked(NamedTuple):
 def names(items: Sequence[Item], rng: random.Random) -> dict[str, bool]:
     """Return the names worth asking for, each with whether it should exist.
 
-    They are all that should exist, with those above them as far as the zones reach, and of each a relative and a
+    They are all names that should exist, the names above them up to the zones, and for each a related name and a
     misspelling that *rng* picks.
     """
     existing = list(dict.fromkeys(_existing(items, rng)))
-    above = [name for one in existing for name in _ancestors(one)]
-    beside = [rng.choice(list(_relatives(name))) for name in existing]
+    above = [ancestor for name in existing for ancestor in _ancestors(name)]
+    related = [rng.choice(list(_relatives(name))) for name in existing]
     wrong = [rng.choice(spelt) for name in existing if (spelt := list(_misspelt(name)))]
-    found: dict[str, bool] = {}
+    exists: dict[str, bool] = {}
     for name in (*existing, *above, *strange()):
-        found[name.lower()] = True
-    for name in (*beside, *wrong):
-        found.setdefault(name.lower(), False)
-    return {name: exists for name, exists in found.items() if _askable(name)}
+        exists[name.lower()] = True
+    for name in (*related, *wrong):
+        exists.setdefault(name.lower(), False)
+    return {name: expected for name, expected in exists.items() if _askable(name)}
 
 
 def _existing(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
@@ -114,10 +114,10 @@ def _existing(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
             case "Namespace":
                 yield from (f"{name}.svc.{DOMAIN}", f"{name}.pod.{DOMAIN}")
             case "Node":
-                yield from (reverse(row["address"]) for row in item["status"].get("addresses", ()))
+                yield from (reverse(address["address"]) for address in item["status"].get("addresses", ()))
             case "Pod":
-                for row in item["status"].get("podIPs", ()):
-                    yield from (f"{dashed(row['ip'])}.{where}.pod.{DOMAIN}", reverse(row["ip"]))
+                for pod_ip in item["status"].get("podIPs", ()):
+                    yield from (f"{dashed(pod_ip['ip'])}.{where}.pod.{DOMAIN}", reverse(pod_ip["ip"]))
             case "Service":
                 services[where, name] = base = f"{name}.{where}.svc.{DOMAIN}"
                 yield base
@@ -128,14 +128,14 @@ def _existing(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
                 base = f"{item['metadata']['labels'][SERVICE_NAME]}.{where}.svc.{DOMAIN}"
                 yield base
                 yield from _ports(item["ports"], base)
-                for row in item["endpoints"] or ():
-                    for address in row["addresses"]:
+                for endpoint in item["endpoints"] or ():
+                    for address in endpoint["addresses"]:
                         yield f"{dashed(address)}.{base}"
                         if item["addressType"] != "FQDN":
                             yield reverse(address)
-                    if host := row.get("hostname"):
+                    if host := endpoint.get("hostname"):
                         yield f"{host}.{base}"
-                    if target := row.get("targetRef"):
+                    if target := endpoint.get("targetRef"):
                         yield f"{target['name']}.{base}"
 
 
@@ -192,7 +192,7 @@ def _misspelt(name: str) -> Iterator[str]:
         yield name.removesuffix(".arpa") + f".{DOMAIN}"
 
 
-# Shapes that no cluster makes, and those that a look at the spelling alone decides.
+# Names that no cluster has, and names whose spelling alone decides whether they exist.
 STRANGE = (
     "*.svc.cluster.local",
     "*.edge.svc.cluster.local",
@@ -226,18 +226,18 @@ STRANGE = (
 
 
 def strange() -> list[str]:
-    """Return ``STRANGE``, and what else has to be computed."""
+    """Return ``STRANGE``, and a name that has to be computed."""
     mapped = f"{int(ipaddress.ip_address('::ffff:10.100.0.1')):032x}"
     return [*STRANGE, ".".join(reversed(mapped)) + ".ip6.arpa"]
 
 
 def reverse(address: str) -> str:
-    """Return the name of an address in the reverse tree."""
+    """Return the reverse name of an address."""
     return ipaddress.ip_address(address).reverse_pointer
 
 
 def dashed(address: str) -> str:
-    """Return an address as a label."""
+    """Return an address as a label, with dashes."""
     text = address.replace(".", "-").replace(":", "-")
     return text + "0" if text.endswith("-") else text
 
@@ -248,7 +248,7 @@ def _askable(name: str) -> bool:
 
 
 def zone_of(name: str) -> str:
-    """Return the zone that a name lies in; empty if in none."""
+    """Return the zone of a name; empty if it is in none."""
     return next((zone for zone in (DOMAIN, *REVERSE) if name == zone or name.endswith(f".{zone}")), "")
 
 
@@ -256,7 +256,7 @@ def zone_of(name: str) -> str:
 
 
 def questions(names: Mapping[str, bool], rng: random.Random) -> list[Asked]:
-    """Return what is asked of *names*, in forms that *rng* picks: the types above, and a few others for each name."""
+    """Return the questions for *names*: the types above, and a few that *rng* picks for each name."""
     return [
         asked(Question(name, qtype), rng)
         for name, exists in names.items()
@@ -265,8 +265,8 @@ def questions(names: Mapping[str, bool], rng: random.Random) -> list[Asked]:
 
 
 def asked(question: Question, rng: random.Random) -> Asked:
-    """Return a question as octets: with or without EDNS, over UDP or TCP, with any flags and letters of any case."""
-    # What may be long goes by TCP, where nothing is left out for want of room.
+    """Return a question as octets: with or without EDNS, over UDP or TCP, with any flags, in any case."""
+    # A reply that may be long goes over TCP, where nothing has to be left out.
     way = rng.choice(WAYS[:3] if question.type in ("SRV", "AXFR", "IXFR") else WAYS)
     letters = rng.randrange(4) == 0
     name = [
@@ -283,30 +283,30 @@ def asked(question: Question, rng: random.Random) -> Asked:
 
 
 def in_small_letters(question: Question) -> Asked:
-    """Return a question in its plainest form, by TCP."""
+    """Return a question in lower case, without EDNS, over TCP."""
     return Asked(question, query(question.name, dns.rdatatype.from_text(question.type)), "tcp")
 
 
 def replies(host: str, port: int, all_asked: Sequence[Asked]) -> list[bytes]:
     """Return the replies of one server, in the order of the questions."""
-    found: dict[int, bytes] = {}
-    by_tcp = [number for number, one in enumerate(all_asked) if one.way.startswith("tcp")]
-    by_udp = [number for number, one in enumerate(all_asked) if one.way.startswith("udp")]
+    reply_by_number: dict[int, bytes] = {}
+    by_tcp = [number for number, asked in enumerate(all_asked) if asked.way.startswith("tcp")]
+    by_udp = [number for number, asked in enumerate(all_asked) if asked.way.startswith("udp")]
     with socket.create_connection((host, port), timeout=PATIENCE) as stream:
         for batch in _batches(by_tcp):
             stream.sendall(
-                b"".join(struct.pack("!H", len(one.wire)) + one.wire for one in (all_asked[n] for n in batch))
+                b"".join(struct.pack("!H", len(asked.wire)) + asked.wire for asked in (all_asked[n] for n in batch))
             )
-            got = [_read(stream) for _ in batch]
-            _match(batch, got, all_asked, found)
+            received = [_read(stream) for _ in batch]
+            _match(batch, received, all_asked, reply_by_number)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         datagrams.settimeout(PATIENCE)
         datagrams.connect((host, port))
         for batch in _batches(by_udp):
             for number in batch:
                 datagrams.send(all_asked[number].wire)
-            _match(batch, [datagrams.recv(65535) for _ in batch], all_asked, found)
-    return [found[number] for number in range(len(all_asked))]
+            _match(batch, [datagrams.recv(65535) for _ in batch], all_asked, reply_by_number)
+    return [reply_by_number[number] for number in range(len(all_asked))]
 
 
 def _batches(numbers: Sequence[int], size: int = 32) -> Iterator[Sequence[int]]:
@@ -319,22 +319,24 @@ def _read(stream: socket.socket) -> bytes:
         data = b""
         while len(data) < count:
             more = stream.recv(count - len(data))
-            assert more, "the connection was closed before the last reply"
+            assert more, "the server closed the connection before the last reply"
             data += more
         return data
 
     return exactly(struct.unpack("!H", exactly(2))[0])
 
 
-def _match(batch: Sequence[int], got: Sequence[bytes], all_asked: Sequence[Asked], found: dict[int, bytes]) -> None:
-    """Find the question of each reply, whatever order they came in: by ID, and by the question that is echoed."""
+def _match(
+    batch: Sequence[int], received: Sequence[bytes], all_asked: Sequence[Asked], reply_by_number: dict[int, bytes]
+) -> None:
+    """Find the question of each reply, in any order, by its ID and its echoed question."""
     open_questions: dict[bytes, list[int]] = {}
     for number in batch:
         open_questions.setdefault(_key(all_asked[number].wire), []).append(number)
-    for reply in got:
+    for reply in received:
         waiting = open_questions.get(_key(reply))
-        assert waiting, f"a reply to nothing that was asked, or not in its letters: {reply.hex()}"
-        found[waiting.pop()] = reply
+        assert waiting, f"a reply whose ID and question (in this case) no query has: {reply.hex()}"
+        reply_by_number[waiting.pop()] = reply
 
 
 def _key(wire: bytes) -> bytes:
@@ -348,10 +350,10 @@ def reply_of(wire: bytes) -> Reply:
     return _read_reply(wire)[0]
 
 
-def judged(wire: bytes) -> tuple[Reply, str]:
-    """Return a reply as it is compared, and what is wrong with it by itself, whoever gave it; empty if nothing is.
+def checked(wire: bytes) -> tuple[Reply, str]:
+    """Return a reply as it is compared, and what is wrong with it for any server; empty if nothing is.
 
-    A CNAME stands before what it leads to (RFC 1034, 3.6.2), no record stands twice in a section (RFC 2181, 5).
+    A CNAME comes before its target (RFC 1034, 3.6.2), and no record comes twice in a section (RFC 2181, 5).
     """
     reply, message = _read_reply(wire)
     return reply, _fault(message)
@@ -360,7 +362,7 @@ def judged(wire: bytes) -> tuple[Reply, str]:
 def _read_reply(wire: bytes) -> tuple[Reply, dns.message.Message]:
     (flags,) = struct.unpack("!H", wire[2:4])
     assert not flags & 0x7800, "the opcode is not QUERY"
-    # Many replies to one name differ in ID, flags and type alone; reading them is what takes most of the time.
+    # Many replies for a name differ in ID, flags and type alone, and parsing takes most of the test's time.
     end = wire.index(0, 12) + 1
     alike = b"\0\0\x80\0" + wire[4:end] + b"\0\1\0\1" + wire[end + 4 :]
     message, *rest = _read_alike(alike)
@@ -370,7 +372,7 @@ def _read_reply(wire: bytes) -> tuple[Reply, dns.message.Message]:
 
 @lru_cache(maxsize=1 << 12)
 def _read_alike(wire: bytes) -> tuple[Any, ...]:
-    """Return a message as dnspython reads it, then its sections and its OPT record's flags as ``Reply`` has them."""
+    """Return a message as dnspython reads it, then its sections and the flags of its OPT record, as in ``Reply``."""
     message = dns.message.from_wire(wire, one_rr_per_rrset=True)
     sections = [tuple(sorted(map(_record, section))) for section in message.sections[1:4]]
     return message, *sections, dns.flags.edns_to_text(message.ednsflags) if message.edns >= 0 else None
@@ -384,7 +386,7 @@ def _record(rrset: Any) -> Record:
         text = " ".join((*fields[:2], MASKED_SERIAL, *fields[3:]))
     ttl = rrset.ttl
     if name.endswith(OUTSIDE) and UPSTREAM_TTL - PATIENCE * 10 < ttl < UPSTREAM_TTL:
-        ttl = UPSTREAM_TTL  # who keeps it for a while sees it grow older
+        ttl = UPSTREAM_TTL  # a cached record has less
     return Record(name, dns.rdatatype.to_text(rrset.rdtype), ttl, text)
 
 
@@ -392,16 +394,16 @@ def _fault(message: dns.message.Message) -> str:
     reached = {message.question[0].name}
     for rrset in message.answer:
         if rrset.name not in reached:
-            return f"{rrset.name} stands before the CNAME that leads there"
+            return f"{rrset.name} comes before the CNAME that leads to it"
         if rrset.rdtype == dns.rdatatype.CNAME:
             reached.add(rrset[0].target)
     for section in message.sections[1:4]:
         if len(section) > 1 and len({str(rrset) for rrset in section}) < len(section):
-            return "a record stands twice in a section"
+            return "a record comes twice in a section"
     return ""
 
 
-# Names outside: what both send upstream
+# Names outside the zones, for which both servers ask an upstream
 
 UPSTREAM: dict[str, Any] = {
     "www": {"A": ["192.0.2.80", "192.0.2.81"], "AAAA": ["2001:db8::80"], "TXT": ['"of the web"'], "MX": ["10 mail"]},
@@ -416,7 +418,7 @@ UPSTREAM_TTL = 300
 
 
 def upstream_reply(message: dns.message.Message) -> dns.message.Message:
-    """Return what the server outside answers: a resolver's reply, CNAMEs followed."""
+    """Return the upstream's reply: that of a resolver, which follows CNAMEs."""
     reply = dns.message.make_response(message, recursion_available=True)
     (question,) = message.question
     origin = dns.name.from_text(OUTSIDE)
@@ -443,7 +445,7 @@ def upstream_reply(message: dns.message.Message) -> dns.message.Message:
 
 @contextmanager
 def upstream() -> Iterator[int]:
-    """Answer for names outside until the block ends, on the port that is returned; UDP and TCP."""
+    """Answer for names outside the zones, over UDP and TCP, until the block ends; yield the port."""
     port = free_port()
     over = threading.Event()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, socket.create_server(("127.0.0.1", port)) as tcp:
@@ -489,7 +491,7 @@ def _serve_stream(stream: socket.socket, over: threading.Event) -> None:
             try:
                 head = stream.recv(2, socket.MSG_WAITALL)
                 wire = stream.recv(struct.unpack("!H", head)[0], socket.MSG_WAITALL)
-            except (OSError, struct.error):  # the other end is done
+            except (OSError, struct.error):  # the client has closed the connection
                 return
             reply = upstream_reply(dns.message.from_wire(wire)).to_wire()
             stream.sendall(struct.pack("!H", len(reply)) + reply)

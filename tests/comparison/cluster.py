@@ -1,4 +1,4 @@
-"""Objects for a real API server: from a seed what clusters are full of, and by hand the corners they have."""
+"""Objects for a real API server: usual ones made from a seed, and corner cases written by hand."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.waiting import until
 SEEDS = (1, 2)
 ZONES = ("eu-west-1a", "eu-west-1b", "dc1.example.com", "Rack-7")  # values may hold dots and capitals
 ROLE = "example.com/role"  # a label of Services and namespaces, for the settings that select by it
-OUTSIDE = "outside.example"  # where names are that an upstream server knows
-EDGE = "edge"  # the namespace of what is made by hand
+OUTSIDE = "outside.example"  # the domain of the upstream's names
+EDGE = "edge"  # the namespace of the corner cases
 
 PORTS: Sequence[Sequence[Port]] = (
     (("http", 80, "TCP"),),
@@ -38,8 +38,8 @@ def service(
     labels: dict[str, str] | None = None,
     **more: Any,
 ) -> Item:
-    """Return a Service; *selects* is the ``app`` of its pods; ports lead to the pods' port ``web``."""
-    made = api_objects.service(
+    """Return a Service; *selects* is the label ``app`` of its pods; its TCP ports lead to the pods' port ``web``."""
+    service = api_objects.service(
         name,
         where=where,
         cluster_ips=addresses,
@@ -50,9 +50,9 @@ def service(
         **({"selector": {"app": selects}} if selects else {}),
         **more,
     )
-    for port in made["spec"]["ports"]:
+    for port in service["spec"]["ports"]:
         port["targetPort"] = "web" if port["protocol"] == "TCP" else port["port"]
-    return made
+    return service
 
 
 def pod(
@@ -82,7 +82,7 @@ def slice_of(
     ports: Sequence[Port] = (("http", 80, "TCP"),),
     **more: Any,
 ) -> Item:
-    """Return an EndpointSlice such as users write for a Service without a selector."""
+    """Return an EndpointSlice as users write it for a Service without a selector."""
     return endpoint_slice(owner, number, endpoints, where=where, ports=ports, **more)
 
 
@@ -92,7 +92,7 @@ def labelled(name: str, **labels: str) -> Item:
 
 
 def from_seed(seed: int) -> list[Item]:
-    """Return a cluster's worth of objects: two namespaces, nodes, pods, Services with and without selectors."""
+    """Return the objects of a cluster: two namespaces, nodes, pods, Services with and without selectors."""
     return _Seeded(seed).items
 
 
@@ -150,7 +150,7 @@ class _Seeded:
         return f"10.96.{self.seed}.{self.names}" if family == "IPv4" else f"fd00:96::{self.seed:x}{self.names:02x}"
 
     def selected(self, name: str, where: str, app: str) -> None:
-        """Make pods that a selector finds: some with a hostname, some that share it, some not ready."""
+        """Make pods for a Service's selector: with no hostname, their own or a shared one; some not ready."""
         rng = self.rng
         how = rng.choice(("none", "own", "shared"))
         for number in range(rng.choice((0, 1, 2, 3, 5))):
@@ -161,29 +161,29 @@ class _Seeded:
             )  # fmt: skip
 
     def written(self, name: str, where: str, families: Sequence[str], ports: Sequence[Port], labels: Item) -> None:
-        """Write slices as a user would: each with ports of its own."""
+        """Make slices as a user writes them, each with its own ports."""
         rng = self.rng
         for number in range(rng.choice((0, 1, 2, 3))):
             family = rng.choice(families)
-            rows = []
+            endpoints = []
             for _ in range(rng.choice((1, 2, 3))):
-                four, six = self.addresses()
+                ipv4, ipv6 = self.addresses()
                 more: Item = {"nodeName": rng.choice(self.nodes)} if self.chance(50) else {}
                 if self.chance(30):
                     more["hostname"] = rng.choice(("alpha", "beta"))
-                rows.append(
-                    endpoint(four if family == "IPv4" else six, ready=rng.choice((True, True, None, False)), **more)
+                endpoints.append(
+                    endpoint(ipv4 if family == "IPv4" else ipv6, ready=rng.choice((True, True, None, False)), **more)
                 )
             some = rng.sample(list(ports), rng.randint(1, len(ports))) if ports else ()
-            self.items.append(slice_of(name, number, rows, where, family=family, ports=some, labels=labels))
+            self.items.append(slice_of(name, number, endpoints, where, family=family, ports=some, labels=labels))
 
 
 HTTP = (("http", 80, "TCP"),)
-CHAIN = 12  # Services in a chain of CNAMEs, longer than anybody follows
+CHAIN = 12  # Services in a chain of CNAMEs, longer than either server follows
 
 
 def corners() -> list[Item]:
-    """Return what seeds would rarely make: by hand, in a namespace of its own."""
+    """Return the corner cases, which seeds would rarely make, in a namespace of their own."""
     return [
         labelled(EDGE, role="served"),
         namespace("empty"),
@@ -209,7 +209,7 @@ def _endpoints() -> list[Item]:
             endpoint("fd00:100::2", nodeName="edge-b"),
             endpoint("fd00:100::", nodeName="edge-b"),
         ], family="IPv6", labels={ROLE: "served"}),
-        # One port name for two protocols: a Service may not say so, its slices may.
+        # One port name for two protocols: a Service may not have it, its slices may.
         service("both", EDGE),
         slice_of("both", 0, [endpoint("10.100.1.1"), endpoint("10.100.1.2")], ports=(("dns", 53, "TCP"),)),
         slice_of("both", 1, [endpoint("10.100.1.1"), endpoint("10.100.1.3")], ports=(("dns", 53, "UDP"),)),
@@ -218,17 +218,17 @@ def _endpoints() -> list[Item]:
         slice_of("any-port", 0, [endpoint("10.100.2.1")], ports=(("all", None, "TCP"),)),
         slice_of("any-port", 1, [endpoint("10.100.2.2")], ports=((None, 7, "TCP"), ("echo", 7, "UDP"))),
         slice_of("any-port", 2, [endpoint("10.100.2.3")], ports=()),
-        # All behind one hostname, in several slices, in both families; and one address twice.
+        # One hostname for all endpoints, in several slices and both families; and one address twice.
         service("one-host", EDGE, ports=HTTP, families=dual),
         slice_of("one-host", 0, [endpoint(f"10.100.3.{n}", hostname="all") for n in (1, 2, 3)]),
         slice_of("one-host", 1, [endpoint("10.100.3.1", hostname="all")], ports=(*HTTP, ("alt", 81, "TCP"))),
         slice_of("one-host", 2, [endpoint("fd00:100:3::1", hostname="all")], family="IPv6"),
         service("six", EDGE, ports=HTTP, families=("IPv6",)),
         slice_of("six", 0, [endpoint("fd00:100:6::1")], family="IPv6"),
-        # An address that is a name.
+        # A host name in place of an address.
         service("names", EDGE, ports=HTTP),
         slice_of("names", 0, [endpoint("www.outside.example")], family="FQDN"),
-        # A Service that is a name, and yet has a slice.
+        # An ExternalName Service with a slice.
         external("sliced", "www.outside.example", where=EDGE),
         slice_of("sliced", 0, [endpoint("10.100.8.1", hostname="host")]),
         service("nobody", EDGE, ports=HTTP),
@@ -297,11 +297,11 @@ def _externals() -> list[Item]:
     ]
 
 
-TERMINATING = "pods-1"  # of the corners; deleted with a long time to end, which no kubelet cuts short
+TERMINATING = "pods-1"  # a pod of the corner cases that is deleted with a long grace period and never ends
 
 
 def fill(api: Api) -> None:
-    """Create everything, and wait until the real controllers have written what follows from it."""
+    """Create everything, and wait until the real controllers have written the EndpointSlices."""
     items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
     api.create(*[item for item in items if item["kind"] != "Pod"])
     api.create(*[item for item in items if item["kind"] == "Pod"])
@@ -347,7 +347,7 @@ def _written(api: Api, wanted: dict[tuple[str, str], Any]) -> dict[tuple[str, st
 
 
 def empty(api: Api) -> None:
-    """Delete what ``fill`` created, as far as it would be in the way of others."""
+    """Delete what ``fill`` created, as far as it would disturb other tests."""
     items = [*corners(), *[item for seed in SEEDS for item in from_seed(seed)]]
     api.delete(*[item for item in items if item["kind"] == "Pod"])
     api.delete(*[item for item in items if item["kind"] in ("Node", "Namespace")])

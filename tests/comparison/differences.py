@@ -1,7 +1,7 @@
-"""The table of all that differs between topodns and CoreDNS on purpose.
+"""The table of intended differences between topodns and CoreDNS.
 
-A row turns the reply of CoreDNS into the one that topodns must give, or leaves it alone. So a row cannot hide anything
-but what it says: after all rows both replies are equal, record by record.
+A row changes CoreDNS's reply into the one that topodns must give, or leaves it unchanged. So a row cannot hide any
+other difference: after all rows both replies must be equal, record by record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CNAMES = 9  # at most in an answer: topodns follows 8 of them
 
 
 class Difference(NamedTuple):
-    """A row: what each side answers and why, and the change that makes the one from the other."""
+    """A row: what each server answers and why, and the change from CoreDNS's reply to topodns'."""
 
     name: str
     about: str
@@ -49,12 +49,12 @@ class Difference(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a cluster holds and CoreDNS does not look at.
+    """Facts about a cluster that CoreDNS does not use.
 
-    ``second_addresses``: names of pods by another address than their first, with that address. ``zones``: addresses of
-    endpoints with the zone of their Node, in small letters, empty if there is none. ``services``: names of Services,
-    but for ExternalName. ``named``: those of them whose endpoints are names (``addressType: FQDN``). ``dotted``: names
-    of endpoints by a pod's name that holds a dot, with their names by address.
+    ``second_addresses``: names of pods by an address that is not their first, with that address. ``zones``: addresses
+    of endpoints with the zone of their Node, in lower case, empty if there is none. ``services``: names of Services
+    other than ExternalName. ``named``: those whose endpoints are host names (``addressType: FQDN``). ``dotted``: names
+    of endpoints made of a pod's name with a dot, with their names made of the address.
     """
 
     second_addresses: Mapping[str, str]
@@ -65,7 +65,7 @@ class Facts(NamedTuple):
 
 
 class Book:
-    """What CoreDNS answers with one pair of settings; asked when it is not known yet."""
+    """CoreDNS's replies with one pair of settings; the book asks when it does not know a reply yet."""
 
     def __init__(
         self,
@@ -88,36 +88,36 @@ class Book:
     def learn(self, all_asked: Sequence[Asked]) -> list[Reply]:
         """Ask all questions; return the replies in their order."""
         replies = [reply_of(wire) for wire in self._ask(all_asked)]
-        self._replies.update(zip([one.question for one in all_asked], replies, strict=True))
+        self._replies.update(zip([asked.question for asked in all_asked], replies, strict=True))
         if self.zonal is not self:
-            self.zonal.look_up(one.question for one in all_asked if is_zonal(one.question.name))
+            self.zonal.look_up(asked.question for asked in all_asked if is_zonal(asked.question.name))
         return replies
 
     def look_up(self, questions: Iterable[Question]) -> None:
-        """Ask those of the questions whose answer is not known yet."""
+        """Ask the questions whose reply is not known yet."""
         if unknown := [question for question in questions if question not in self._replies]:
             self.learn([in_small_letters(question) for question in unknown])
 
     def plain(self, question: Question) -> Reply:
-        """Return what CoreDNS answers to a question in small letters."""
+        """Return CoreDNS's reply to a question in lower case."""
         if question not in self._plain:
             (wire,) = self._ask([in_small_letters(question)])
             self._plain[question] = reply_of(wire)
         return self._plain[question]
 
     def reply(self, question: Question) -> Reply:
-        """Return what CoreDNS answers."""
+        """Return CoreDNS's reply."""
         self.look_up([question])
         return self._replies[question]
 
     def expected(self, question: Question) -> Reply:
-        """Return what topodns must answer, but for the header's flags."""
+        """Return the reply that topodns must give, except for the header's flags."""
         if question not in self._expected:
             self._expected[question] = self.changed(question, self.reply(question), DIFFERENCES)
         return self._expected[question]
 
     def changed(self, question: Question, reply: Reply, rows: Iterable[Difference]) -> Reply:
-        """Return *reply* after *rows*."""
+        """Return *reply* with the changes of *rows*."""
         for row in rows:
             after = row.change(question, reply, self)
             if after is not None and after != reply:
@@ -126,14 +126,14 @@ class Book:
         return reply
 
     def before(self, row: str, question: Question) -> Reply:
-        """Return what topodns must answer as far as the rows above *row* tell."""
+        """Return CoreDNS's reply with the changes of the rows above *row*."""
         if (row, question) not in self._before:
             above = itertools.takewhile(lambda other: other.name != row, DIFFERENCES)
             self._before[row, question] = self.changed(question, self.reply(question), above)
         return self._before[row, question]
 
     def exists(self, name: str) -> bool:
-        """Tell whether CoreDNS says that a name exists; it may say so for some types only."""
+        """Whether a name exists for CoreDNS, by the type ``NEVER``; other types may tell otherwise."""
         return self.reply(Question(name, EXISTENCE)).rcode == NOERROR
 
     def soa(self, name: str) -> tuple[Record, ...]:
@@ -141,32 +141,32 @@ class Book:
         return self.reply(Question(zone_of(name), EXISTENCE)).authority
 
     def cname(self, name: str) -> Record | None:
-        """Return the CNAME record at *name*."""
+        """Return the CNAME record of *name*."""
         if zone_of(name) != DOMAIN or _service_of(name) in self.facts.named:
             return None
         return next(iter(self.reply(Question(name, "CNAME")).answer), None)
 
     @cached_property
     def non_terminals(self) -> set[str]:
-        """The names beneath which something exists, as far as anything beneath was asked for."""
-        found: set[str] = set()
+        """The names above any name that exists and was asked for."""
+        names: set[str] = set()
         for question in list(self._replies):
             if question.type == EXISTENCE and self.before("empty-non-terminals", question).rcode == NOERROR:
                 above = question.name.partition(".")[2]
-                while above and above not in found:
-                    found.add(above)
+                while above and above not in names:
+                    names.add(above)
                     above = above.partition(".")[2]
-        return found
+        return names
 
 
 def is_zonal(name: str) -> bool:
-    """Tell whether a name has the shape of a zonal name."""
+    """Whether a name has the shape of a zonal name."""
     labels = beneath(name, f"svc.{DOMAIN}")
     return len(labels) >= 5 and labels[-3] == "_zone" and labels[-4] in ("pin", "prefer")
 
 
 def beneath(name: str, ancestor: str) -> list[str]:
-    """Return the labels of *name* left of *ancestor*; none if it does not lie there."""
+    """Return the labels of *name* left of *ancestor*; empty if *name* is not beneath it."""
     return name.removesuffix(f".{ancestor}").split(".") if name.endswith(f".{ancestor}") else []
 
 
@@ -187,7 +187,7 @@ def _replaced(reply: Reply, other: Reply) -> Reply:
 
 
 def knowing(name: str) -> list[Question]:
-    """Return the questions that between them tell whether a name exists: CoreDNS may deny it for some types."""
+    """Return the questions that together tell whether a name exists: CoreDNS may deny it for some types."""
     return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) != DOMAIN else ()))]
 
 
@@ -354,7 +354,7 @@ def _non_terminals(question: Question, reply: Reply, book: Book) -> Reply | None
 
 
 def _chain(name: str, book: Book) -> tuple[list[Record], str]:
-    """Return the CNAMEs from *name* on, as far as topodns follows them, and the name that they end at."""
+    """Return the CNAMEs from *name* on, as far as topodns follows them, and the last target."""
     found: list[Record] = []
     seen = {name}
     while len(found) < CNAMES and (record := book.cname(name)) is not None:
@@ -367,12 +367,12 @@ def _chain(name: str, book: Book) -> tuple[list[Record], str]:
 
 
 def _is_left_open(chain: Sequence[Record], end: str, book: Book) -> bool:
-    """Tell whether the chain is a loop, or longer than topodns follows."""
+    """Whether the chain is a loop, or longer than topodns follows."""
     return len(chain) == CNAMES or (zone_of(end) != "" and book.cname(end) is not None)
 
 
 def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
-    """Return the CNAMEs, and what the name at their end answers."""
+    """Return a reply with the CNAMEs, and with the records of the last target."""
     chain, end = _chain(question.name, book)
     if not chain:
         return None
@@ -447,7 +447,7 @@ def _soa_ttl(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=lasting(reply.answer), authority=lasting(reply.authority))
 
 
-# The table. A row works on what those above it have left.
+# The table. Each row changes the reply that the rows above it have made.
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "capitals",

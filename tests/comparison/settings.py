@@ -1,4 +1,4 @@
-"""Pairs of settings that mean the same: a block of the plugin ``kubernetes``, and flags of topodns."""
+"""Pairs of equivalent settings: options of CoreDNS's plugin ``kubernetes``, and flags of topodns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.comparison.cluster import ROLE, SEEDS
 
 
 class Pair(NamedTuple):
-    """One way to set up both; ``share`` is how many of a hundred names are asked for."""
+    """Equivalent settings of both servers; ``share`` is the percentage of names that are asked for."""
 
     name: str
     coredns: tuple[str, ...]
@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
 
 PAIRS = (
-    # First, as others look into what CoreDNS answers here.
+    # The first, because the others use its replies of CoreDNS.
     Pair("zonal", ("pods insecure", "zonal"), ("--pods", "insecure"), share=100),
     Pair("as-installed", (), (), upstream=False),
     Pair("verified", ("pods verified", "endpoint_pod_names", "zonal"), ("--pods", "verified", "--endpoint-pod-names")),
