@@ -67,7 +67,9 @@ class AddressIndex:
         reviewed = self._cidrs.review({address: self._holders.endpoints_at(address) for address in changed.endpoints})
         for network in reviewed:
             note(network, self._cidrs.findings.get(network, ()))
-        cidrs = {network: place for network, place in reviewed.items() if not same_place(place, before.stated(network))}
+        cidrs = {
+            network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
+        }
         trusted = self._forwarders.addresses
         if forwarding is not None:
             self._forwarders.take_slices(forwarding, now)
@@ -92,8 +94,8 @@ class AddressIndex:
         places: dict[bytes, Place | None] = {}
         for address in addresses:
             place = self._holders.place(address)
-            if address in forwarders or (place is not None and around.trusting and around.trusts(address)):
-                place = replace(place or around.unheld(address), forwarder=True)
+            if address in forwarders or (place is not None and around.trusts_networks and around.trusts(address)):
+                place = replace(place or around.locate_by_block(address), forwarder=True)
             if held is None or not same_place(place, held.get(address)):
                 places[address] = place
         return places
