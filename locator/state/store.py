@@ -204,17 +204,17 @@ class Store:
 
     def _take_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         self._findings.take(Rank.NODE, key, node_findings(after) if after is not None else ())
-        if self._addresses.take_node(key, before, after):
+        if self._addresses.update_node(key, before, after):
             for slice_key in self._objects.slices_on(key):
                 self._look_at_endpoints(slice_key, lambda endpoint: endpoint.node == key)
         return True
 
     def _take_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        visible = self._locate_by_pods and self._addresses.take_pod(key, before, after)
+        visible = self._locate_by_pods and self._addresses.update_pod(key, before, after)
         return (self._pod_names and self._names.take(key, before, after)) or visible
 
     def _take_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
-        visible = self._addresses.take_locator(key, before, after)
+        visible = self._addresses.update_locator(key, before, after)
         told = self._objects.slices_with(key)
         for slice_key in told:
             self._look_at_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
@@ -223,7 +223,7 @@ class Store:
     def _take_service(self, key: str, before: Service | None, after: Service | None) -> bool:
         self._services_changed.add(key)
         each = cast(Service, after or before)
-        turned = self._dns_services.take_service(key, after)
+        turned = self._dns_services.update_service(key, after)
         self._forwarders_changed |= turned
         policies = self._objects.policies_in(each.namespace)
         if policies:
@@ -240,7 +240,7 @@ class Store:
         return any(policy is not None and policy.mode != IGNORED for policy in (before, after))
 
     def _take_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
-        self._addresses.take_slice(key, before, after)
+        self._addresses.update_slice(key, before, after)
         self._slices_changed.add(key)
         for each in (before, after):
             if each is not None and each.service_key is not None:
@@ -260,7 +260,7 @@ class Store:
             self._services_changed.add(each.service_key)
         for endpoint in each.endpoints:
             if which(endpoint):
-                self._addresses.look_at(endpoint.addresses)
+                self._addresses.recheck(endpoint.addresses)
 
     # What follows
 
