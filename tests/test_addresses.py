@@ -198,8 +198,8 @@ NO_FORWARDER = [
 def test_a_cluster_without_a_trusted_forwarder_is_a_warning(
     cluster: list[dict[str, Any]], flags: dict[str, Any], words: tuple[str, ...] | None
 ) -> None:
-    """Whoever names clients there is not believed: the warning says whose endpoints were looked for, and what to do."""
-    found = [each for each in snapshot_of(cluster, flags).findings if "no forwarder is trusted" in each.message]
+    """The warning names the Services whose endpoints are missing, and the flags that help."""
+    found = [finding for finding in snapshot_of(cluster, flags).findings if finding.code == "NoTrustedForwarder"]
     assert len(found) == (words is not None)
     for finding in found:
         assert finding.severity == "warning" and all(word in str(finding) for word in words or ())
