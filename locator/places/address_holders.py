@@ -44,7 +44,7 @@ class EndpointHolder(Struct, frozen=True, eq=False, gc=False):
 
 
 class ChangedAddresses(NamedTuple):
-    """Addresses whose places may have changed, in the order of the changes, so that neighbours stay close in memory.
+    """Addresses whose places may have changed, in the order of the changes: those close in memory stay together.
 
     ``endpoints`` have other endpoints than before, ``others`` changed for another reason.
     """
@@ -56,7 +56,7 @@ class ChangedAddresses(NamedTuple):
 class AddressHolders:
     """The holders of all addresses of one cluster, kept up to date object by object.
 
-    A PodLocator counts only while its pod is not known.
+    A PodLocator holds addresses only while its pod is not known.
     """
 
     def __init__(self, locations: Locations) -> None:

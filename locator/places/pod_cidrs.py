@@ -30,7 +30,7 @@ Endpoints = tuple[EndpointHolder, ...]  # all endpoints of one address
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes and endpoints change.
 
-    ``findings`` has the findings of the blocks that are not trusted or shared.
+    ``findings`` has the findings of each block that is shared or not trusted.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class PodCidrs:
                 if len(self._owned.around(network.address, network.length)) > 1
                 for address in self._endpoint_addresses_in(network)
             }
-        if self._contradicted:  # a finding names the endpoint
+        if self._contradicted:  # a finding names an endpoint, which may be another one now
             reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
         self._reassigned, self._relocated = set(), set()
         return {network: self._trusted_place(network) for network in reviewed}

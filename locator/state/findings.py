@@ -52,7 +52,7 @@ def no_forwarder(services: str) -> Finding:
     """Return the finding that no trusted forwarder is known; *services* describes the DNS Services for people."""
     message = f"no trusted forwarder: there is no endpoint of {services}"
     expected = (
-        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if there is none"
+        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if nothing forwards"
     )
     return ClusterCode.NoTrustedForwarder.finding("", "", "", field="", message=message, expected=expected)
 

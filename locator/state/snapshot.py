@@ -68,7 +68,7 @@ Changes = Mapping[str, CompiledService | None]  # by key; None for a Service tha
 
 
 def service_addresses_after(before: Snapshot, changes: Changes) -> ServiceAddresses:
-    """Return the addresses of Services after *changes*."""
+    """Return the Services by address after *changes*."""
     left, joined = [], []
     for key, after in changes.items():
         service = before.services.get(key)
