@@ -547,9 +547,11 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         },
         "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
         "namespaces": snapshot.namespaces,
-        "holders": {key: snapshot.holders.of(key) for each in snapshot.services.values() for key in each.addresses},
-        "held": sorted(snapshot.holders.addresses()),
-        "pods": dict(snapshot.pods.items()),
+        "holders": {
+            key: snapshot.service_addresses.of(key) for each in snapshot.services.values() for key in each.addresses
+        },
+        "held": sorted(snapshot.service_addresses.addresses()),
+        "pods": dict(snapshot.pod_namespaces.items()),
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.objects,
     }

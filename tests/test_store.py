@@ -82,11 +82,13 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         "held": {a: (at(p.location), p.located_by, p.holder, p.forwarder) for a, p in book.places.items()},
         "distrusted": book.distrusted_cidrs,
         "namespaces": snapshot.namespaces,
-        "holders": {address: snapshot.holders.of(address) for address in snapshot.holders.addresses()},
-        "pods": dict(snapshot.pods.items()),
+        "holders": {
+            address: snapshot.service_addresses.of(address) for address in snapshot.service_addresses.addresses()
+        },
+        "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
         "objects": snapshot.objects,
-        "sizes": [len(book.places), len(snapshot.pods)],
+        "sizes": [len(book.places), len(snapshot.pod_namespaces)],
     }
 
 

@@ -129,7 +129,7 @@ def _pod(request: Request) -> Decision:
     if address is None or mode == DISABLED or namespace not in snapshot.namespaces:
         return request.decision(wire.NXDOMAIN)
     if mode == VERIFIED:
-        exists = namespace in (snapshot.pods.get(address) or ())
+        exists = namespace in (snapshot.pod_namespaces.get(address) or ())
         return request.decision(answers=request.addresses((address,))) if exists else request.decision(wire.NXDOMAIN)
     # Of addresses there is no end.
     return replace(request.decision(answers=request.addresses((address,))), hangs_on=None)
@@ -141,7 +141,9 @@ def _reverse(request: Request) -> Decision:
     if network is None or zone is None:
         return request.decision(wire.NXDOMAIN)
     if network.length < 8 * len(network.address):
-        return request.decision(wire.NOERROR if request.snapshot.holders.any_within(network) else wire.NXDOMAIN)
+        return request.decision(
+            wire.NOERROR if request.snapshot.service_addresses.any_within(network) else wire.NXDOMAIN
+        )
     found = dict.fromkeys(_names_of(request, network.address, zone))
     if not found:
         return request.decision(wire.NXDOMAIN)
@@ -151,7 +153,7 @@ def _reverse(request: Request) -> Decision:
 
 def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[str]:
     """Yield the name of the Service whose own address it is, else those of the endpoints that have it."""
-    holders = [request.snapshot.services[key] for key in request.snapshot.holders.of(address)]
+    holders = [request.snapshot.services[key] for key in request.snapshot.service_addresses.of(address)]
     for compiled in holders:
         if address in compiled.service.cluster_ips:
             yield from services.names_of_service(compiled, zone)

@@ -12,7 +12,7 @@ from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import NOWHERE, AddressBook, AgreedParts, Place
+from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Place
 
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # of whom nothing is said
 MAX_BLOCKS = 16_384  # remembered client subnets shorter than a host: a /24 for each node of a large cluster fits
@@ -28,7 +28,7 @@ class Clients:
 
     def __init__(self) -> None:
         self._book = AddressBook()
-        self._agreed = AgreedParts()
+        self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
         self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
         self.places: dict[bytes, Place] = {}
