@@ -240,17 +240,17 @@ def _endpoint_slice(raw: schema.EndpointSlice, found: Reading) -> EndpointSlice:
             addresses += found.address(f"endpoints[{position}].addresses[{index}]", text)
         if not addresses:
             continue
-        word = dict(each.deprecated_topology or each.topology or {})
+        slice_labels = dict(each.deprecated_topology or each.topology or {})
         if each.zone:
-            word[ZONE] = each.zone
+            slice_labels[ZONE] = each.zone
         target = each.target_ref
         endpoints.append(
             Endpoint(
                 addresses=tuple(dict.fromkeys(addresses)),
                 ports=ports,
                 hostname=_hostname(each.hostname, f"endpoints[{position}].hostname", found),
-                node=each.node_name or word.get(HOSTNAME) or None,
-                word=word,
+                node=each.node_name or slice_labels.get(HOSTNAME) or None,
+                slice_labels=slice_labels,
                 ready=each.conditions is None or each.conditions.ready is not False,
                 pod=target.name if target is not None and target.kind in (None, "Pod") else None,
             )

@@ -35,7 +35,7 @@ class EndpointHolder(Struct, frozen=True, eq=False, gc=False):
     def rank(self) -> tuple[object, ...]:
         """What decides between endpoints of one address: the last counts."""
         endpoint = self.endpoint
-        return self.origin.slice, endpoint.node or "", endpoint.pod or "", sorted(endpoint.word.items())
+        return self.origin.slice, endpoint.node or "", endpoint.pod or "", sorted(endpoint.slice_labels.items())
 
     @property
     def pod(self) -> str | None:
