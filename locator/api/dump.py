@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import Raw, Struct, field
 
-from locator.api.decoding import READ, decode_untrusted, error_words
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, decode_untrusted, error_words
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Object
 
@@ -132,7 +132,7 @@ def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) 
         )
         return
     group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
-    reader = READ.get((group if slash else "", kind))
+    reader = RESOURCES_BY_GROUP_KIND.get((group if slash else "", kind))
     if reader is None:
         return
     decoded = decode_untrusted(reader, raw, where)
