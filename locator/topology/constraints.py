@@ -112,7 +112,7 @@ _SERVICE_READERS: tuple[Reader, ...] = (
 )
 READERS: tuple[Reader, ...] = (_policies, *_SERVICE_READERS)
 
-FIELDS = {  # that findings name
+SOURCE_FIELDS = {  # that findings name
     POLICY: "metadata.labels",
     ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
     FIELD: "spec.topologyKeys",
@@ -178,7 +178,7 @@ def findings(service: Service, declaration: Declaration | None) -> Iterator[Find
         return code.finding("Service", service.namespace, service.name, field=field, message=message, expected=expected)
 
     if declaration is not None:
-        field = FIELDS[declaration.source]
+        field = SOURCE_FIELDS[declaration.source]
         if declaration.error is not None:
             code = ClusterCode.InvalidTopologyKeys
             expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
