@@ -641,7 +641,7 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "Service shop/s2", "metadata.annotations[topodns.io/topology-keys]", "invalid constraint"),
     "invalid-field": (
         changed(SERVICE, metadata__name="s2", metadata__annotations={}, spec__topologyKeys=["a", "a"]),
-        "Service shop/s2", "spec.topologyKeys", "'a' stands twice"),
+        "Service shop/s2", "spec.topologyKeys", "'a' is listed twice"),
 }  # fmt: skip
 
 

@@ -134,7 +134,7 @@ def test_a_kept_view_is_published_at_once() -> None:
     """A start need not wait for the API server; what it says afterwards takes the kept view's place, kind by kind."""
 
     async def test(desk: Desk) -> None:
-        desk.tell(*replacements([A, Namespace("old")]), kept=True)
+        desk.tell(*replacements([A, Namespace("old")]), restored=True)
         await desk.publisher.flush()
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
         assert desk.publisher.missing == set(desk.store.kinds), "it is not the cluster's own word"

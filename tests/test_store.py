@@ -123,7 +123,7 @@ locators = st.builds(
     st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, labels,
 )  # fmt: skip
 endpoints = st.builds(
-    lambda addresses, node, word, ready, pod: Endpoint(addresses, node=node, word=word, ready=ready, pod=pod),
+    lambda addresses, node, word, ready, pod: Endpoint(addresses, node=node, slice_labels=word, ready=ready, pod=pod),
     some(ADDRESSES[:13], least=1), maybe_node, labels, st.sampled_from((True, True, False)),
     st.sampled_from((*PODS, None)),
 )  # fmt: skip
@@ -595,7 +595,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
-    row = Endpoint((ip("10.0.0.1"),), node=node, word={ZONE: word} if word else {}, pod=pod)
+    row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
     return Put(EndpointSlice("shop", "x", "web", (row,)))
 
 

@@ -60,7 +60,7 @@ class Informer:
             return
         objects = await trio.to_thread.run_sync(self._kept.load, abandon_on_cancel=True)
         if objects is not None:
-            await self._publisher.deltas.send(DeltaBatch(replacements(objects), kept=True))
+            await self._publisher.deltas.send(DeltaBatch(replacements(objects), restored=True))
             del objects
             await self._publisher.flush()
         try:

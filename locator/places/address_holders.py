@@ -35,7 +35,7 @@ class EndpointHolder(Struct, frozen=True, eq=False, gc=False):
     def rank(self) -> tuple[object, ...]:
         """The order of the endpoints of one address; the last one decides."""
         endpoint = self.endpoint
-        return self.origin.slice, endpoint.node or "", endpoint.pod or "", sorted(endpoint.word.items())
+        return self.origin.slice, endpoint.node or "", endpoint.pod or "", sorted(endpoint.slice_labels.items())
 
     @property
     def pod(self) -> str | None:

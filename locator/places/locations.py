@@ -68,9 +68,9 @@ class Locations:
             locator = self._locators.get(f"{namespace}/{endpoint.pod}")
             if locator is not None and locator.labels:
                 return self.shared(locator.node, locator.labels)
-        if endpoint.node is None and not endpoint.word:
+        if endpoint.node is None and not endpoint.slice_labels:
             return UNLABELLED
-        return self.shared(endpoint.node, canonical_labels(endpoint.word, node=endpoint.node))
+        return self.shared(endpoint.node, canonical_labels(endpoint.slice_labels, node=endpoint.node))
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
         """Return the one location object for this node name and these labels."""

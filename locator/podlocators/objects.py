@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from locator.api import schema
-from locator.api.decoding import Reading, Resource
+from locator.api.decoding import Resource
+from locator.api.reading import Reading
 
 GROUP_VERSION = "topodns.io/v1alpha1"
 PODS = "/api/v1/pods"

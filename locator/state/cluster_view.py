@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api.deltas import DeltaBatch, Replace, place_of
+from locator.api.deltas import DeltaBatch, Replace, object_reference
 from locator.model import Finding, Object
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -56,7 +56,7 @@ class ClusterView:
         if batch.files is not None:
             self._files = batch.files
         incomplete = bool(self.missing)
-        if not batch.kept:
+        if not batch.restored:
             self.missing -= {change.kind for change in batch.changes if isinstance(change, Replace)}
         return visible or bool(batch.findings) or (incomplete and not self.missing)
 
@@ -75,5 +75,5 @@ class ClusterView:
 
     def _with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""
-        file = self._files.get(place_of(finding.kind, finding.namespace, finding.name))
+        file = self._files.get(object_reference(finding.kind, finding.namespace, finding.name))
         return finding if file is None else replace(finding, file=file)

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from locator.api import dump, packing
-from locator.api.deltas import DeltaBatch, place_of, replacements
+from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
 from locator.model import KINDS, Finding, Object, Pod
 
@@ -58,7 +58,7 @@ def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 findings.append(twice)
             objects[key] = found
             if not isinstance(found, Pod):
-                origins[place_of(type(found).__name__, "", found.key)] = name
+                origins[object_reference(type(found).__name__, "", found.key)] = name
     if not objects and not findings:  # a kubeconfig, say, or the wrong folder
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
