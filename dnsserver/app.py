@@ -42,7 +42,7 @@ from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_fresh
-from locator.control.lease import Election
+from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -148,7 +148,7 @@ async def _control(settings: Settings) -> None:
     cluster = cluster_of(settings)
     namespace, name = settings.lease or (cluster.namespace, LEASE)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # a container that starts again is somebody else
-    election = Election(identity, namespace=namespace, name=name)
+    election = LeaderElection(identity, namespace=namespace, name=name)
     controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: each for kind, each in controller.reflectors.items()}
 

@@ -27,8 +27,8 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.leader_elector import LeaderElector, now
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.lease import Election
-from locator.control.workqueue import Pace
+from locator.control.lease import LeaderElection
+from locator.control.workqueue import RateLimiter
 from locator.podlocators.objects import CONTROLLER_RESOURCES, ActualLocator, ControllerObject, locator_path, pod_path
 from locator.podlocators.reconciler import DELETE, Labels, Reconciler, Write
 
@@ -64,7 +64,7 @@ class Controller:
     def __init__(
         self,
         cluster: ApiClient,
-        election: Election,
+        election: LeaderElection,
         *,
         labels: Sequence[str] = (),
         writes_per_second: float = WRITES_PER_SECOND,
@@ -76,11 +76,11 @@ class Controller:
         self.reflectors: Mapping[type[ControllerObject], Reflector] = {
             kind: Reflector(cluster, kind, resource, self._send) for kind, resource in CONTROLLER_RESOURCES.items()
         }
-        self._candidate = LeaderElector(cluster, election, changed=self._look_again)
+        self._candidate = LeaderElector(cluster, election, on_observed=self._look_again)
         self._timeout = self._candidate.margin / 2  # once to connect, once for the answer
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
-        self._pace = Pace(writes_per_second)
+        self._pace = RateLimiter(writes_per_second)
         self._wake = trio.Event()
         self._failed = Backoff()
         self._resume = -math.inf
@@ -89,7 +89,7 @@ class Controller:
     @property
     def leading(self) -> bool:
         """Whether this replica may write now."""
-        return self._candidate.may_write()
+        return self._candidate.is_leader()
 
     @property
     def objects(self) -> dict[str, int]:
@@ -135,7 +135,7 @@ class Controller:
             self._wake = trio.Event()
             moment = now()
             wait = max(self._resume - moment, self._pace.wait(moment))
-            if not self._candidate.may_write():
+            if not self._candidate.is_leader():
                 await self._wake.wait()
             elif wait > 0:
                 await trio.sleep(wait)
@@ -189,7 +189,7 @@ class Controller:
     def _send_write(self, write: Write) -> bytes:
         """In a thread. Raises _NotLeading, Refused, Unreachable."""
         query = {"fieldManager": FIELD_MANAGER} if write.verb != DELETE else {}
-        if not self._candidate.may_write():
+        if not self._candidate.is_leader():
             raise _NotLeading
         return self._cluster.request(
             write.method, write.path, query=query, body=write.body, media=write.media, timeout=self._timeout

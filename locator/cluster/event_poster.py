@@ -15,7 +15,7 @@ from locator.api.events import event_of, events_path, service_path, uid_untruste
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.workqueue import Pace
+from locator.control.workqueue import RateLimiter
 from locator.model import Finding
 from locator.topology.constraints import is_invalid_constraint
 
@@ -55,7 +55,7 @@ async def post(cluster: ApiClient, findings: trio.MemoryReceiveChannel[Finding],
     Tries again some times where it fails, and logs once what it gives up. While nothing can be posted, later findings
     get one try each.
     """
-    pace, backoff = Pace(EVENTS_PER_SECOND, burst=BURST), Backoff()
+    pace, backoff = RateLimiter(EVENTS_PER_SECOND, burst=BURST), Backoff()
     async for finding in findings:
         await trio.sleep(pace.wait(trio.current_time()))
         pace.spend(trio.current_time())

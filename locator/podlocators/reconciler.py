@@ -174,7 +174,7 @@ class Reconciler:
         if self._missing:
             return None
         for _ in range(most):
-            key = self.queue.take(now)
+            key = self.queue.get(now)
             if key is None:
                 return None
             if write := self.write_for(key):
@@ -290,7 +290,7 @@ class Reconciler:
         if key in self._pods or key in self._written:
             self.queue.add(key, urgent=urgent)
         else:
-            self.queue.forget(key)
+            self.queue.discard(key)
 
 
 def _older(one: ActualLocator, other: ActualLocator) -> bool:
