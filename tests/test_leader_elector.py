@@ -119,8 +119,8 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     class NotingReconciler(Reconciler):
         """Notes what is to be written, in that order: threads ask the server for it in another."""
 
-        def next(self, now: float, *, most: int = 1000) -> Write | None:
-            write = super().next(now, most=most)
+        def next(self, now: float) -> Write | None:
+            write = super().next(now)
             if write is not None:
                 tried.append(write.key)
             return write
