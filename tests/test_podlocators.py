@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
+from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (
     CONTROLLER_RESOURCES,
     ActualLocator,
@@ -23,7 +24,7 @@ from locator.podlocators.objects import (
     OwnerReference,
     owner_reference,
 )
-from locator.podlocators.reconciler import CREATE, DELETE, PATCH, LabelFilter, Reconciler, Write
+from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Reconciler, Write
 from tests.api_objects import HOSTNAME, OLD, ZONE
 
 Item = dict[str, Any]

@@ -31,8 +31,9 @@ from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.lease import LeaderElection
 from locator.control.workqueue import RateLimiter
+from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import CONTROLLER_RESOURCES, ActualLocator, ControllerObject, locator_path, pod_path
-from locator.podlocators.reconciler import DELETE, LabelFilter, Reconciler, Write
+from locator.podlocators.reconciler import DELETE, Reconciler, Write
 
 log = logging.getLogger("topodns")
 

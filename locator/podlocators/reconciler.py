@@ -19,9 +19,7 @@ lost. Each patch and delete requires the version that the controller saw, so it 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from fnmatch import translate
 from typing import Any
 
 from msgspec import Struct
@@ -29,7 +27,7 @@ from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.workqueue import WorkQueue
-from locator.model import SUCCESSORS
+from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (
     MERGE_PATCH,
     ActualLocator,
@@ -49,27 +47,6 @@ CREATE, PATCH, DELETE = "create", "patch", "delete"
 METHODS = {CREATE: "POST", PATCH: "PATCH", DELETE: "DELETE"}
 
 MAX_KEYS = 1000  # compared before other tasks get a turn
-
-# Kubernetes renamed some labels. A glob that matches one name of such a label selects it under both.
-_OTHER_NAME = {**SUCCESSORS, **{new: old for old, new in SUCCESSORS.items()}}
-
-
-class LabelFilter:
-    """Selects node labels for PodLocators: those whose key matches one of *globs*, all labels if there are no globs."""
-
-    def __init__(self, globs: Iterable[str] = ()) -> None:
-        patterns = [translate(glob) for glob in globs]
-        self._pattern = re.compile("|".join(patterns)) if patterns else None
-
-    def select(self, node: LabelledNode) -> dict[str, str]:
-        """Return the labels of *node* that pass the filter."""
-        if self._pattern is None:
-            return node.labels
-        return {key: value for key, value in node.labels.items() if self._passes(key)}
-
-    def _passes(self, key: str) -> bool:
-        names = (key, _OTHER_NAME.get(key, key))
-        return self._pattern is None or any(map(self._pattern.match, names))
 
 
 class Write(Struct, frozen=True):
