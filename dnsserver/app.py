@@ -41,8 +41,8 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.cluster import dump_files
 from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_fresh
-from locator.control.lease import Election
+from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
+from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -148,7 +148,7 @@ async def _control(settings: Settings) -> None:
     cluster = cluster_of(settings)
     namespace, name = settings.lease or (cluster.namespace, LEASE)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # a container that starts again is somebody else
-    election = Election(identity, namespace=namespace, name=name)
+    election = LeaderElection(identity, namespace=namespace, name=name)
     controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: each for kind, each in controller.reflectors.items()}
 
@@ -203,9 +203,9 @@ class _Server:
         self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
         self._publisher.subscribe(self._metrics.show)
         self._publisher.subscribe(ready_line())
-        self._publisher.subscribe(on_fresh(log_findings))
+        self._publisher.subscribe(on_new_findings(log_findings))
         if self._events is not None:
-            self._publisher.subscribe(on_fresh(self._events.offer))
+            self._publisher.subscribe(on_new_findings(self._events.offer))
 
     def _source_of(self, store: Store) -> Source:
         """Return what reads the cluster, and prepare what only a live one has."""
@@ -220,7 +220,7 @@ class _Server:
         cluster, folder, kept = cluster_of(settings), settings.state_dir, None
         if folder is not None:
             kept = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
-        informer = Informer(cluster, store.kinds, self._publisher, kept=kept)
+        informer = Informer(cluster, store.kinds, self._publisher, state_file=kept)
         self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
         self._events = EventPoster(cluster, socket.gethostname())
         return informer

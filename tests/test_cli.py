@@ -975,7 +975,7 @@ def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, 
 def test_what_holds_no_object_is_no_cluster(topodns: Run, tmp_path: Path, text: str) -> None:
     """Whoever names the wrong file must not be answered from an empty cluster."""
     ran = topodns("check", "--snapshot", *_files(tmp_path, text))
-    assert ran.status == WRONG and "no object that matters" in ran.err
+    assert ran.status == WRONG and "no object that topodns reads" in ran.err
 
 
 def test_huge_number_in_an_unreadable_object(topodns: Run, tmp_path: Path) -> None:

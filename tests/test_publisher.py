@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace, replacements
-from locator.cluster.publisher import AT_ONCE, Publisher, on_fresh
+from locator.cluster.publisher import AT_ONCE, Publisher, on_new_findings
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
@@ -183,7 +183,7 @@ def test_subscribers_are_told_one_after_the_other() -> None:
 def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
     """What was wrong before is no news; what is wrong again is."""
     told: list[list[str]] = []
-    subscriber = on_fresh(lambda findings: told.append([finding.name for finding in findings]))
+    subscriber = on_new_findings(lambda findings: told.append([finding.name for finding in findings]))
     store = Store()
     web, api = (
         ClusterCode.UnreadableObject.finding("Service", "shop", name, field="", message="bad")
