@@ -24,6 +24,7 @@ bench: $(VENV)/.installed-tests
 
 # Renews the pages that are made from tables in the code; a test fails while one is stale.
 docs: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 

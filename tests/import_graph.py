@@ -1,4 +1,4 @@
-"""Which module imports which, and in which folder each lies: what the test of the layers and the diagram are made from."""
+"""Which module imports which, by module and by folder: for the rule of imports and for the diagram."""
 
 from __future__ import annotations
 

@@ -1,0 +1,79 @@
+"""The pages that open the code to newcomers: the drawn house is the real one, and what the pages name exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
+from tests.import_graph import MODULES
+from tests.this_machine import ROOT
+
+EXEMPT = {"None", "app.py"}  # no class, and a path within its package
+PAGES = (CONTRIBUTING, DOCUMENT)
+TOP = tuple(path.name for path in ROOT.iterdir())
+
+
+def test_the_page_is_made_from_the_code() -> None:
+    """The drawing shows the imports of today."""
+    assert DOCUMENT.read_text() == document(), "renew it: make docs"
+
+
+def test_what_follows_is_left_out() -> None:
+    """Of an arrow, and of two that lead to the same place, the two stay."""
+    assert without_what_follows({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
+def test_the_tree_names_every_module() -> None:
+    """Each module has a line, and each line a module."""
+    modules = {str(path.relative_to(ROOT)) for path in MODULES.values() if not path.name.startswith("__")}
+    assert {path for path in tree() if path.endswith(".py")} == modules
+    assert all((ROOT / path).is_dir() for path in tree() if path.endswith("/"))
+
+
+def quoted(page: Path) -> list[str]:
+    """Return what stands in backticks, outside blocks of code."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+
+
+def names_of(code: ast.AST) -> Iterator[str]:
+    """Yield the names that a module or a class defines, and those that its methods give to ``self``."""
+    for node in ast.iter_child_nodes(code):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+        if isinstance(code, ast.ClassDef) and isinstance(node, ast.FunctionDef):
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                        yield name
+
+
+def defined() -> set[str]:
+    """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
+    found: set[str] = set()
+    for path in [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]:
+        code = ast.parse(path.read_text())
+        found.update(f"{path.stem}.{name}" for name in names_of(code))
+        for node in code.body:
+            if isinstance(node, ast.ClassDef):
+                found.add(node.name)
+                found.update(f"{node.name}.{name}" for name in names_of(node))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_exists(page: Path) -> None:
+    """Paths, modules' names, classes and their methods, as they stand in backticks."""
+    known = defined()
+    for text in quoted(page):
+        if text.startswith(tuple(f"{name}/" for name in TOP)) or text in TOP:
+            assert list(ROOT.glob(text.rstrip("/"))), f"{text} does not exist"
+        elif re.fullmatch(r"[A-Za-z_]+\.[A-Za-z_]+|[A-Z][a-z]\w+", text) and text not in EXEMPT:
+            assert text in known, f"{text} does not exist"
