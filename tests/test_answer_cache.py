@@ -13,7 +13,7 @@ import pytest
 
 from dnsserver.answers.decision import Decision
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of, store_of
+from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.records import Address, Record
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
 from dnsserver.metrics.counters import Counts, Tally

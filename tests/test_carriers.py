@@ -13,7 +13,7 @@ import dns.message
 import pytest
 
 from dnsserver.answers.resolution import resolve
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.metrics.counters import (
     MAX_SOURCES,
     OTHER,
@@ -498,8 +498,8 @@ def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, st
     for now, noted, told in steps:
         for forwarder in noted:
             unnamed_clients.note(forwarder)
-        assert "".join(unnamed_clients.untold(now)) == told, now
-        assert unnamed_clients.untold(now) == []
+        assert "".join(unnamed_clients.due(now)) == told, now
+        assert unnamed_clients.due(now) == []
 
 
 @pytest.mark.parametrize("rtype", ["SOA", "NS", "A"])
@@ -521,7 +521,7 @@ def test_forwarders_without_end_are_counted_together() -> None:
     unnamed_clients.note("0")
     assert len(unnamed_clients.numbers) == MAX_SOURCES + 1
     assert (unnamed_clients.numbers["0"], unnamed_clients.numbers["1"], unnamed_clients.numbers[OTHER]) == (3, 2, 1000)
-    assert unnamed_clients.untold(0.0) == [str(number) for number in range(MAX_SOURCES)]
+    assert unnamed_clients.due(0.0) == [str(number) for number in range(MAX_SOURCES)]
 
 
 def test_a_metric_counts_by_forwarder() -> None:

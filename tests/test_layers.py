@@ -15,7 +15,8 @@ from tests.this_machine import ROOT
 
 PACKAGES = ("dnsserver", "locator")
 EDGES = ("dnsserver.cli", "dnsserver.http", "dnsserver.net", "locator.cluster")
-COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app")  # each may import those after it
+# Each may import those after it.
+COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app", "dnsserver.from_settings")
 MAX_ROOMS = 11  # modules, or folders, in a folder: what a newcomer takes in at a glance
 
 # What reaches outside, waits, or differs from one call to the next.

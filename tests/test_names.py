@@ -13,7 +13,7 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.replies import PendingReply

@@ -7,8 +7,6 @@ from bisect import bisect_left
 from collections import Counter
 
 from msgspec import Struct
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
 
 from dnsserver.message.records import type_name
 
@@ -65,14 +63,6 @@ class Durations:
         self.numbers[bisect_left(self.bounds, seconds)] += times
         self.seconds += seconds * times
 
-    def family(self, name: str, text: str) -> Metric:
-        """Return it as Prometheus' histogram."""
-        total, buckets = 0, []
-        for bound, number in zip((*map(str, self.bounds), "+Inf"), self.numbers, strict=True):
-            total += number
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.seconds)
-
 
 class SourceCounter:
     """Queries of one sort by the address that they came from, bounded; and of whom people are to be told.
@@ -95,7 +85,7 @@ class SourceCounter:
             if len(clients) < self._clients:
                 clients.add(named)
 
-    def untold(self, now: float) -> list[str]:
+    def due(self, now: float) -> list[str]:
         """Return the sources that did it again since they were returned last: each once an hour at most."""
         fresh = []
         for source, number in self.numbers.items():

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dnsserver import __version__
-from dnsserver.metrics.counters import Counts
+from dnsserver.metrics.counters import Counts, Durations
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import is_invalid_constraint
@@ -32,7 +32,7 @@ class Watch(Protocol):
     restarts: Counter[str]
 
 
-class Undescribed(Collector):
+class TopodnsCollector(Collector):
     """Metrics that are not described beforehand: a scrape tells all."""
 
     def registry(self) -> CollectorRegistry:
@@ -46,7 +46,7 @@ class Undescribed(Collector):
         return ()
 
 
-class Metrics(Undescribed):
+class Metrics(TopodnsCollector):
     """The counters of a server as Prometheus reads them, and what is known of *kinds* of objects."""
 
     def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
@@ -107,8 +107,10 @@ class Metrics(Undescribed):
         yield _counter("topodns_failures", "Failures that were stopped at a wall.", ("wall",), failures)
         yield _counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
         yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
-        yield counts.durations.family(
-            "topodns_dns_request_duration_seconds", "Time from receiving a query to having sent its reply."
+        yield _histogram(
+            "topodns_dns_request_duration_seconds",
+            "Time from receiving a query to sending its reply.",
+            counts.durations,
         )
 
     def _cluster(self) -> Iterator[Metric]:
@@ -117,9 +119,10 @@ class Metrics(Undescribed):
         listed = dict.fromkeys(self._kinds, snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})
         yield from _watched(objects, listed, self.watches)
-        yield self._counts.programming.family(
+        yield _histogram(
             "topodns_kubernetes_dns_programming_duration_seconds",
-            "Time from an EndpointSlice's change to the answer that shows it.",
+            "Time from the change of an EndpointSlice to answers that show it.",
+            self._counts.programming,
         )
         invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
         yield GaugeMetricFamily("topodns_invalid_constraints", "Services whose constraint is invalid.", invalid)
@@ -139,7 +142,7 @@ class ControllerState(Struct, frozen=True):
     watches: Mapping[str, Watch]
 
 
-class ControllerMetrics(Undescribed):
+class ControllerMetrics(TopodnsCollector):
     """The counters of a controller as Prometheus reads them; *look* tells how it is now."""
 
     def __init__(self, look: Callable[[], ControllerState]) -> None:
@@ -193,6 +196,14 @@ def _counter(name: str, text: str, labels: tuple[str, ...], values: Sums) -> Met
     for key, number in sorted(values.items()):
         family.add_metric(key, number)
     return family
+
+
+def _histogram(name: str, text: str, durations: Durations) -> Metric:
+    total, buckets = 0, []
+    for bound, number in zip((*map(str, durations.bounds), "+Inf"), durations.numbers, strict=True):
+        total += number
+        buckets.append((bound, total))
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=durations.seconds)
 
 
 def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:

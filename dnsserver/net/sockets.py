@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import resource
 import socket
 import sys
@@ -12,30 +11,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dnsserver.net import tcp, udp
+from dnsserver.net.listening import WILDCARDS, CannotListen
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text
 
 log = logging.getLogger("topodns")
 
 SHARED_PORT_TRIES = 20  # for one that is free by UDP and by TCP, where any port will do
-V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
-WILDCARDS = (V4_WILDCARD, V6_WILDCARD)
-
-
-class CannotListen(Exception):
-    """Nobody can listen on this address: which flag gave it, and why."""
-
-
-def in_pod() -> bool:
-    """Whether this runs inside a pod."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def default_listen(port: int) -> ListenAddress:
-    """Return where to listen if no flag says so: on loopback, or in a pod on all addresses."""
-    if not in_pod():
-        return ListenAddress(bytes((127, 0, 0, 1)), port)
-    return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
 
 
 def bound_pairs(addresses: Sequence[ListenAddress]) -> list[tuple[socket.socket, socket.socket]]:
@@ -110,12 +92,3 @@ def announce(proto: str, name: tuple[str, int]) -> None:
     """Print where the server listens, on a line of its own: programs wait for it."""
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::", 0))
-    except OSError:
-        return False
-    return True
