@@ -174,7 +174,7 @@ def test_endless_names_share_a_small_memory() -> None:
         question = b"\x06%06d\0\0\x01\0\x01" % number
         read = Query(len(question), (b"%06d" % number,), A, 1, None)
         decision = Decision(None, A, 0, tuple(records))
-        cache.keep(question, lambda: renderer.render(read, decision), hangs_on=None, location=UNKNOWN, terms=())  # noqa: B023
+        cache.keep(question, lambda: renderer.render(read, decision), basis=None, location=UNKNOWN, terms=())  # noqa: B023
     assert MAX_ENDLESS / 4 < sum(found.weight for found in cache.endless.values()) <= MAX_ENDLESS
 
 

@@ -147,7 +147,7 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
         assert found["authority"][0].split()[-1] == str(soa_ttl)
     expected = [query["error"]] if "error" in query else []
     if query.get("ignored"):
-        expected.append(f"client subnet ignored: {asked_from(query)} is no trusted forwarder")
+        expected.append(f"client subnet ignored: {asked_from(query)} is not a trusted forwarder")
     assert len(found["errors"]) == len(expected)
     for (code, text), words in zip(found["errors"], expected, strict=True):
         assert code == 0 and words in text
