@@ -485,10 +485,10 @@ def test_memory_is_bounded() -> None:
 
     async def main() -> None:
         async with asking(says()) as (elsewhere, _, _):
-            asked = range(256, 256 + upstream.MAX_KNOWN + 50)
+            asked = range(256, 256 + upstream.MAX_REMEMBERED + 50)
             for qtype in asked:
                 await elsewhere.find(TARGET, qtype)
-            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_KNOWN :]]
+            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_REMEMBERED :]]
 
     run(main)
 
