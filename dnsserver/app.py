@@ -114,11 +114,11 @@ class _Server:
         from locator.cluster.informer import Informer
         from locator.cluster.state_file import StateFile
 
-        cluster, folder, kept = cluster_of(self._settings), self._settings.state_dir, None
+        cluster, folder, state_file = cluster_of(self._settings), self._settings.state_dir, None
         if folder is not None:
             max_age = self._settings.state_max_age
-            kept = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=max_age)
-        informer = Informer(cluster, store.kinds, self._publisher, kept=kept)
+            state_file = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=max_age)
+        informer = Informer(cluster, store.kinds, self._publisher, kept=state_file)
         self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
         self._events = EventPoster(cluster, socket.gethostname())
         return informer

@@ -59,20 +59,20 @@ class PendingReplies:
 
     async def _wait(self, upstream: Upstream, pending: PendingReply, asker: Asker) -> None:
         if asker.scope is None:
-            found = None
+            records = None
             try:
-                found = await upstream.find(pending.target, pending.qtype)
+                records = await upstream.find(pending.target, pending.qtype)
             finally:
-                self._send(pending, found, asker)
+                self._send(pending, records, asker)
             return
         with asker.scope:
-            found = await upstream.find(pending.target, pending.qtype)
+            records = await upstream.find(pending.target, pending.qtype)
         if not asker.scope.cancel_called:
-            self._send(pending, found, asker)
+            self._send(pending, records, asker)
 
-    def _send(self, pending: PendingReply, found: Sequence[Record] | None, asker: Asker) -> None:
+    def _send(self, pending: PendingReply, records: Sequence[Record] | None, asker: Asker) -> None:
         try:
-            asker.send(self._responder.finish(pending, found))
+            asker.send(self._responder.finish(pending, records))
             self._counts.took(time.perf_counter() - asker.since, 1)
         except Exception as error:  # ``failed`` belongs to the packet or the connection, which catches its own errors
             asker.failed(error)

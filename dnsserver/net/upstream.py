@@ -128,9 +128,9 @@ class Upstream:
         A name that does not exist is an answer: the CNAMEs that lead to it, or no records. Names
         are in lower case and have no final dot. Never raises, and takes less than 2 s.
         """
-        found = self.recall(target, qtype)
-        if found is not None:
-            return found.records
+        remembered = self.recall(target, qtype)
+        if remembered is not None:
+            return remembered.records
         self._waiting += 1
         try:
             known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)

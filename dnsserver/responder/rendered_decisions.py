@@ -54,13 +54,13 @@ class DecisionRenderer:
             rotations=self._rotations,
         )
 
-    def completed(self, alias: RenderedAnswer, labels: Sequence[bytes], found: Sequence[Record]) -> RenderedAnswer:
-        """Return *alias* followed by *found*, the records at its target: CNAMEs first, then those of the type."""
+    def completed(self, alias: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
+        """Return *alias* followed by *records*, those at its target: CNAMEs first, then those of the type."""
         packer = Packer(labels)
         return RenderedAnswer(
             flags=alias.flags,
-            aliases=packer.aliases([*alias.elsewhere, *(record for record in found if record.rtype == wire.CNAME)]),
-            answers=packer.records(record for record in found if record.rtype != wire.CNAME),
+            aliases=packer.aliases([*alias.elsewhere, *(record for record in records if record.rtype == wire.CNAME)]),
+            answers=packer.records(record for record in records if record.rtype != wire.CNAME),
             tally=alias.tally,
             rotations=self._rotations,
         )

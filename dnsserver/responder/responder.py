@@ -157,16 +157,16 @@ class Responder:
         reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, address))
         return reply
 
-    def finish(self, pending: PendingReply, found: Sequence[Record] | None) -> bytes:
-        """Return the pending reply with *found*, the CNAMEs and records of its target, in this order.
+    def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
+        """Return the pending reply with *records*, the CNAMEs and records of its target, in this order.
 
-        If *found* is None or empty, the reply has the alias alone.
+        If *records* is None or empty, the reply has the alias alone.
         """
         answer, envelope = pending.alias, pending.envelope
-        if found:
-            if answer.finished is None or answer.finished[0] is not found:  # else it was rendered before
+        if records:
+            if answer.finished is None or answer.finished[0] is not records:  # else it was rendered before
                 labels = question_labels(envelope.query)
-                answer.finished = found, self._renderer.completed(answer, labels, found)
+                answer.finished = records, self._renderer.completed(answer, labels, records)
             answer = answer.finished[1]
         return written(answer, envelope, self._profiles)
 
