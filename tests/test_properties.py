@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import store_of
+from dnsserver.from_settings import store_of
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.responder.replies import PendingReply
