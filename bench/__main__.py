@@ -1,6 +1,6 @@
-"""``python -m bench``: topodns beside unbound and CoreDNS, a flood, loading a dump, what a change costs.
+"""Measure topodns, unbound and CoreDNS, a flood of client subnets, the loading of dumps and the cost of a change.
 
-Uses loopback only.
+Sends to loopback only.
 """
 
 from __future__ import annotations
@@ -28,17 +28,28 @@ PARTS: dict[str, Callable[[Path, Pace], str]] = {
 
 
 def main() -> int:
-    """Measure and print; return 0 whatever the figures are, 1 if some could not be taken."""
+    """Measure and print; return 0 whatever the figures are, 1 if a part could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="of each run, a fifth of it in 'comparing' (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=3.0,
+        help="length of each run in seconds; 'comparing' takes a fifth of it (default: %(default)s)",
     )
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each server and load (default: %(default)s)")
-    parser.add_argument("--warmup", type=float, default=1.0, help="seconds before each run, too (default: %(default)s)")
-    parser.add_argument("--only", choices=PARTS, help="leave the other parts out")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="how often each server runs each load (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=float,
+        default=1.0,
+        help="seconds of load before each run that are not measured; 'comparing' takes a fifth of it "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     options = parser.parse_args()
     if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
-        return _fail(f"cores {SERVER_CORE} and {LOAD_CORE} are needed, one for the server and one for the load")
+        return _fail(f"needs CPU cores {SERVER_CORE} (for the server) and {LOAD_CORE} (for the load generator)")
     print(report.machine(), flush=True)
     pace, status = Pace(options.rounds, options.warmup, options.seconds), 0
     for part in [options.only] if options.only else PARTS:
@@ -51,7 +62,7 @@ def main() -> int:
 
 
 def _short(pace: Pace) -> Pace:
-    """Return a pace for 13 times as many runs in a round."""
+    """Return a shorter pace: 'comparing' has 13 times as many runs in a round."""
     return Pace(pace.rounds, pace.warmup / 5, pace.seconds / 5)
 
 

@@ -1,4 +1,4 @@
-"""How much CPU topodns needs for a query beside unbound, where each client gets the endpoints in its zone."""
+"""The CPU time that topodns and unbound take for a query, where topodns gives each client the endpoint in its zone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def measure(folder: Path, pace: Pace) -> Runs:
 
 
 def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
-    """Start every server, to be stopped by *stack*; return each with the loads that it gets."""
+    """Start every server; return each server with each of its loads. *stack* stops the servers."""
     asked, relayed = direct(), forwarded()
 
     def started(server: Server) -> Server:
@@ -32,12 +32,12 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
     cluster = ["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER]
     unbound = started(start_unbound(folder, static_records(), name=service_name(0)))
     topodns = started(start_topodns(cluster, folder))
-    without_memory = started(start_topodns(cluster, folder, remembering=False))
+    without_cache = started(start_topodns(cluster, folder, answer_cache=False))
     behind_proxy = started(start_topodns([*cluster, "--proxy-protocol"], folder))
     loads = {
         unbound: (asked, relayed),
         topodns: (asked, relayed, forwarded_for_few(), forwarded_by_block()),
         behind_proxy: (proxied(),),
-        without_memory: (asked, relayed),
+        without_cache: (asked, relayed),
     }
-    return [(server, load) for server, each in loads.items() for load in each]
+    return [(server, load) for server, its_loads in loads.items() for load in its_loads]

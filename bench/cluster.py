@@ -1,7 +1,7 @@
-"""The cluster and the records that are asked for: small arithmetic, so that every part of the benchmark agrees.
+"""The cluster that most parts of the benchmark use, its records and its clients, all computed from their numbers.
 
-Service *n* has one endpoint in each zone. Client pods are spread evenly over the nodes, each within its node's pod
-CIDR, and the nodes over the zones.
+Each Service has one endpoint in each zone. Client pods are spread evenly over the nodes, each in its node's pod CIDR;
+nodes are spread evenly over the zones.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ PORTS = (("http", 8080, "TCP"),)
 
 
 class ClientPod(NamedTuple):
-    """A pod that asks: its address, and the zone of its node."""
+    """A pod that sends queries: its address, and the number of its node's zone."""
 
     address: str
     zone: int
 
 
 def pod_cidr(node: int) -> str:
-    """Return what is common to the addresses of a node's pod CIDR, a /24."""
+    """Return the first three octets of a node's pod CIDR, a /24."""
     return f"10.{64 + node // 256}.{node % 256}"
 
 
-# They ask for themselves: the load generator sends from their addresses, two in each zone.
+# Clients that ask directly: the load generator sends from their addresses, two in each zone.
 DIRECT = tuple(ClientPod(f"127.1.0.{node + 1}", node % ZONES) for node in range(2 * ZONES))
-# A trusted forwarder asks for these; one on each node, then another on each, and so on.
+# Clients behind a trusted forwarder: one on each node, then a second one on each, and so on.
 FORWARDED = tuple(
     ClientPod(f"{pod_cidr(node)}.{turn + 2}", node % ZONES) for turn in range(CLIENTS // NODES) for node in range(NODES)
 )
@@ -58,9 +58,9 @@ def endpoint_address(service: int, zone: int) -> str:
 def dump(path: Path, *, pod_cidrs: bool = True) -> None:
     """Write the cluster as ``kubectl get -o json`` prints it, as far as topodns reads it.
 
-    Without *pod_cidrs* the pods alone say where the blocks around them are, as where Calico gives out addresses.
+    Without *pod_cidrs* nodes have none, as in a cluster where Calico assigns addresses: only the pods locate a block.
     """
-    with path.open("w") as file:  # object by object: all of them would take a gigabyte
+    with path.open("w") as file:  # object by object: all of them in memory would take a gigabyte
         separator = '{"apiVersion": "v1", "kind": "List", "items": [\n'
         for item in _objects(pod_cidrs):
             file.write(separator + json.dumps(item))
@@ -69,7 +69,7 @@ def dump(path: Path, *, pod_cidrs: bool = True) -> None:
 
 
 def static_records() -> Iterator[str]:
-    """Yield the same records, each a line of a zone file."""
+    """Yield the records of all Services, each as a line of a zone file."""
     for service in range(SERVICES):
         for zone in range(ZONES):
             yield f"{service_name(service)} {TTL} IN A {endpoint_address(service, zone)}"

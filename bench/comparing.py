@@ -1,4 +1,4 @@
-"""How fast topodns is beside CoreDNS and unbound, where all of them give the same records."""
+"""The speed of topodns, CoreDNS and unbound, where all of them give the same records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kube import running_control_plane
 
 def measure(folder: Path, pace: Pace) -> Runs:
     """Start a cluster and the servers, run every load on each in turn, stop them. Raises CannotStart and BadReply."""
-    print("CoreDNS and a control plane: the first time they are built, in some minutes", file=sys.stderr)
+    print("CoreDNS and a control plane: building them takes some minutes, the first time only", file=sys.stderr)
     with needed():
         coredns = go_programs.coredns()
         go_programs.control_plane()
@@ -30,9 +30,9 @@ def measure(folder: Path, pace: Pace) -> Runs:
 
 
 def _start(coredns: Path, folder: Path, stack: ExitStack) -> Sequence[Server]:
-    """Start the servers on one cluster, all to be stopped by *stack*.
+    """Start the servers on one cluster. *stack* stops them.
 
-    The control plane stays, idle, on the core of the load, as CoreDNS and topodns watch it.
+    CoreDNS and topodns watch the control plane, so it runs on, idle, on the load generator's core.
     """
 
     def started(server: Server) -> Server:
@@ -53,8 +53,8 @@ def _start(coredns: Path, folder: Path, stack: ExitStack) -> Sequence[Server]:
 
 @contextmanager
 def needed() -> Iterator[None]:
-    """Raise CannotStart where what is built or started in the block cannot be."""
+    """Raise CannotStart if the block cannot build or start a program."""
     try:
         yield
     except (go_programs.BuildError, waiting.NotReadyError, pytest.skip.Exception, pytest.fail.Exception) as error:
-        raise CannotStart(f"no CoreDNS to compare with: {error}") from None
+        raise CannotStart(f"CoreDNS or its control plane is not available: {error}") from None

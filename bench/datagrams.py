@@ -1,6 +1,6 @@
-"""Prepared packets out, replies counted: ``sendmmsg`` and ``recvmmsg`` on one connected socket.
+"""Sends prepared queries over one connected UDP socket and counts the replies: ``sendmmsg`` and ``recvmmsg``.
 
-Every header is written beforehand, so that Python does nothing for a single packet.
+All message headers are prepared before the run, so that Python does no work for a single packet.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dnsserver.net.mmsg import Headers, enlarge
 
 BATCH = 128  # packets for each system call
 REPLY_SIZE = 1500  # octets; no reply should have more than 1232
-SOCKET_BUFFER = 4 << 20  # octets: the whole window fits, so nothing is lost on our side
+SOCKET_BUFFER = 4 << 20  # octets: the whole window fits, so the load generator loses no reply
 
 
 class Datagrams:
-    """Packets in a ring, sent over and over to one server, and the replies to them."""
+    """A socket that sends the same packets to one server over and over, and takes the replies."""
 
     def __init__(self, packets: Sequence[bytes], *, source: str, port: int) -> None:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -32,7 +32,7 @@ class Datagrams:
         self._packets, self._next = len(packets), 0
 
     def send(self, number: int) -> int:
-        """Send up to *number* packets, the next ones in the ring; return how many left."""
+        """Send up to *number* packets, from where the last call ended; return how many were sent."""
         sent = 0
         while sent < number:
             batch = min(number - sent, BATCH, self._packets - self._next)
@@ -44,11 +44,11 @@ class Datagrams:
         return sent
 
     def receive(self) -> int:
-        """Take the replies that are there, at most ``BATCH``; return how many."""
+        """Receive the replies that have arrived, at most ``BATCH``; return how many."""
         return self._replies.headers.receive(self._fd)
 
     def first_reply(self) -> bytes:
-        """Return the first reply of those that ``receive`` took."""
+        """Return the first of the replies that the last ``receive`` took."""
         return self._replies.first()
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Datagrams:
 
 
 class _Memory:
-    """Packets one behind the other in memory, and a header for each."""
+    """Packets one after the other in memory, and a message header for each."""
 
     def __init__(self, octets: bytes, sizes: Sequence[int]) -> None:
         self._octets = ctypes.create_string_buffer(octets, len(octets))
@@ -67,5 +67,5 @@ class _Memory:
         self.headers.sizes[:] = memoryview(array("Q", sizes))
 
     def first(self) -> bytes:
-        """Return what was received first."""
+        """Return the first received packet."""
         return self._octets[: self.headers.lengths[0]]

@@ -1,6 +1,6 @@
-"""Services that every server answers alike: without constraints, with IPv4 and IPv6 endpoints, few of them or many.
+"""Services without constraints, with 3 or 60 dual-stack endpoints: every server gives the same records for them.
 
-As objects for an API server, and as records for a server that knows nothing of Kubernetes.
+As objects for an API server, and as records for unbound, which knows nothing of Kubernetes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bench.cluster import DIRECT, NAMESPACE, ORIGIN, TTL, ZONES
 from tests import api_objects
 from tests.api_objects import Item
 
-SIZES = (3, 60)  # endpoints of a Service, each with an address of either family
+SIZES = (3, 60)  # endpoints of a Service, each with an IPv4 and an IPv6 address
 SERVICES = 100  # of each size
 PORT = 8080
 PORTS = (("http", PORT, "TCP"),)
@@ -20,19 +20,19 @@ RECORD_HEADER = 12  # octets: a pointer to the name, type, class, TTL, length of
 
 
 def service_name(size: int, service: int) -> str:
-    """Return the absolute name of a Service; its length is the same for all."""
+    """Return the absolute name of a Service; all these names have the same length."""
     return f"{_name(size, service)}.{ORIGIN}"
 
 
 def asked_name(size: int, service: int, qtype: str) -> str:
-    """Return the absolute name that has a Service's records of a type."""
+    """Return the absolute name that owns a Service's records of a type."""
     return f"{'_http._tcp.' if qtype == 'SRV' else ''}{service_name(size, service)}"
 
 
 def data(size: int, service: int, qtype: str) -> frozenset[str]:
     """Return the data of a Service's records: addresses, or port and target. An SRV record's weight is left out."""
-    of = {"A": _ipv4, "AAAA": _ipv6, "SRV": lambda *which: f"{PORT} {_host(*which)}"}[qtype]
-    return frozenset(of(size, service, endpoint) for endpoint in range(size))
+    data_of = {"A": _ipv4, "AAAA": _ipv6, "SRV": lambda *which: f"{PORT} {_host(*which)}"}[qtype]
+    return frozenset(data_of(size, service, endpoint) for endpoint in range(size))
 
 
 def glue(size: int, service: int) -> frozenset[str]:
@@ -41,13 +41,13 @@ def glue(size: int, service: int) -> frozenset[str]:
 
 
 def size_of_records(size: int, qtype: str) -> int:
-    """Return the octets of a Service's records of a type, their owner's name compressed, without glue."""
-    of = {"A": 4, "AAAA": 16, "SRV": 6 + len(_host(size, 0, 0)) + 1}
-    return size * (RECORD_HEADER + of[qtype])
+    """Return the octets of a Service's records of a type, with compressed owner names and without glue."""
+    data_octets = {"A": 4, "AAAA": 16, "SRV": 6 + len(_host(size, 0, 0)) + 1}
+    return size * (RECORD_HEADER + data_octets[qtype])
 
 
 def static_records() -> Iterator[str]:
-    """Yield all records, each a line of a zone file."""
+    """Yield all records, each as a line of a zone file."""
     for size in SIZES:
         for service in range(SERVICES):
             for endpoint in range(size):
@@ -89,7 +89,7 @@ def _ipv6(size: int, service: int, endpoint: int) -> str:
 
 
 def _service(size: int, number: int) -> Sequence[Item]:
-    """A Service without a selector, whose EndpointSlices are therefore ours to write."""
+    """Return a Service without a selector and its EndpointSlices: no controller writes slices for it."""
     name = _name(size, number)
     return (
         api_objects.service(name, where=NAMESPACE, ports=PORTS, ipFamilyPolicy="RequireDualStack"),

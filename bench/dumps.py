@@ -1,6 +1,6 @@
-"""A large cluster as ``kubectl get ... -A -o yaml`` and ``-o json`` print it, the same at every call.
+"""Dumps of a large cluster, as ``kubectl get ... -A -o yaml`` and ``-o json`` print it; every call writes the same.
 
-The objects are text with gaps to fill in: dumping a tree of this size takes longer than reading it.
+Objects are made from text templates: PyYAML would take longer to print them than topodns takes to read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write(folder: Path, *, form: str, pod: str) -> Path:
-    """Write the cluster as *form*, ``yaml`` or ``json``, its pods by the template *pod*; return the file."""
+    """Write the cluster in a *form*, ``yaml`` or ``json``, with the template *pod* for its pods; return the path."""
     path = folder / f"{pod}s.{form}"
     with path.open("w") as file:
         (_write_yaml if form == "yaml" else _write_json)(file, pod)
@@ -58,7 +58,7 @@ KINDS = ("namespace", "node", "pod", "service", "endpointslice")
 
 
 def _text(kind: str, pod: str) -> str:
-    """Return the template of a kind as it stands alone, in YAML."""
+    """Return the template of one object of a kind, in YAML."""
     text = (_TEMPLATES / f"{pod if kind == 'pod' else kind}.yaml").read_text()
     endpoint = (_TEMPLATES / "endpoint.yaml").read_text()
     endpoints = "".join(endpoint.replace("_N", f"_{number}") for number in range(ENDPOINTS))
@@ -115,7 +115,7 @@ def _service(number: int) -> str:
 
 
 def _identity(seed: str) -> dict[str, str]:
-    """Return what is different for each object and means nothing."""
+    """Return a uid and such: values that differ for each object and that topodns does not read."""
     text = hashlib.md5(seed.encode(), usedforsecurity=False).hexdigest()
     uid = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
     return {"uid": uid, "short": text[:17], "hash": f"h{text[:9]}", "version": str(int(text[:7], 16))}

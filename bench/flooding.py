@@ -1,7 +1,7 @@
-"""What a flood of random client subnets costs others, and whether the server grows by it.
+"""What a flood of random client subnets costs the other clients, and whether the server's memory grows.
 
-Beside load (b), a fifth of all queries name random blocks of any length: around a pod, elsewhere, or of IPv6; few
-come twice in a round. A pod that asks for itself, now and then, shows how long anybody waits meanwhile.
+Beside load (b), a fifth of all queries name random subnets of any length: around a pod, elsewhere in IPv4, or in IPv6;
+few of them occur twice in a round. A pod that asks directly, 200 times a second, shows how long replies then take.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bench.rounds import Pace
 from bench.servers import on_load_core, start_topodns
 from locator.ip import Network
 
-SOCKETS = 5  # each sends as much as any other, since the server answers in the order in which queries came
-FLOOD = 32_768  # random queries of a round: several times what a server would remember, and each has an id
-WINDOW = 64 * SOCKETS  # some milliseconds of work: the prober shall wait for the work, not for a long queue
-ELSEWHERE = range(176, 224)  # first octets of addresses of which nothing is known
+SOCKETS = 5  # all send at the same rate: the server answers queries in the order in which they arrive
+FLOOD = 32_768  # random queries of a round: several times what topodns remembers, and as many as have an id
+WINDOW = 64 * SOCKETS  # some milliseconds of work, so that the prober's queries do not wait in a long queue
+ELSEWHERE = range(176, 224)  # first octets of addresses that are unknown to the server
 
 
 class Flooded(NamedTuple):
-    """Runs without and with the flood, a pair for each round; ``resident`` is the MB that the server holds.
+    """Runs without and with the flood, one of each in a round, and the server's resident memory in MB.
 
-    First before any flood, then after that of each round.
+    ``resident`` begins with the memory before any flood; then follows that after the flood of each round.
     """
 
     calm: Sequence[Run]
@@ -47,7 +47,7 @@ def measure(folder: Path, pace: Pace) -> Flooded:
     resident: list[float] = []
     quiet, asked, snapshot = _calm(), direct(), folder / "cluster.json"
     others = relayed(FORWARDED, by_address, sockets=SOCKETS - 1)
-    dump(snapshot, pod_cidrs=False)  # blocks are dearer there
+    dump(snapshot, pod_cidrs=False)  # to locate a subnet costs more without them
     with on_load_core():
         server = start_topodns(["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER], folder)
         try:
@@ -69,15 +69,15 @@ def _calm() -> Load:
 
 
 def _flooded(others: Sequence[Sequence[Query]], number: int) -> Load:
-    """Return load (d): beside *others*, a socket that names random blocks, new ones in each round."""
+    """Return load (d) of round *number*: the queries of the other sockets, and one socket that names random subnets."""
     pick = random.Random(number)
-    flood = [pick.choice((_of_pods, _elsewhere, _ipv6))(each, pick) for each in range(FLOOD)]
+    flood = [pick.choice((_of_pods, _elsewhere, _ipv6))(query_id, pick) for query_id in range(FLOOD)]
     return Load("(d) a fifth random", EDNS, (FORWARDER,) * SOCKETS, [*others, flood], WINDOW, SOCKETS * FLOOD)
 
 
 def _of_pods(number: int, pick: random.Random) -> Query:
     client, length = pick.choice(FORWARDED), pick.randint(8, 32)
-    zone = client.zone if length >= 24 else None  # a shorter block reaches nodes of other zones
+    zone = client.zone if length >= 24 else None  # a shorter prefix takes in nodes of other zones
     return _naming(number, socket.inet_aton(client.address), length, zone, pick)
 
 

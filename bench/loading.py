@@ -1,4 +1,4 @@
-"""How long it takes to read and publish a dump, each time in a fresh process.
+"""How long topodns takes to read a dump and to publish its first snapshot, each time in a new process.
 
 ``python -m bench.loading FILE`` is that process; it prints its figures as JSON.
 """
@@ -23,11 +23,14 @@ from locator.state.cluster_view import ClusterView
 from locator.state.store import Store
 
 FORMS = ("yaml", "json")
-PODS = ("pod", "slim-pod")  # as kubectl prints them, and with hardly more than what is read
+PODS = ("pod", "slim-pod")  # as kubectl prints them, and cut down to the fields that topodns reads
 
 
 class Loaded(NamedTuple):
-    """One dump and its loading: octets; seconds to read, to publish, of CPU for both; what was found; peak MB."""
+    """What loading one dump took.
+
+    ``size`` is in octets; ``read`` and ``publish`` in seconds, ``cpu`` in seconds for both; ``peak`` in MB of memory.
+    """
 
     name: str
     size: int
@@ -43,7 +46,7 @@ def measure(folder: Path) -> Iterator[Loaded]:
     """Write each dump, load it in a process of its own, and delete it."""
     for pod in PODS:
         for form in FORMS:
-            print(f"loading: {form}, {pod}s", file=sys.stderr)
+            print(f"loading {pod}s.{form}", file=sys.stderr)
             path = dumps.write(folder, form=form, pod=pod)
             command = [sys.executable, "-m", "bench.loading", str(path)]
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
@@ -52,7 +55,7 @@ def measure(folder: Path) -> Iterator[Loaded]:
 
 
 def load(path: Path) -> Loaded:
-    """Load a dump as ``topodns serve`` does, but in one process."""
+    """Read a dump and publish it, as ``topodns serve`` does; measure both."""
     began, cpu = time.perf_counter(), time.process_time()
     dump = dump_files.read(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The loads: which queries, from where, by which transport, how many at a time."""
+"""The loads: which queries, from which addresses, over which transport, how many at a time."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tests import proxy_headers
 PLAIN = Transport("UDP", 512)
 EDNS = Transport("UDP, EDNS", 1232, edns=True)
 PIPELINED = Transport("TCP, pipelined", 65535, tcp=True)
-IN_TURN = Transport("TCP, in turn", 65535, tcp=True)  # a connection sends when it has been answered
+IN_TURN = Transport("TCP, in turn", 65535, tcp=True)  # a connection sends a query after the reply to the last one
 
 FORWARDER = "127.0.0.1"
 SOURCES = tuple(client.address for client in DIRECT)
 SOCKETS = len(DIRECT)
-QUERIES = CLIENTS  # over all sockets: each client can be named; they come round again after a second
-# Replies: by then, but for one in a hundred, each name has been asked from each zone, and a name from each node.
+QUERIES = CLIENTS  # over all sockets, so that each client can be named once; sent again after about a second
+# Replies after which 99 % of the names have been asked from each zone, and 99 % of the nodes have asked.
 WARM = 25_000
-FEW = 10  # clients, for the same with few
-WINDOW = 1536  # some milliseconds of work, and it fits the server's buffer
+FEW = 10  # clients, to compare with all of them
+WINDOW = 1536  # some milliseconds of work; fits the server's receive buffer
 
-# The same where servers are compared.
+# For the part 'comparing'.
 ALIKE_QUERIES = 1024  # of each socket
 ALIKE_WARM = 1_000  # replies: ten for each name
-# Sockets, and queries outstanding on each. Over UDP, they fit the buffer of a server that asks Linux for none in
-# particular, as CoreDNS does (212,992 octets).
+# Sockets, and queries outstanding on each. Over UDP, they fit Linux's default receive buffer (212,992 octets), which
+# CoreDNS uses.
 WIDTHS = {PLAIN: (SOCKETS, 32), EDNS: (SOCKETS, 32), PIPELINED: (16, 64), IN_TURN: (64, 1)}
 
 Carrier = Callable[[int, int, ClientPod], Query]  # how a forwarder names a client: from id, Service and client
 
 
 class Asked(NamedTuple):
-    """What varies where servers are compared."""
+    """A load of the part 'comparing': the endpoints of a Service, the type that is asked for, and the transport."""
 
     endpoints: int
     qtype: str
@@ -54,12 +54,12 @@ ALIKE = tuple(
     for size in dual_stack.SIZES
     for qtype in ("A", "AAAA", "SRV")
     for transport in WIDTHS
-    if qtype == "A" or transport is not IN_TURN  # there, the way costs more than the answer
+    if qtype == "A" or transport is not IN_TURN  # there the transport costs more than the answer: one type is enough
 )
 
 
 def direct() -> Load:
-    """Return load (a): pods that ask for themselves, without EDNS."""
+    """Return load (a): pods that ask directly, without EDNS."""
     pick = random.Random(1)
 
     def ask(number: int, client: ClientPod) -> Query:
@@ -75,12 +75,12 @@ def forwarded() -> Load:
 
 
 def forwarded_for_few() -> Load:
-    """Return load (b) with few pods, in the same cluster: what it costs to look a client up does not depend on them."""
+    """Return load (b) for few of the cluster's pods: shows how the number of clients changes the cost of a query."""
     return _forwarded(f"(b) forwarded, {FEW} clients", FORWARDED[:FEW], by_address)
 
 
 def forwarded_by_block() -> Load:
-    """Return load (c): a forwarder that names blocks of 24 bits, as unbound and dnsdist do unless told otherwise."""
+    """Return load (c): a forwarder that names client subnets of /24, the default of unbound and dnsdist."""
     return _forwarded("(c) forwarded, /24", FORWARDED[:NODES], _by_block)
 
 
@@ -90,7 +90,7 @@ def proxied() -> Load:
 
 
 def relayed(clients: Sequence[ClientPod], carry: Carrier, *, sockets: int) -> list[list[Query]]:
-    """Return what a forwarder asks over some sockets: for each client as often as for any other, in random order."""
+    """Return a forwarder's queries, split over some sockets: as many for each client, in random order."""
     pick = random.Random(2)
     every = [client for _ in range(QUERIES // len(clients)) for client in clients]
     pick.shuffle(every)
@@ -106,13 +106,13 @@ def by_address(number: int, service: int, client: ClientPod) -> Query:
 
 
 def nearby(number: int, service: int, zone: int | None, transport: Transport, *, named: Network | None = None) -> Query:
-    """Return a query for a Service from a zone, None for no zone that could be known."""
+    """Return a query for a Service from a zone; None for a client whose zone is unknown."""
     wire = query(number, question(service_name(service), "A"), transport, client=named)
     return Query(wire, *_addresses(service, zone))
 
 
 def alike(asked: Asked) -> Load:
-    """Return a load that every server should answer alike: pods that ask for themselves."""
+    """Return a load of the part 'comparing', which every server should answer alike: pods that ask directly."""
     pick = random.Random(3)
     size, qtype, transport = asked
     sockets, width = WIDTHS[transport]
@@ -144,13 +144,13 @@ def _by_header(number: int, service: int, client: ClientPod) -> Query:
 
 @cache
 def _addresses(service: int, zone: int | None) -> tuple[frozenset[str], frozenset[str]]:
-    """Return a Service's addresses: what is nearest to a zone, and every one, which is the nearest to no zone."""
-    every = frozenset(endpoint_address(service, each) for each in range(ZONES))
+    """Return a Service's addresses in a zone, or all of them without one; and all of them."""
+    every = frozenset(endpoint_address(service, number) for number in range(ZONES))
     return every if zone is None else frozenset({endpoint_address(service, zone)}), every
 
 
 @cache
 def _records(size: int, service: int, qtype: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Return what the servers that are compared have of a Service: twice the data, as none is nearer, and the glue."""
+    """Return a Service's data twice, as no endpoint is nearer than others, and its glue: see ``Query``."""
     data = dual_stack.data(size, service, qtype)
     return data, data, dual_stack.glue(size, service) if qtype == "SRV" else frozenset()

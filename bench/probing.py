@@ -1,4 +1,4 @@
-"""A client that asks at a slow and steady pace beside a load, to see how long anybody waits meanwhile."""
+"""A client that asks 200 times a second beside a load, to measure how long a reply takes under that load."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 
 from bench.queries import Load, Query
 
-EVERY = 0.005  # seconds; what is late does not hold up what comes after it
+EVERY = 0.005  # seconds; the prober sends its next query in time even if a reply is late
 
 
 class Prober:
-    """What the first socket of a load asks, in turn; ``latencies`` are seconds, ``replies`` what came."""
+    """Asks the queries of a load's first socket one by one; ``latencies`` are in seconds."""
 
     def __init__(self, load: Load, *, port: int) -> None:
         self.load = load
@@ -26,7 +26,7 @@ class Prober:
         self._next, self._due = 0, 0.0
 
     def send(self) -> None:
-        """Send the next query when its time has come."""
+        """Send the next query if it is due."""
         now = time.perf_counter()
         if now < self._due:
             return
@@ -39,7 +39,7 @@ class Prober:
         self._next = (self._next + 1) % len(self._queries)
 
     def receive(self) -> None:
-        """Take the replies that are there."""
+        """Receive the replies that have arrived."""
         while self._sent:
             try:
                 reply = self._sock.recv(65535)
@@ -47,12 +47,12 @@ class Prober:
                 return
             now, number = time.perf_counter(), int.from_bytes(reply[:2])
             sent = self._sent.pop(number, None)
-            if sent is not None:  # else it was forgotten
+            if sent is not None:  # else it was sent before ``forget``
                 self.latencies.append(now - sent)
                 self.replies.append((self._queries[number], reply))
 
     def forget(self) -> None:
-        """Begin to measure: what was asked until now does not count."""
+        """Begin to measure: ignore all queries until now."""
         self._sent.clear()
         self.latencies.clear()
         self.replies.clear()

@@ -1,4 +1,4 @@
-"""How soon a changed EndpointSlice is answered, beside CoreDNS, on a real API server."""
+"""How soon topodns and CoreDNS answer with an EndpointSlice's change, on a real API server."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests.kube import ControlPlane, running_control_plane
 
 WHERE, NAME = "programming", "changing"
 CHANGES = 300  # of one slice, for each server
-SETTLE_SECONDS = 0.02  # between changes, so that none waits for the one before
+SETTLE_SECONDS = 0.02  # between changes, so that a change never waits for the one before
 PATIENCE_SECONDS = 30.0
 
 
 class Programmed(Struct, frozen=True):
-    """How long changes of a slice took to be answered by one server, in seconds from the API server's word."""
+    """One server's delays, in seconds: from the API server's reply to a write until the server answers with it."""
 
     server: str
     seconds: Sequence[float]
 
     def percentile(self, share: float) -> float:
-        """Return the time within which a share of the changes was answered."""
+        """Return the delay that a share of the changes, from 0 to 1, did not exceed."""
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
 
 def measure(folder: Path) -> list[Programmed]:
-    """Change a slice again and again, and ask until each server shows it, in turns. Raises CannotStart."""
+    """Change a slice for each server in turn, and ask until that server shows the change. Raises CannotStart."""
     with needed():
         coredns = go_programs.coredns()
     with on_load_core(), ExitStack() as stack:
@@ -71,4 +71,4 @@ def _change(plane: ControlPlane, server: Server, name: str, address: str) -> flo
         reply = dns.query.udp(query, "127.0.0.1", port=server.port, timeout=PATIENCE_SECONDS)
         if [row.to_text() for rrset in reply.answer for row in rrset] == [address]:
             return time.perf_counter() - begun
-    raise CannotStart(f"{server.name} did not answer {address} within {PATIENCE_SECONDS:.0f} s")
+    raise CannotStart(f"{server.name} did not answer with the new address {address} within {PATIENCE_SECONDS:.0f} s")

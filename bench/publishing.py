@@ -1,6 +1,6 @@
-"""How long one change takes to be in a snapshot, in a cluster at the limits that Kubernetes publishes.
+"""How long the store takes for one change and its snapshot, in a cluster at the limits that Kubernetes publishes.
 
-The objects are made, not read: what reading costs is measured by ``bench.loading``.
+The objects are made here; ``bench.loading`` measures what reading them costs.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ PODS = 150_000
 SERVICES = 10_000
 NAMESPACES = 200
 ENDPOINTS = PODS // SERVICES
-TIMES = 200  # of each kind of change
+TIMES = 200  # changes of each kind
 SIZE = f"{NODES:,} nodes, {PODS:,} pods, {SERVICES:,} Services with {ENDPOINTS} endpoints each"
 
 Objects = dict[type[Object], list[Any]]
 
 
 class Published(NamedTuple):
-    """A kind of change: microseconds to take one in; milliseconds to publish it, half of the times and at most.
+    """The cost of one kind of change.
 
-    ``small`` is one that must not be felt.
+    ``apply`` is the median time to apply it to the store in microseconds; ``publish`` and ``most`` are the median and
+    the longest time to make the next snapshot in milliseconds. ``small`` changes have a target.
     """
 
     change: str
@@ -57,28 +58,28 @@ class Published(NamedTuple):
 
 
 def measure() -> Iterator[Published]:
-    """Fill a store, then change it again and again."""
+    """Fill a store, then apply and publish each kind of change many times."""
     objects, store, rng = cluster(), Store(), random.Random(1)
     gc.collect()
     gc.freeze()
-    gc.disable()  # as the server does while it takes in a view; pauses of collections are another matter
+    gc.disable()  # as the server does while it publishes; collection pauses are not measured here
     began = time.perf_counter()
     for kind, every in objects.items():
         store.replace(kind, every)
     applied = time.perf_counter()
     store.publish(0)
     took = (time.perf_counter() - applied) * 1e3
-    yield Published("everything, at the start", (applied - began) * 1e6, took, took, small=False)
+    yield Published("start: all objects", (applied - began) * 1e6, took, took, small=False)
     for name, make in CHANGES.items():
         yield _measured(name, store, [make(objects, rng) for _ in range(TIMES)])
 
 
 def _measured(name: str, store: Store, changes: Sequence[Sequence[Delta]]) -> Published:
     applies, publishes = [], []
-    for number, every in enumerate(changes):
+    for number, deltas in enumerate(changes):
         began = time.perf_counter()
-        for change in every:
-            store.apply(change)
+        for delta in deltas:
+            store.apply(delta)
         applied = time.perf_counter()
         store.publish(number)
         publishes.append((time.perf_counter() - applied) * 1e3)
@@ -87,22 +88,22 @@ def _measured(name: str, store: Store, changes: Sequence[Sequence[Delta]]) -> Pu
 
 
 def cluster() -> Objects:
-    """Return the objects of the cluster; a Service's endpoints are spread over as many nodes."""
+    """Return the objects of the cluster; each endpoint of a Service is on another node."""
     ports = (Port("main", 80),)
     objects: Objects = {Namespace: [Namespace(f"ns-{number}") for number in range(NAMESPACES)]}
     objects[Node] = [_node(number) for number in range(NODES)]
     objects[Pod], objects[Service], objects[EndpointSlice] = [], [], []
     for number in range(SERVICES):
         space, name = f"ns-{number % NAMESPACES}", f"service-{number:05}"
-        rows = []
+        endpoints = []
         for position in range(number * ENDPOINTS, (number + 1) * ENDPOINTS):
             node, pod = position % NODES, f"{name}-{position:06}"
             address = bytes((10, node >> 8, node & 255, position // NODES + 2))
             objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
-            rows.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
+            endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
         annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
         objects[Service].append(Service(space, name, headless=True, ports=ports, annotations=annotations))
-        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, tuple(rows)))
+        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, tuple(endpoints)))
     return objects
 
 
@@ -117,16 +118,16 @@ def _node(number: int) -> Node:
 
 
 def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[EndpointSlice])
-    rows = [replace(row) for row in each.endpoints]  # a slice comes whole
-    position = rng.randrange(len(rows))
-    rows[position] = replace(rows[position], hostname=f"h{rng.randrange(10**6)}")
-    return [Put(replace(each, endpoints=tuple(rows)))]
+    changed = rng.choice(objects[EndpointSlice])
+    endpoints = [replace(endpoint) for endpoint in changed.endpoints]  # a watch sends the slice whole
+    position = rng.randrange(len(endpoints))
+    endpoints[position] = replace(endpoints[position], hostname=f"h{rng.randrange(10**6)}")
+    return [Put(replace(changed, endpoints=tuple(endpoints)))]
 
 
 def _moved_pod(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[Pod])
-    return [Put(replace(each, node=_name(rng.randrange(NODES)), created=f"2025-{rng.randrange(10**6)}"))]
+    pod = rng.choice(objects[Pod])
+    return [Put(replace(pod, node=_name(rng.randrange(NODES)), created=f"2025-{rng.randrange(10**6)}"))]
 
 
 def _new_pod(objects: Objects, rng: random.Random) -> list[Delta]:
@@ -136,27 +137,26 @@ def _new_pod(objects: Objects, rng: random.Random) -> list[Delta]:
 
 
 def _relabelled_node(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[Node])
-    return [Put(replace(each, labels={**each.labels, ZONE: f"z{rng.randrange(10**6)}"}))]
+    node = rng.choice(objects[Node])
+    return [Put(replace(node, labels={**node.labels, ZONE: f"z{rng.randrange(10**6)}"}))]
 
 
 def _replaced_node(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[Node])
-    return [Drop(Node, each.key), Put(each)]
+    node = rng.choice(objects[Node])
+    return [Drop(Node, node.key), Put(node)]
 
 
 def _annotated_service(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[Service])
-    return [Put(replace(each, annotations={"topodns.io/topology-keys": f"key-{rng.randrange(10**6)}"}))]
+    service = rng.choice(objects[Service])
+    return [Put(replace(service, annotations={"topodns.io/topology-keys": f"key-{rng.randrange(10**6)}"}))]
 
 
 def _heartbeat(objects: Objects, rng: random.Random) -> list[Delta]:
-    each = rng.choice(objects[Namespace])
-    return [Put(replace(each))]
+    return [Put(replace(rng.choice(objects[Namespace])))]
 
 
 def _hundred_pods(objects: Objects, rng: random.Random) -> list[Delta]:
-    return [change for _ in range(100) for change in _moved_pod(objects, rng)]
+    return [delta for _ in range(100) for delta in _moved_pod(objects, rng)]
 
 
 CHANGES: dict[str, Callable[[Objects, random.Random], list[Delta]]] = {
@@ -165,7 +165,7 @@ CHANGES: dict[str, Callable[[Objects, random.Random], list[Delta]]] = {
     "Pod: on another node": _moved_pod,
     "100 Pods: on other nodes": _hundred_pods,
     "Node: another label": _relabelled_node,
-    "Node: gone and back": _replaced_node,
+    "Node: deleted and created again": _replaced_node,
     "Service: another annotation": _annotated_service,
-    "heartbeat": _heartbeat,
+    "object sent again, unchanged": _heartbeat,
 }

@@ -1,4 +1,4 @@
-"""What is sent, what must come back, and what is wrong with a reply."""
+"""Queries, the records that must answer them, and the check of a reply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENT_SUBNET = 8  # RFC 7871
 
 
 class Transport(NamedTuple):
-    """How queries travel: how many octets a reply may have, and whether the query says so by EDNS."""
+    """How queries travel: ``limit`` is the largest reply in octets, ``edns`` whether the query states it by EDNS."""
 
     title: str
     limit: int
@@ -32,8 +32,8 @@ class Transport(NamedTuple):
 class Query(NamedTuple):
     """A query as it is sent, and the data of the records that answer it.
 
-    ``nearest`` are those nearest to the client, ``every`` all there are; ``glue`` may come beside either.
-    ``before`` goes before the message in its datagram.
+    ``nearest`` is the data nearest to the client, ``every`` all data of the name, ``glue`` that of the additional
+    section. ``before`` is what the datagram holds before the message.
     """
 
     wire: bytes
@@ -46,8 +46,8 @@ class Query(NamedTuple):
 class Load(NamedTuple):
     """Queries for each of some sockets, and the address that each socket sends from.
 
-    ``window`` is how many queries are outstanding, over all sockets; after ``warm`` replies a server has seen what
-    it is asked. ``cut`` is whether the whole replies are too large for the transport.
+    ``window`` is how many queries are outstanding, over all sockets. After ``warm`` replies the server has answered
+    nearly every question once. ``cut`` is whether replies are too large for the transport, and must be truncated.
     """
 
     title: str
@@ -67,14 +67,14 @@ def question(name: str, qtype: str) -> bytes:
 
 
 def query(number: int, question: bytes, transport: Transport, *, client: Network | None = None) -> bytes:
-    """Return the query whose id is *number*; *client* is what it names as its client subnet."""
+    """Return the query with the id *number*; *client* is its EDNS client subnet, if any."""
     option = b"" if client is None else _client_subnet(client)
     opt = struct.pack("!BHHIH", 0, OPT, transport.limit, 0, len(option)) + option if transport.edns else b""
     return HEADER.pack(number, RD, 1, 0, 0, int(transport.edns)) + question + opt
 
 
 def _client_subnet(client: Network) -> bytes:
-    """Return the whole option (RFC 7871, section 6)."""
+    """Return the EDNS option with its code and length (RFC 7871, section 6)."""
     family, octets = 1 if len(client.address) == 4 else 2, (client.length + 7) // 8
     head = struct.pack("!HHHBB", CLIENT_SUBNET, 4 + octets, family, client.length, 0)
     return head + client.address[:octets]
@@ -83,12 +83,12 @@ def _client_subnet(client: Network) -> bytes:
 def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bool) -> str | None:
     """Return what is wrong with a reply, or None.
 
-    *nearest* is whether only what is nearest to the client must be in it, for its whole subnet and no other (RFC 7871,
-    section 7.2.1); *glue* whether the glue must be.
+    *nearest* is whether the reply must hold the nearest records only, with a scope as long as the source prefix
+    (RFC 7871, section 7.2.1); *glue* whether it must hold the glue.
     """
     try:
         message = dns.message.from_wire(reply)
-    except Exception as error:  # whatever dnspython thinks of it
+    except Exception as error:  # dnspython raises many types
         return f"unreadable: {error}"
     if message.id != int.from_bytes(query.wire[:2]) or not message.flags & dns.flags.QR:
         return "the reply to another query"
@@ -98,9 +98,9 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
     if message.question != asked.question:
         return f"{message.question} instead of {asked.question}"
     if len(reply) > load.transport.limit:
-        return f"{len(reply)} octets, {load.transport.limit} at most"
+        return f"{len(reply)} octets instead of {load.transport.limit} at most"
     if bool(message.flags & dns.flags.TC) != load.cut:
-        return "cut off, though all has room" if not load.cut else "not cut off, though all has no room"
+        return "no TC bit, though the records do not fit" if load.cut else "a TC bit, though all records fit"
     expected = query.nearest if nearest else query.every
     found = _data(message.answer)
     if not (found < expected if load.cut else found == expected):
@@ -115,8 +115,8 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
 
 
 def _subnets(message: dns.message.Message) -> list[tuple[str, int, int]]:
-    """Return the client subnets in a message: address, and the lengths of source and scope."""
-    return [(each.address, each.srclen, each.scopelen) for each in message.options if each.otype == CLIENT_SUBNET]
+    """Return the client subnets in a message: address, source prefix length, scope prefix length."""
+    return [(ecs.address, ecs.srclen, ecs.scopelen) for ecs in message.options if ecs.otype == CLIENT_SUBNET]
 
 
 def _data(section: Sequence[dns.rrset.RRset]) -> frozenset[str]:

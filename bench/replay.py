@@ -1,4 +1,4 @@
-"""The load generator: keeps a window of queries outstanding, and takes the server's time meanwhile."""
+"""The load generator: keeps a window of queries outstanding, counts replies, and reads the server's CPU time."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from bench.queries import Load, Query, complaint
 from bench.servers import Server
 from bench.streams import Stream
 
-REST = 50e-6  # between rounds in which little came: sleeping readers would cost the server a wake-up for each reply
-LITTLE = 64
-SAMPLE_EVERY = 0.01  # seconds between replies that are looked at
-STALLED = 2.0  # without a reply for so long, what is outstanding is lost
+# Seconds of sleep after a turn with few replies. A blocking read would cost the server a wake-up for each reply.
+REST = 50e-6
+LITTLE = 64  # replies in a turn over all sockets
+SAMPLE_EVERY = 0.01  # seconds between replies that are checked
+STALLED = 2.0  # seconds without any reply until all outstanding queries count as lost
 MAX_WARMUP = 30.0  # seconds
 
 
 class BadReply(Exception):
-    """A reply that is wrong, or none at all: nothing measured is worth anything."""
+    """A wrong reply, or no reply at all: the figures would mean nothing."""
 
 
 class Run(NamedTuple):
-    """What one run found: seconds of it, replies, queries lost, replies looked at, the server's CPU seconds.
+    """The figures of one run: its seconds, replies, lost queries, checked replies, the server's CPU seconds.
 
-    ``latencies`` are the seconds that the replies to a prober took.
+    ``latencies`` are the seconds that each reply to the prober took.
     """
 
     seconds: float
@@ -48,14 +49,14 @@ class Run(NamedTuple):
 
     @property
     def busy(self) -> float:
-        """Which part of the time the server had the CPU: less than nearly all is no full load."""
+        """The share of the time that the server had its core; below 0.95 or so it was not under full load."""
         return self.cpu / self.seconds
 
 
 def run(server: Server, load: Load, *, warmup: float, seconds: float, prober: Prober | None = None) -> Run:
     """Put *load* on *server*; measure once *warmup* is over and the server is warm. Raises BadReply.
 
-    The *prober* asks beside the load; its replies are looked at, but not counted.
+    The *prober* asks beside the load; its replies are checked, but not counted.
     """
     replayer = _Replayer(server, load, prober)
     try:
@@ -75,7 +76,7 @@ def run(server: Server, load: Load, *, warmup: float, seconds: float, prober: Pr
     finally:
         replayer.close()
     if not replies or (prober is not None and not prober.latencies):
-        raise BadReply(f"{server.name}, {load.title}: no reply in {took:.0f} s")
+        raise BadReply(f"{server.name}, {load.title}: no reply within {took:.0f} s")
     checked = replayer.check()
     if prober is None:
         return Run(took, replies, replayer.lost, checked, cpu)
@@ -100,34 +101,34 @@ class _Replayer:
         end, sample_at, heard = now + seconds, now, now
         share = self._load.window // len(self._sockets)
         while now < end:
-            came = 0
+            received = 0
             for index, sock in enumerate(self._sockets):
                 number = sock.receive()
                 if number and now >= sample_at and index == len(self._sample) % len(self._sockets):
                     self._sample.append((index, sock.first_reply()))
                     sample_at = now + SAMPLE_EVERY
-                came += number
-                outstanding = max(0, self._outstanding[index] - number)  # a reply given up may still come
+                received += number
+                outstanding = max(0, self._outstanding[index] - number)  # a reply that counts as lost may still come
                 self._outstanding[index] = outstanding + sock.send(share - outstanding)
             if self._prober is not None:
                 self._prober.receive()
                 self._prober.send()
-            self.replies += came
+            self.replies += received
             now = time.perf_counter()
-            if came:
+            if received:
                 heard = now
             elif now - heard > STALLED:
                 self._give_up()
                 heard = now
-            if came < LITTLE:
+            if received < LITTLE:
                 time.sleep(REST)
 
     def drain(self) -> None:
-        """Wait for what is outstanding, so that the next run begins with an idle server."""
+        """Wait for all outstanding replies, so that the next run begins with an idle server."""
         heard = time.perf_counter()
         while self._waiting and time.perf_counter() - heard < STALLED:
             for index, sock in enumerate(self._sockets):
-                sock.send(0)  # what a stream has begun
+                sock.send(0)  # sends the rest of a query that a stream has begun
                 if number := sock.receive():
                     self._outstanding[index] = max(0, self._outstanding[index] - number)
                     heard = time.perf_counter()
@@ -137,15 +138,15 @@ class _Replayer:
         self._give_up()
 
     def check(self) -> int:
-        """Look at the sample; return how many replies were in it. Raises BadReply."""
-        looked_at = [(self._load, self._query(index, reply), reply) for index, reply in self._sample]
+        """Check the sampled replies; return how many there are. Raises BadReply."""
+        sampled = [(self._load, self._query(index, reply), reply) for index, reply in self._sample]
         if self._prober is not None:
-            looked_at += [(self._prober.load, query, reply) for query, reply in self._prober.replies]
-        for load, query, reply in looked_at:
-            found = self._complaint(load, query, reply) if query else "a reply to no query"
-            if found:
-                raise BadReply(f"{self._server.name}, {load.title}: {found}")
-        return len(looked_at)
+            sampled += [(self._prober.load, query, reply) for query, reply in self._prober.replies]
+        for load, query, reply in sampled:
+            wrong = self._complaint(load, query, reply) if query else "a reply whose id no query has"
+            if wrong:
+                raise BadReply(f"{self._server.name}, {load.title}: {wrong}")
+        return len(sampled)
 
     def close(self) -> None:
         """Close every socket."""

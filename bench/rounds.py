@@ -1,4 +1,4 @@
-"""Every server under every load, in turns: the machine's noise then hits all of them alike."""
+"""Runs of every server under every load, in turn, so that noise on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Runs = dict[tuple[str, str], list[Run]]  # by the names of server and load
 
 
 class Pace(NamedTuple):
-    """How many runs of each server and load, and how many seconds each takes after as many of warming up."""
+    """How many runs of each server and load; how many seconds of warm-up, and of measuring, each run takes."""
 
     rounds: int
     warmup: float
@@ -27,6 +27,6 @@ def in_turns(plan: Sequence[tuple[Server, Load]], pace: Pace) -> Runs:
     for number in range(pace.rounds):
         for server, load in plan:
             print(f"round {number + 1} of {pace.rounds}: {server.name}, {load.title}", file=sys.stderr)
-            found = run(server, load, warmup=pace.warmup, seconds=pace.seconds)
-            runs.setdefault((server.name, load.title), []).append(found)
+            figures = run(server, load, warmup=pace.warmup, seconds=pace.seconds)
+            runs.setdefault((server.name, load.title), []).append(figures)
     return runs

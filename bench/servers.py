@@ -1,4 +1,4 @@
-"""The servers that are compared, each a process of its own on the first core."""
+"""The servers that are measured, each a process of its own on the first core."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
-START_SECONDS = 180.0  # most of them take three
+START_SECONDS = 180.0  # until a server must answer; most take three
 STOP_SECONDS = 10.0
 
 UNBOUND_CONF = """\
@@ -58,14 +58,14 @@ COREFILE = """\
 
 
 class CannotStart(Exception):
-    """A server that does not come up: which, and what it said."""
+    """A server did not start; the text names it and holds what it printed."""
 
 
 class Server:
     """A running server, at ``port`` for UDP and TCP.
 
-    ``nearest`` is whether it gives each client the nearest endpoints only, ``glue`` whether the addresses of
-    the targets come with SRV records.
+    ``nearest`` is whether it gives each client the nearest endpoints only, ``glue`` whether it adds the targets'
+    addresses to SRV records.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Server:
         self._process = process
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time that all threads of the process have had, user and system."""
+        """Return the CPU time, user and system, that all threads of the process have used."""
         spent = 0
         for task in os.listdir(f"/proc/{self._process.pid}/task"):
             with open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file:
@@ -86,7 +86,7 @@ class Server:
         return spent / 1e9
 
     def resident(self) -> float:
-        """Return how many MB of memory the process holds."""
+        """Return the resident memory of the process in MB."""
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -102,7 +102,7 @@ class Server:
 
 @contextlib.contextmanager
 def on_load_core() -> Iterator[None]:
-    """Keep this process, and what it starts, on the core of the load; servers go to theirs all the same."""
+    """Keep this process and the programs that it starts on the load generator's core, except for the servers."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {LOAD_CORE})
     try:
@@ -111,25 +111,25 @@ def on_load_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def start_topodns(flags: Sequence[str], folder: Path, *, remembering: bool = True) -> Server:
-    """Start ``topodns serve``; *flags* say of which cluster, and what else it is told. Raises CannotStart."""
-    name = "topodns" if remembering else "topodns without memory"
-    module = "dnsserver" if remembering else "bench.without_memory"
+def start_topodns(flags: Sequence[str], folder: Path, *, answer_cache: bool = True) -> Server:
+    """Start ``topodns serve`` with *flags*, which name the cluster. Raises CannotStart."""
+    name = "topodns" if answer_cache else "topodns without cache"
+    module = "dnsserver" if answer_cache else "bench.without_answer_cache"
     command = [sys.executable, "-m", module, "serve", *flags]
-    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: counting is part of the figure
+    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: the figures include counting
     with NamedTemporaryFile(prefix=f"{name} ", suffix=".log", dir=folder, delete=False) as file:
-        log = Path(file.name)  # there may be several
+        log = Path(file.name)  # several servers may have the same name
     process = _start(command, log)
-    said = _wait(name, process, log, lambda text: "ready" in text.splitlines())
-    listening = re.search(r"^listening udp 127\.0\.0\.1:(\d+)$", said, re.MULTILINE)
-    assert listening is not None, said
+    printed = _wait(name, process, log, lambda text: "ready" in text.splitlines())
+    listening = re.search(r"^listening udp 127\.0\.0\.1:(\d+)$", printed, re.MULTILINE)
+    assert listening is not None, printed
     return Server(name, process, int(listening[1]), nearest=True)
 
 
 def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
-    """Start unbound with *records* as static data; *name* is one that they give an address. Raises CannotStart."""
+    """Start unbound with *records* as static data; *name* is a name with an A record. Raises CannotStart."""
     if not os.access(UNBOUND, os.X_OK):
-        raise CannotStart(f"{UNBOUND} is missing, and much is measured against it: apt-get install unbound")
+        raise CannotStart(f"{UNBOUND} is missing, and topodns is measured against it: apt-get install unbound")
     port = free_port()
     conf, log = folder / "unbound.conf", folder / "unbound.log"
     lines = "\n".join(f'    local-data: "{record}"' for record in records)
@@ -140,7 +140,7 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
 
 
 def start_coredns(program: Path, folder: Path, kubeconfig: Path, *, name: str, caching: bool = False) -> Server:
-    """Start CoreDNS on the cluster of *kubeconfig*; *name* is one that has an address there. Raises CannotStart."""
+    """Start CoreDNS on the cluster of *kubeconfig*; *name* is a name with an A record there. Raises CannotStart."""
     title, port = "CoreDNS with cache" if caching else "CoreDNS", free_port()
     corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
     more = "    cache 30" if caching else ""  # as kubeadm installs it
@@ -163,16 +163,16 @@ def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None =
 
 
 def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callable[[str], bool]) -> str:
-    """Wait until a server is up; return what it has printed."""
+    """Wait until a server is up; return what it has printed. Raises CannotStart."""
     end = time.monotonic() + START_SECONDS
     while process.poll() is None and time.monotonic() < end:
-        said = log.read_text()
-        if is_up(said):
-            return said
+        printed = log.read_text()
+        if is_up(printed):
+            return printed
         time.sleep(0.05)
     process.kill()
     process.wait()
-    raise CannotStart(f"{name} does not come up: {log.read_text().strip() or 'it says nothing'}")
+    raise CannotStart(f"{name} did not start: {log.read_text().strip() or 'it printed nothing'}")
 
 
 def _answers(port: int, name: str) -> bool:

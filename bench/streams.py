@@ -1,6 +1,6 @@
-"""Prepared queries out, replies counted, on one TCP connection: many at a time, in whatever order replies come.
+"""Sends prepared queries over one TCP connection, many at a time, and counts the replies, which come in any order.
 
-The twin of ``datagrams``: large writes and reads, and two octets looked at for each reply.
+As ``datagrams`` does for UDP: large writes and reads; of each reply it reads only the two octets of its length.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import socket
 from collections.abc import Sequence
 from itertools import accumulate
 
-READ_SIZE = 1 << 18  # octets: some replies of the largest size, which is 64 KiB
+READ_SIZE = 1 << 18  # octets: room for four replies of the largest size, 64 KiB
 
 
 class Stream:
-    """Queries in a ring, sent over and over to one server, and the replies to them."""
+    """A connection that sends the same queries to one server over and over, and takes the replies."""
 
     def __init__(self, packets: Sequence[bytes], *, source: str, port: int) -> None:
         self._sock = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setblocking(False)
         framed = [len(packet).to_bytes(2) + packet for packet in packets]
-        # Twice over, so that any stretch of the ring is one slice.
+        # All queries twice, so that what is to be sent next is always one slice.
         self._ring = memoryview(b"".join(framed) * 2)
         self._ends = tuple(accumulate(map(len, framed * 2), initial=0))
         self._packets, self._next = len(packets), 0
-        self._sent = 0  # octets of the ring, up to its begin again
+        self._sent = 0  # octets of the ring that were sent; back to 0 at the ring's end
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
-        self._read = self._end = 0  # up to where the buffer has been walked, and filled
+        self._read = self._end = 0  # the buffer holds octets up to ``_end``; replies are counted up to ``_read``
 
     def send(self, number: int) -> int:
-        """Send up to *number* queries, the next ones in the ring; return how many were begun.
+        """Send up to *number* queries, from where the last call ended; return how many were begun.
 
-        None is begun while an earlier one has not left whole.
+        Begins no query while an earlier one is sent in part only.
         """
         number = min(number, self._packets) if self._sent == self._ends[self._next] else 0
         self._next += number
@@ -49,17 +49,17 @@ class Stream:
         return number
 
     def receive(self) -> int:
-        """Take the replies that are there, as many as the buffer holds; return how many."""
-        buffer, kept = self._buffer, self._end - self._read
-        buffer[:kept] = buffer[self._read : self._end]
-        self._read, self._end = 0, kept
+        """Receive the replies that have arrived, as many as the buffer holds; return how many."""
+        buffer, partial = self._buffer, self._end - self._read
+        buffer[:partial] = buffer[self._read : self._end]
+        self._read, self._end = 0, partial
         try:
-            came = self._sock.recv_into(self._view[kept:])
+            received = self._sock.recv_into(self._view[partial:])
         except BlockingIOError:
             return 0
-        if not came:
-            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
-        self._end = end = kept + came
+        if not received:
+            raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
+        self._end = end = partial + received
         number = at = 0
         while at + 2 <= end:
             after = at + 2 + (buffer[at] << 8 | buffer[at + 1])
@@ -70,7 +70,7 @@ class Stream:
         return number
 
     def first_reply(self) -> bytes:
-        """Return the first reply of those that ``receive`` took."""
+        """Return the first of the replies that the last ``receive`` took."""
         return bytes(self._buffer[2 : 2 + int.from_bytes(self._buffer[:2])])
 
     def close(self) -> None:

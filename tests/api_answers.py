@@ -1,4 +1,4 @@
-"""What an API server answers to a list or a watch: raw lines, pages, and a stream of them without a server."""
+"""An API server's answers to a list or a watch, without a server: lines of a watch, pages of a list, and a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
 def raw(name: str, version: int, label: object = "1") -> Raw:
-    """Return a namespace; a label that is no text makes it unreadable."""
+    """Return a namespace; with a *label* that is not a string, decoding it fails."""
     return {"metadata": {"name": name, "resourceVersion": str(version), "labels": {"v": label}}}
 
 
@@ -35,7 +35,7 @@ def page(*items: Raw, version: int, more: str = "") -> bytes:
 
 
 class Answer:
-    """A stream that gives batches, and then breaks off, ends, or waits until it is ended."""
+    """A response that yields batches of lines; then it raises *then*, ends, or (*waits*) stays open until ``end``."""
 
     def __init__(
         self, *batches: list[bytes], then: Exception | None = None, waits: bool = False, page: bytes = b""

@@ -1,7 +1,7 @@
-"""Objects of Kubernetes, as its API takes and prints them: the one place where tests and the benchmark make them.
+"""Kubernetes objects as JSON, as the API takes and prints them. Tests and the benchmark make theirs here.
 
-A real API server accepts each of them: pods have a container, and a status such as a kubelet reports. Fields that
-only one caller needs are given by their own names, and go into the object's ``spec``.
+A real API server accepts each object: pods have a container, and a status such as a kubelet reports. A caller may pass
+further fields under their API names; they go into the object's ``spec``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 SERVICE_NAME = "kubernetes.io/service-name"
 
-CREATED = "2024-01-01T00:00:00Z"  # an API server writes its own time instead
+CREATED = "2024-01-01T00:00:00Z"  # a real API server replaces this time by its own
 
 Item = dict[str, Any]
 Port = tuple[str | None, int | None, str]  # name, number, protocol; None is left out
 MAIN: Sequence[Port] = (("main", 80, "TCP"),)
 
-# Kinds that are not in the core's API.
+# Kinds outside the core API group (v1).
 VERSIONS = {
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
@@ -42,7 +42,7 @@ def item(
     annotations: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Item:
-    """Return an object of any kind, in the namespace *where* if it lies in one; *fields* stand beside its metadata."""
+    """Return an object of any kind, in the namespace *where* unless that is None; *fields* are its other fields."""
     metadata: Item = {"name": name}
     if where is not None:
         metadata["namespace"] = where
@@ -54,7 +54,7 @@ def item(
 
 
 def listed(items: Iterable[Item]) -> str:
-    """Return objects as ``kubectl get ... -o json`` prints them."""
+    """Return the objects as ``kubectl get ... -o json`` prints them."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
 
 
@@ -97,14 +97,14 @@ def pod(
     created: str = CREATED,
     **spec: Any,
 ) -> Item:
-    """Return a pod on a node, if it has one, and what a kubelet says of it."""
-    placed = {"nodeName": on} if on else {}
-    made = item(
+    """Return a pod on the node *on*, or on none, with the status that a kubelet would report."""
+    scheduled = {"nodeName": on} if on else {}
+    pod = item(
         "Pod",
         name,
         where,
         labels=labels or {},
-        spec={**placed, "containers": [{"name": "main", "image": "none"}], **spec},
+        spec={**scheduled, "containers": [{"name": "main", "image": "none"}], **spec},
         status={
             "phase": phase,
             **({"podIP": addresses[0]} if addresses else {}),
@@ -112,8 +112,8 @@ def pod(
             "conditions": [{"type": "Ready", "status": str(ready)}],
         },
     )
-    made["metadata"]["creationTimestamp"] = created
-    return made
+    pod["metadata"]["creationTimestamp"] = created
+    return pod
 
 
 def service(
@@ -129,12 +129,13 @@ def service(
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Item:
-    """Return a Service, headless unless it has addresses; *keys* is its annotation, *field* spec.topologyKeys.
+    """Return a Service, headless unless *cluster_ips* says otherwise.
 
-    Without addresses, not even ``None``, Kubernetes gives it some.
+    *keys* and *least* are the values of topodns' annotations, *field* is ``spec.topologyKeys``. With an empty
+    *cluster_ips*, a real API server assigns addresses.
     """
     ours = {TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: least}
-    given = {"clusterIP": cluster_ips[0], "clusterIPs": list(cluster_ips)} if cluster_ips else {}
+    addresses = {"clusterIP": cluster_ips[0], "clusterIPs": list(cluster_ips)} if cluster_ips else {}
     return item(
         "Service",
         name,
@@ -142,7 +143,7 @@ def service(
         labels=labels or {},
         annotations={**{key: text for key, text in ours.items() if text is not None}, **(annotations or {})},
         spec={
-            **given,
+            **addresses,
             "ports": _ports(ports),
             **({"topologyKeys": list(field)} if field is not None else {}),
             **spec,
@@ -156,7 +157,7 @@ def external(name: str, target: str, *, where: str = "shop") -> Item:
 
 
 def endpoint(*addresses: str, ready: bool | None = True, **fields: Any) -> Item:
-    """Return an endpoint of a slice; *fields* are the API's, such as ``nodeName``."""
+    """Return an endpoint of an EndpointSlice; *fields* are named as in the API, such as ``nodeName``."""
     return {"addresses": list(addresses), "conditions": {"ready": ready} if ready is not None else {}, **fields}
 
 
@@ -171,8 +172,8 @@ def endpoint_slice(
     labels: Mapping[str, str] | None = None,
     version: str = "v1",
 ) -> Item:
-    """Return an EndpointSlice of the Service *owner*; *number* tells it from others."""
-    made = item(
+    """Return an EndpointSlice of the Service *owner*; *number* makes its name unique."""
+    endpoint_slice = item(
         "EndpointSlice",
         f"{owner}-{number}",
         where,
@@ -181,13 +182,13 @@ def endpoint_slice(
         endpoints=list(endpoints),
         ports=_ports(ports),
     )
-    return {**made, "apiVersion": f"discovery.k8s.io/{version}"}
+    return {**endpoint_slice, "apiVersion": f"discovery.k8s.io/{version}"}
 
 
 def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250") -> list[Item]:
     """Return a headless Service with *count* endpoints at ``10.250.x.y``, in slices of a hundred."""
-    rows = [endpoint(f"{net}.{number // 250}.{number % 250 + 1}") for number in range(count)]
-    slices = [endpoint_slice(name, start, rows[start : start + 100]) for start in range(0, count, 100)]
+    endpoints = [endpoint(f"{net}.{number // 250}.{number % 250 + 1}") for number in range(count)]
+    slices = [endpoint_slice(name, start, endpoints[start : start + 100]) for start in range(0, count, 100)]
     return [service(name, keys=keys), *slices]
 
 
@@ -196,12 +197,12 @@ def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) 
     return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)
 
 
-def _ports(rows: Sequence[Port]) -> list[Item]:
+def _ports(ports: Sequence[Port]) -> list[Item]:
     return [
         {
             **({"name": name} if name is not None else {}),
             **({"port": number} if number is not None else {}),
             "protocol": protocol,
         }
-        for name, number, protocol in rows
+        for name, number, protocol in ports
     ]

@@ -1,4 +1,4 @@
-"""Fixtures that any test may ask for."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.in_memory import Cluster
 from tests.kube import ControlPlane, running_control_plane
 from tests.topodns_process import Server, serving
 
-# Every run draws the same. A machine that is slow, or busy with other tests, is no fault of what is tested.
+# Every run draws the same examples. A slow or busy machine must not fail a test.
 settings.register_profile(
     "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -23,7 +23,7 @@ settings.load_profile("steady")
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Return a function that starts a real server, as ``topodns_process.serving`` does; it ends with the test."""
+    """Return a function that starts a real server as ``topodns_process.serving`` does, until the test ends."""
     with ExitStack() as stack:
 
         def start(cluster: Cluster | Path, *arguments: str, **more: Any) -> Server:
@@ -34,13 +34,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Run a real Kubernetes control plane for the whole session; a test works in namespaces of its own."""
+    """Run a real Kubernetes control plane for the whole session; each test uses its own namespaces."""
     with running_control_plane(tmp_path_factory.mktemp("control-plane")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def frail_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Run a control plane whose API server tests may kill and stop; a test leaves it running."""
+    """Run a control plane whose API server tests may kill and stop; after each test it must run again."""
     with running_control_plane(tmp_path_factory.mktemp("frail-control-plane")) as running:
         yield running

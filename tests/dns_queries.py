@@ -1,4 +1,4 @@
-"""DNS queries as octets, good ones and others."""
+"""DNS queries as octets, valid and malformed ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def query(
     qclass: int = 1,
     counts: tuple[int, int, int, int] | None = None,
 ) -> bytes:
-    """Return a query; *edns* is an OPT record, or whatever else is to stand behind the question."""
+    """Return a query; *edns* is an OPT record, or any other octets after the question."""
     rtype = TYPES[qtype] if isinstance(qtype, str) else qtype
     counts = counts or (1, 0, 0, 1 if edns else 0)
     return struct.pack("!6H", number, flags, *counts) + encoded(name) + struct.pack("!HH", rtype, qclass) + edns
@@ -70,5 +70,5 @@ CLIENT_OPTION = 65001
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message as it travels over TCP."""
+    """Return a message with its length before it, as TCP carries it (RFC 1035, 4.2.2)."""
     return len(message).to_bytes(2) + message

@@ -1,7 +1,7 @@
-"""Programs that stand between a client and us, each started on a free port with the lines that we print for it.
+"""DNS programs that forward to topodns, each started on a free port with the lines that topodns prints for it.
 
-What a program reads is what ``topodns corefile`` prints for it, where it prints something, within as little as makes
-it run here: its port and address, no daemon, no other user. A cache is on only where those lines have it.
+The configuration is what ``topodns corefile`` prints for the program, if it prints something, and the few lines that it
+needs to run in a test: port and address, no daemon, no other user. It caches only if the printed lines say so.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tests.programs import Daemon
 from tests.this_machine import free_port, needs_tool
 from tests.topodns_process import Server
 
-# What ``topodns corefile`` prints lines for, by its words.
+# The programs that ``topodns corefile`` prints lines for, by the names that it takes.
 COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist"
-# Others: the client in an EDNS option, in front of the query by UDP and TCP or by TCP alone, of whom a proxy told
-# CoreDNS, and nowhere.
+# Others. CoreDNS names the client by the EDNS option, or names the one that a proxy named to it; dnsdist uses the PROXY
+# protocol, over UDP and TCP or over TCP alone; BIND names no client.
 COREDNS_OPTION, COREDNS_PROXIED = "coredns, local option", "coredns, told by a proxy"
 DNSDIST_PROXY, DNSDIST_PROXY_TCP = "dnsdist, PROXY protocol", "dnsdist, PROXY protocol by TCP"
 BIND = "bind"
 
-CLIENT_OPTION = 0xFE00  # in which ``COREDNS_OPTION`` names the client
+CLIENT_OPTION = 0xFE00  # the EDNS option by which ``COREDNS_OPTION`` names the client
 ZONES = ("cluster.local",)
 
 
 class Forwarder(NamedTuple):
-    """A running forwarder; it listens at ``address``, or everywhere, for both UDP and TCP."""
+    """A running forwarder, which listens at ``address`` (or all addresses, if unspecified) for both UDP and TCP."""
 
     name: str
     address: str
@@ -47,15 +47,14 @@ class Forwarder(NamedTuple):
 
     @property
     def at(self) -> ListenAddress:
-        """Where another forwarder finds it."""
+        """The address by which another forwarder reaches it."""
         return at(_reached(self.address), self.port)
 
 
 class Wanted(NamedTuple):
-    """What a program is to do: listen at ``address`` and ``port``, and ask ``to`` for names in ``zones``.
+    """What a program should do: listen at ``address`` and ``port``, and ask ``to`` for names in ``zones``.
 
-    ``extra`` are lines of the program's own language, and belong where it forwards; what we print
-    has ``other`` texts in place of some.
+    ``extra`` are further lines in the program's own syntax; ``other`` replaces texts of the printed lines.
     """
 
     kind: str
@@ -81,12 +80,12 @@ def at(address: str, port: int) -> ListenAddress:
 
 
 def where(server: Server) -> ListenAddress:
-    """Return where a forwarder on the same machine finds a server."""
+    """Return the address by which a forwarder on the same machine reaches a server."""
     return at(_reached(server.host), server.port)
 
 
 def _reached(listening: str) -> str:
-    """Return where who listens at an address is reached from the same machine."""
+    """Return the address by which a program on this machine reaches another one that listens at *listening*."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)
 
 
@@ -101,11 +100,11 @@ def running(
     extra: str = "",
     other: Mapping[str, str] | None = None,
 ) -> Iterator[Forwarder]:
-    """Run a forwarder of *kind* that asks *to* for names in *zones*, from when it answers until the block ends.
+    """Run a forwarder of *kind* that asks *to* for names in *zones*, until the block ends; wait until it answers.
 
-    *extra* are more lines of its configuration: in CoreDNS's stub block, in unbound's ``server`` clause, in BIND's
-    ``options``, and after all others in dnsmasq's and dnsdist's; *other* are texts in place of some that we print.
-    Several in one folder are of different kinds.
+    *extra* are further lines of its configuration: in CoreDNS's stub block, in unbound's ``server`` clause, in BIND's
+    ``options``, at the end for dnsmasq and dnsdist. *other* replaces texts of the printed lines. A folder holds at most
+    one forwarder of a kind.
     """
     wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {})
     with started(kind, folder, _PROGRAMS[kind].configured(wanted), lambda: _forwards(wanted)) as daemon:
@@ -114,7 +113,7 @@ def running(
 
 @contextmanager
 def started(kind: str, folder: Path, configuration: str, ready: Callable[[], object]) -> Iterator[Daemon]:
-    """Run a forwarder of *kind* with a whole configuration, from when it is *ready* until the block ends."""
+    """Run a forwarder of *kind* with a complete configuration until the block ends; wait until it is *ready*."""
     program = _PROGRAMS[kind]
     name = re.sub("[^a-z]+", "-", kind.lower())
     file = folder / f"{name}.conf"
@@ -128,7 +127,7 @@ def started(kind: str, folder: Path, configuration: str, ready: Callable[[], obj
 
 
 def _forwards(wanted: Wanted) -> bool:
-    """Whether a name that we have an answer for is answered, by UDP and by TCP."""
+    """Whether the forwarder answers a name that topodns has, over UDP and over TCP."""
     query = dns.message.make_query(wanted.zones[0], "SOA")
     host, port = _reached(wanted.address), wanted.port
     try:
@@ -138,11 +137,11 @@ def _forwards(wanted: Wanted) -> bool:
     return all(reply.rcode() == dns.rcode.NOERROR for reply in replies)
 
 
-# What each reads
+# The configuration of each program
 
 
 def _corefile(wanted: Wanted) -> str:
-    """The very block, but for the port and the addresses that are a cluster's."""
+    """Return the printed block with the test's port, and with its address in place of a cluster's."""
     text = re.sub(r"^ *bind .*\n", "", wanted.printed, flags=re.MULTILINE)
     keys, rest = text.split("{", 1)
     return f"{keys.replace(':53', f':{wanted.port}')}{{\nbind {wanted.address}\n{wanted.extra}{rest}"
@@ -171,7 +170,7 @@ def _dnsmasq(wanted: Wanted) -> str:
         "no-hosts",
         "log-queries",
         "log-facility=-",
-        "user=",  # who we are already
+        "user=",  # do not change the user
         "group=",
         "pid-file=",
     )
@@ -195,22 +194,22 @@ def _unbound(wanted: Wanted) -> str:
 
 
 def _dnsdist(wanted: Wanted) -> str:
-    return "\n".join((*_dnsdist_itself(wanted), wanted.printed, wanted.extra, ""))
+    return "\n".join((*_dnsdist_listening(wanted), wanted.printed, wanted.extra, ""))
 
 
 def _dnsdist_with_proxy(wanted: Wanted) -> str:
     by_tcp = ", tcpOnly=true" if wanted.kind == DNSDIST_PROXY_TCP else ""
     server = f'newServer({{address="{wanted.to}", useProxyProtocol=true{by_tcp}}})'
-    return "\n".join((*_dnsdist_itself(wanted), server, wanted.extra, ""))
+    return "\n".join((*_dnsdist_listening(wanted), server, wanted.extra, ""))
 
 
-def _dnsdist_itself(wanted: Wanted) -> tuple[str, ...]:
+def _dnsdist_listening(wanted: Wanted) -> tuple[str, ...]:
     return (f'setLocal("{at(wanted.address, wanted.port)}")', 'setSecurityPollSuffix("")')
 
 
 def _bind(wanted: Wanted) -> str:
-    six = ":" in wanted.address
-    mine, other = ("listen-on-v6", "listen-on") if six else ("listen-on", "listen-on-v6")
+    ipv6 = ":" in wanted.address
+    mine, other = ("listen-on-v6", "listen-on") if ipv6 else ("listen-on", "listen-on-v6")
     to = f"{address_text(wanted.to.address)} port {wanted.to.port}"
     options = (
         f'directory "{wanted.folder}";',
@@ -233,7 +232,7 @@ def _installed(name: str) -> Callable[[], str]:
 
 
 class Program(NamedTuple):
-    """How a program is started: with arguments of which the last one is a file, and what that says."""
+    """How to start a program: its path, the arguments before the configuration file, and that file's text."""
 
     path: Callable[[], str]
     arguments: Sequence[str]

@@ -25,7 +25,7 @@ with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver.responder.replies import PendingReply
     from tests import api_objects, dns_queries, proxy_headers
     from tests.in_memory import CountedResponder, responder_of
-    from tests.random_queries import Asked, judged, replied
+    from tests.random_queries import Asked, replied, without_header
     from tests.replies import assert_same, assert_sound
     from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
 
@@ -67,7 +67,7 @@ class Target:
 
 def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | None) -> None:
     """A reply is sound for what stands behind a PROXY header; behind one that cannot be read nothing is answered."""
-    left = judged(responder, each)
+    left = without_header(responder, each)
     if left is None:
         assert reply is None
     else:

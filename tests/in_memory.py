@@ -1,4 +1,4 @@
-"""A cluster in memory, and a responder for it that is asked without sockets."""
+"""A cluster in memory and a responder for it, which tests ask without sockets."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ Flags = Mapping[str, Any]
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """Return a cluster as YAML: text as it is, one object or list as one document, several as many."""
+    """Return a cluster as YAML: a string unchanged, a mapping as one document, a sequence as one document each."""
     if isinstance(cluster, str):
         return cluster
     return yaml.safe_dump(cluster) if isinstance(cluster, Mapping) else yaml.safe_dump_all(cluster)
 
 
 def settings_of(flags: Flags | None = None) -> Settings:
-    """Return settings as a configuration file with *flags* would give them, e.g. ``{"ttl": 30}``."""
+    """Return the settings of a configuration file that holds *flags*, such as ``{"ttl": 30}``."""
     return read_settings(flags={}, environment={}, file=("flags", dict(flags or {})))[0]
 
 
 def dump_of(cluster: Cluster) -> Dump:
-    """Read a cluster as ``--snapshot`` would."""
+    """Read a cluster as ``--snapshot`` reads a file."""
     return _dump_of(cluster_text(cluster))
 
 
-@lru_cache(maxsize=64)  # what is read is immutable, and asked for again and again
+@lru_cache(maxsize=64)  # a Dump is immutable, and many tests read the same text
 def _dump_of(text: str) -> Dump:
     return dump_files.read([("cluster.yaml", text.encode())])
 
 
 def take_in(store: Store, objects: Iterable[Object]) -> None:
-    """Make *objects* all that a store knows."""
+    """Replace everything in a store by *objects*."""
     for delta in replacements(objects):
         store.apply(delta)
 
 
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
-    """Return the snapshot that a server with *flags* would make of a cluster."""
+    """Return the snapshot that a server with *flags* would publish for a cluster."""
     store = store_of(settings_of(flags))
     take_in(store, dump_of(cluster).objects)
     return store.publish(now)
 
 
 class CountedResponder(Responder):
-    """A responder of a server with *flags*, which knows no cluster yet; and what it counts."""
+    """The responder of a server with *flags*, before its first snapshot; ``counts`` are its counters."""
 
     def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None) -> None:
         settings = settings_of(flags)
@@ -81,12 +81,12 @@ class CountedResponder(Responder):
         )
 
     def channel(self, source: bytes, proto: str) -> Channel:
-        """Return where a query from *source* (a packed address) comes in."""
+        """Return the channel by which queries from *source* (a packed address) arrive."""
         return self.counts.channels[proto, 1 if len(source) == 4 else 2]
 
 
 def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts | None = None) -> CountedResponder:
-    """Return a responder, without sockets, for a cluster and *flags*."""
+    """Return a responder with *flags* that has published a cluster's snapshot."""
     responder = CountedResponder(flags, counts=counts)
     responder.publish(snapshot_of(cluster, flags))
     return responder
@@ -95,9 +95,9 @@ def responder_of(cluster: Cluster, flags: Flags | None = None, *, counts: Counts
 def ask_in_memory(
     responder: CountedResponder, query: dns.message.Message, client: str, *, proto: str = "udp"
 ) -> dns.message.Message | None:
-    """Hand a query to a responder as if it came from *client*; return the reply as dnspython reads it.
+    """Pass a query to a responder as if it came from *client*; return the reply as dnspython reads it.
 
-    Names elsewhere have nothing here.
+    For a CNAME to a name outside the zones, the reply holds the CNAME alone.
     """
     source = parse_address(client)
     reply = responder.answer(query.to_wire(), source, responder.channel(source, proto))

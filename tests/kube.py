@@ -1,7 +1,7 @@
 """A real Kubernetes control plane: etcd, the API server, the controllers, and kubectl.
 
-There is no kubelet. A test makes Nodes, and Pods that name their Node; it says by ``Api.patch_status`` what a kubelet
-would say of them, and the real controllers do the rest: EndpointSlices above all.
+There is no kubelet. A test creates Nodes, and Pods with a ``nodeName``, and writes their status with
+``Api.patch_status``, as a kubelet would. The real controllers do the rest, such as writing EndpointSlices.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.waiting import PATIENCE, until
 
 Item = dict[str, Any]
 
-STARTING = 90.0  # seconds: a cold API server needs 8 on two cores, a loaded machine more
+STARTING = 90.0  # seconds; a cold API server takes 8 on two cores, and more on a loaded machine
 SERVICE_RANGES = "10.96.0.0/16,fd00:96::/112"
-# Where the API server says that it is: in its own EndpointSlice, where loopback is not allowed (RFC 5737).
+# The API server's address in its own EndpointSlice, where loopback is not allowed; for documentation (RFC 5737).
 ADVERTISED = "198.51.100.1"
 TOKEN = "of-the-tests"
-DUMPED = "namespaces,nodes,pods,services,endpointslices"  # what README tells users to print
+DUMPED = "namespaces,nodes,pods,services,endpointslices"  # as in the README
 THREADS = 8  # requests at a time
 
-# kind -> the path of its API, its plural, whether it lies in a namespace
+# kind -> the path of its API, its resource, whether it is namespaced
 KINDS = {
     "Namespace": ("/api/v1", "namespaces", False),
     "Node": ("/api/v1", "nodes", False),
@@ -66,7 +66,7 @@ class ApiError(Exception):
 
 
 class Api:
-    """The API as it is spoken: JSON over HTTPS, one connection for each thread."""
+    """A client of the API server: JSON over HTTPS, one connection for each thread."""
 
     def __init__(self, port: int, authority: Path) -> None:
         self._port = port
@@ -75,12 +75,12 @@ class Api:
         self._connections: list[http.client.HTTPSConnection] = []
 
     def request(self, method: str, path: str, body: object = None, *, media: str = "application/json") -> Any:
-        """Return what the API server answers, as JSON if it is JSON; raise ``ApiError`` if it refuses."""
+        """Return the response, decoded if it is JSON. Raises ``ApiError`` if the API server refuses."""
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
         data = None if body is None else json.dumps(body).encode()
         try:
             response, text = self._once(method, path, data, headers)
-        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):  # it was idle for too long
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):  # the server closed it as idle
             response, text = self._once(method, path, data, headers)
         if response.status >= 400:
             raise ApiError(response.status, f"{method} {path}: {text}")
@@ -104,18 +104,18 @@ class Api:
 
     def path(self, kind: str, namespace: str | None = None, name: str | None = None, *, sub: str = "") -> str:
         """Return the path of one object, or of all of a kind; *sub* is a subresource."""
-        base, plural, namespaced = KINDS[kind]
+        base, resource, namespaced = KINDS[kind]
         where = f"/namespaces/{namespace}" if namespaced and namespace else ""
-        return "/".join(part for part in (f"{base}{where}", plural, name, sub) if part)
+        return "/".join(part for part in (f"{base}{where}", resource, name, sub) if part)
 
     def path_of(self, item: Item, *, sub: str = "") -> str:
         """Return the path of an object."""
         return self.path(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"], sub=sub)
 
     def create(self, *items: Item) -> None:
-        """Create objects, those of one kind at a time; ``status`` is written as a kubelet would, if they have one."""
+        """Create objects, one kind after the other, and write the ``status`` of Pods and Nodes as a kubelet would."""
         for kind in dict.fromkeys(item["kind"] for item in items):
-            self._each(self._create, [item for item in items if item["kind"] == kind])
+            self._in_parallel(self._create, [item for item in items if item["kind"] == kind])
 
     def _create(self, item: Item) -> None:
         self.request("POST", self.path(item["kind"], item["metadata"].get("namespace")), item)
@@ -123,7 +123,7 @@ class Api:
             self.patch_status(item, item["status"])
 
     def patch(self, item: Item, change: Mapping[str, Any], *, sub: str = "") -> Item:
-        """Merge *change* into an object (RFC 7396); return the object as it is then."""
+        """Merge *change* into an object (RFC 7396); return the changed object."""
         changed: Item = self.request("PATCH", self.path_of(item, sub=sub), change, media="application/merge-patch+json")
         return changed
 
@@ -132,22 +132,22 @@ class Api:
         return self.patch(item, {"status": dict(status)}, sub="status")
 
     def delete(self, *items: Item) -> None:
-        """Delete objects, those of one kind at a time, pods without the time to end."""
-        # Not all at once: a namespace that ends takes along what is still to be deleted, which would be a 404.
+        """Delete objects, one kind after the other; pods without a grace period."""
+        # Not all kinds at once: a namespace deletes its objects with it, and deleting those again is a 404.
         for kind in dict.fromkeys(item["kind"] for item in items):
-            self._each(self._delete, [item for item in items if item["kind"] == kind])
+            self._in_parallel(self._delete, [item for item in items if item["kind"] == kind])
 
     def _delete(self, item: Item) -> None:
         self.request("DELETE", self.path_of(item), {"gracePeriodSeconds": 0})
 
     def items(self, kind: str, namespace: str | None = None, *, labels: str = "") -> list[Item]:
-        """Return all objects of a kind, or those in a namespace, or those with a label."""
+        """Return the objects of a kind, of all namespaces or one, with a label selector or without."""
         selected = f"?labelSelector={labels}" if labels else ""
         items: list[Item] = self.request("GET", self.path(kind, namespace) + selected)["items"]
         return items
 
     @staticmethod
-    def _each(do: Any, items: Iterable[Item]) -> None:
+    def _in_parallel(do: Any, items: Iterable[Item]) -> None:
         with ThreadPoolExecutor(THREADS) as pool:
             for _ in pool.map(do, items):
                 pass
@@ -159,11 +159,11 @@ class Api:
 
 
 class ControlPlane:
-    """A running control plane, whose API server can be killed, started again on the same etcd, stopped and woken."""
+    """A running control plane; tests can kill, restart, stop and continue its API server."""
 
     def __init__(self, folder: Path, programs: Path, stack: ExitStack) -> None:
         self.folder = folder
-        """What it needs and what it prints."""
+        """Certificates, etcd's data, and the output of each program."""
         self.programs = programs
         self.kubeconfig = folder / "kubeconfig"
         self.port = free_port()
@@ -194,7 +194,7 @@ class ControlPlane:
         controllers = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
-            # No kubelet renews a node's lease here, and nobody gives out pod networks.
+            # No kubelet renews a node's lease here, and tests set the pod CIDRs.
             "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
             f"--service-account-private-key-file={self._key}",
             "--leader-elect=false",
@@ -203,12 +203,12 @@ class ControlPlane:
             "--kube-api-burst=2000",
         )
         stack.callback(controllers.end)  # before the API server, which would wait for it
-        # The API server writes that slice itself, and a controller the account: so all of both run.
+        # The API server writes the slice and a controller the account: once both exist, both programs work.
         for kind in ("EndpointSlice", "ServiceAccount"):
             controllers.until(lambda kind=kind: self.api.items(kind, "default"), within=STARTING)
 
     def start(self, *flags: str) -> None:
-        """Start the API server, again on the same etcd; *flags* are added to those that it always has."""
+        """Start the API server, or start it again on the same etcd, with *flags* beside the usual ones."""
         server = self._server = self._run(
             "kube-apiserver",
             f"--etcd-servers={self._etcd}",
@@ -221,32 +221,32 @@ class ControlPlane:
             f"--service-account-key-file={self._key}",
             f"--service-account-signing-key-file={self._key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            "--disable-admission-plugins=ServiceAccount",  # pods need no tokens: nothing runs in them
+            "--disable-admission-plugins=ServiceAccount",  # pods need no tokens: no kubelet runs them
             f"--service-cluster-ip-range={SERVICE_RANGES}",
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
             "--enable-priority-and-fairness=false",
             *flags,
         )
-        # The key is written after the certificate, which is whole then: it is there, and empty, before it is written.
+        # The API server writes the key after the certificate: when the key exists, the certificate is complete.
         server.until(self._certificate.with_suffix(".key").exists, within=STARTING)
         self.api = Api(self.port, self._certificate)
         self._stack.callback(self.api.close)
         server.until(lambda: _says_ok(self.api), within=STARTING)
 
     def kill(self) -> None:
-        """Kill the API server: connections break, nothing is said."""
+        """Kill the API server: connections break without notice."""
         self.api.close()
         self._signal(signal.SIGKILL)
         assert self._server is not None
         self._server.process.wait()
 
     def stop(self) -> None:
-        """Stop the API server by SIGSTOP: connections stay, nothing comes."""
+        """Stop the API server with SIGSTOP: connections stay open, but it sends nothing."""
         self._signal(signal.SIGSTOP)
 
     def wake(self) -> None:
-        """Let the API server go on."""
+        """Continue the API server after ``stop``."""
         self._signal(signal.SIGCONT)
 
     def _run(self, program: str, *arguments: str) -> Daemon:
@@ -258,11 +258,11 @@ class ControlPlane:
 
     def _end_server(self) -> None:
         if self._server is not None:
-            self.wake()  # who is stopped does not end
+            self.wake()  # a stopped process does not end
             self._server.end()
 
     def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
-        """Return a token of a ServiceAccount, as TokenRequest gives it."""
+        """Return a token for a ServiceAccount by a TokenRequest."""
         body = {"spec": {"expirationSeconds": seconds}}
         path = self.api.path("ServiceAccount", namespace, account, sub="token")
         answer = self.api.request(
@@ -271,20 +271,20 @@ class ControlPlane:
         return str(answer["status"]["token"])
 
     def kubeconfig_with(self, path: Path, *, token: str = TOKEN, port: int | None = None) -> Path:
-        """Write a kubeconfig with another token, or by way of another port of 127.0.0.1; return *path*."""
+        """Write a kubeconfig with another token, or for another port of 127.0.0.1; return *path*."""
         path.write_text(self._config(token, port or self.port))
         return path
 
     def settle(self) -> None:
-        """Wait until what earlier tests deleted is gone."""
+        """Wait until the namespaces that earlier tests deleted are gone."""
         until(
-            lambda: not [each for each in self.api.items("Namespace") if "deletionTimestamp" in each["metadata"]],
-            "namespaces that end to be gone",
+            lambda: not [item for item in self.api.items("Namespace") if "deletionTimestamp" in item["metadata"]],
+            "deleted namespaces are gone",
             within=STARTING,
         )
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """Return what kubectl prints on standard output; raise ``AssertionError`` with what it says if it fails."""
+        """Return kubectl's standard output. Raises ``AssertionError`` with its standard error if it fails."""
         done = subprocess.run(
             [self.programs / "kubectl", "--kubeconfig", self.kubeconfig, *arguments],
             input=stdin,
@@ -298,7 +298,7 @@ class ControlPlane:
         return done.stdout
 
     def dump(self) -> str:
-        """Return the cluster as kubectl prints it for ``--snapshot``."""
+        """Return a dump of the cluster by kubectl, as ``--snapshot`` reads it."""
         return self.kubectl("get", DUMPED, "-A", "-o", "yaml")
 
     def _config(self, token: str, port: int) -> str:
@@ -309,7 +309,7 @@ class ControlPlane:
 def config_of(
     server: object = "https://127.0.0.1:1", cluster: Item | None = None, *, context: str = "main", **user: Any
 ) -> Item:
-    """Return a kubeconfig of one *context*; *cluster* is what it says beside the address."""
+    """Return a kubeconfig with one *context*; *cluster* holds the fields beside the server's address."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -322,9 +322,9 @@ def config_of(
 
 @contextmanager
 def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
-    """Run a control plane until the block ends; what it needs and what it prints lies in *folder*.
+    """Run a control plane, with its files in *folder*, until the block ends.
 
-    What it prints last is in the error if it does not start. Raises ``waiting.NotReadyError`` then.
+    Raises ``waiting.NotReadyError``, with the last lines of output, if it does not start.
     """
     programs = go_programs.control_plane()
     with ExitStack() as stack:
@@ -334,5 +334,5 @@ def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
 def _says_ok(api: Api) -> bool:
     try:
         return bool(api.request("GET", "/readyz") == "ok")
-    except (OSError, http.client.HTTPException, ApiError):  # not bound yet, or not ready
+    except (OSError, http.client.HTTPException, ApiError):  # it does not listen yet, or is not ready
         return False

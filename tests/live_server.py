@@ -1,4 +1,4 @@
-"""A server on a live cluster, and somebody who never stops asking it."""
+"""A server on a live cluster, and a client that asks it all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import yaml
 from tests.topodns_process import Server
 from tests.waiting import PATIENCE, until
 
-RECOVERY = 90.0  # seconds: after many failures the next try is up to 30 s away
+RECOVERY = 90.0  # seconds; after many failures the server waits up to 30 s before it tries again
 TRUSTED = "127.0.0.1/32"  # tests name their clients by EDNS client subnet
 
 
@@ -28,7 +28,7 @@ TRUSTED = "127.0.0.1/32"  # tests name their clients by EDNS client subnet
 def serving_live(
     folder: Path, kubeconfig: Path, *arguments: str, flags: Mapping[str, Any] | None = None, started: bool = True
 ) -> Iterator[Server]:
-    """Run ``topodns serve`` on a live cluster until the block ends, and see it end with status 0."""
+    """Run ``topodns serve`` on a live cluster until the block ends; it must then end with status 0."""
     config = folder / "live.yaml"
     given = {"listen": ["127.0.0.1:0"], "http": "127.0.0.1:0", "trusted-forwarder": TRUSTED, "upstream": "off"}
     config.write_text(yaml.safe_dump({**given, **(flags or {})}))
@@ -46,14 +46,14 @@ def serving_live(
 def asked(
     server: Server, name: str, client: str, rtype: str = "A", *, timeout: float = PATIENCE
 ) -> dns.message.Message:
-    """Ask as a trusted forwarder does for *client*."""
+    """Ask as a trusted forwarder that names *client* by ECS; return the reply."""
     subnet = dns.edns.ECSOption(client, 32 if "." in client else 128)
     query = dns.message.make_query(f"{name}.svc.cluster.local", rtype, use_edns=0, options=[subnet])
     return server.ask(query, timeout=timeout)
 
 
 def answered(server: Server, name: str, client: str) -> set[str]:
-    """Return the addresses that *client* gets; an rcode other than NOERROR stands for itself."""
+    """Return the addresses that *client* gets, or the rcode's name if that is not NOERROR."""
     return addresses(asked(server, name, client))
 
 
@@ -68,7 +68,7 @@ def extended_errors(reply: dns.message.Message) -> set[int]:
 
 
 class Asker:
-    """Asks one name for several clients, again and again, until the block ends; remembers each different answer."""
+    """Asks for one name as several clients, again and again, until the block ends; records each different answer."""
 
     def __init__(self, server: Server, name: str, clients: Mapping[str, str]) -> None:
         self._server = server
@@ -95,21 +95,21 @@ class Asker:
             for who, client in self._clients.items():
                 asked_in = self._round
                 try:
-                    found = frozenset(addresses(asked(self._server, self._name, client)))
+                    answer = frozenset(addresses(asked(self._server, self._name, client)))
                 except (dns.exception.DNSException, OSError) as error:
                     self.lost.append(f"{who}: {error}")
                     continue
                 with self._lock:
                     self.asked += 1
-                    if asked_in == self._round:  # else answered before the round began, and only now heard
-                        self.seen[who].add(found)
+                    if asked_in == self._round:  # otherwise the query was sent before this round began
+                        self.seen[who].add(answer)
 
     def until(
         self, expected: Mapping[str, set[str]], *, seen: Callable[[str], set[frozenset[str]]] | None = None
     ) -> None:
-        """Wait until every client gets what is expected of it; from then on only that may be seen.
+        """Wait until each client gets the expected addresses, and begin a new round.
 
-        What was seen meanwhile must be among what *seen* says of a client, if given.
+        The answers of the last round must be among *seen* of the client, if given.
         """
 
         def now() -> dict[str, set[str]]:
@@ -117,14 +117,14 @@ class Asker:
 
         until(lambda: now() == expected, lambda: f"{expected}, but {now()}", within=RECOVERY)
         with self._lock:
-            for who, each in self.seen.items():
-                assert seen is None or each <= seen(who), f"{who}: {each}"
-                each.clear()
+            for who, answers in self.seen.items():
+                assert seen is None or answers <= seen(who), f"{who}: {answers}"
+                answers.clear()
             self._round += 1
 
     def saw(self) -> dict[str, set[frozenset[str]]]:
-        """Return what each client has seen since ``until``, once everybody has asked again twice."""
+        """Wait until each client has asked twice more; return the answers that each got since ``until``."""
         start = self.asked
-        until(lambda: self.asked >= start + 2 * len(self._clients), "everybody asks again")
+        until(lambda: self.asked >= start + 2 * len(self._clients), "each client asks twice more")
         with self._lock:
-            return {who: set(each) for who, each in self.seen.items()}
+            return {who: set(answers) for who, answers in self.seen.items()}

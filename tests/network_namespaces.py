@@ -1,4 +1,4 @@
-"""Machines on one network: this one, and others that are network namespaces, each with an address of its own."""
+"""A network of several machines: this one, and others that are network namespaces with addresses of their own."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import NamedTuple
 from tests.this_machine import lacking, needs_tool
 from tests.waiting import PATIENCE
 
-PREFIX = f"10.254.{os.getpid() % 250}"  # sessions at the same time have networks of their own
-ETC = Path("/etc/netns")  # what lies in a namespace's folder stands in /etc for a command there (ip-netns(8))
-STEADY = "02:00:00:00:00:01"  # a bridge that is not told its own takes the lowest of its ports', whoever comes and goes
+PREFIX = f"10.254.{os.getpid() % 250}"  # sessions that run at the same time have separate networks
+ETC = Path("/etc/netns")  # files in NAME/ here replace those in /etc for a command in the namespace (ip-netns(8))
+STEADY = "02:00:00:00:00:01"  # else a bridge takes the lowest MAC address of its ports, which changes as they change
 
 
 class Machine(NamedTuple):
-    """Another machine: its first address, and what stands before a command that runs there."""
+    """Another machine: its first address, and the words before a command that runs it there."""
 
     address: str
     there: tuple[str, ...]
 
 
 class Network:
-    """A bridge that this machine and others are at; ``address`` is this machine's first one on it."""
+    """A bridge that connects this machine and others; ``address`` is this machine's first address on it."""
 
     def __init__(self, ip: str) -> None:
         self._ip = ip
-        self._name = f"td{secrets.token_hex(4)}"  # what a killed session left behind has another one
+        self._name = f"td{secrets.token_hex(4)}"  # not the name of a bridge that a killed session left behind
         self.address = f"{PREFIX}.1"
 
     def take(self, address: str) -> None:
@@ -41,9 +41,9 @@ class Network:
 
     @contextmanager
     def machine(self, address: str, *more: str, files: Mapping[str, str] | None = None) -> Iterator[Machine]:
-        """Add a machine with *address*, of IPv4, and *more* of any family until the block ends.
+        """Add a machine with an IPv4 *address*, and *more* addresses of any family, until the block ends.
 
-        *files* are what it has in ``/etc`` in place of this machine's, by their names: ``{"resolv.conf": ...}``.
+        *files* replace this machine's files in ``/etc`` there, by name: ``{"resolv.conf": ...}``.
         """
         number = address.rpartition(".")[2]
         name, port = f"{self._name}-{number}", f"{self._name}v{number}"
@@ -53,15 +53,15 @@ class Network:
             self._run("link", "add", port, "master", self._name, *cable)
             self._run("link", "set", port, "up")
             self._run("-n", name, "link", "set", "lo", "up")
-            for each in (address, *more):
-                self._run("-n", name, "address", "add", *_on_link(each), "dev", "eth0")
+            for added in (address, *more):
+                self._run("-n", name, "address", "add", *_on_link(added), "dev", "eth0")
             self._run("-n", name, "link", "set", "eth0", "up")
             if files:
                 (ETC / name).mkdir(parents=True)
             for file, text in (files or {}).items():
                 (ETC / name / file).write_text(text)
             yield Machine(address, (self._ip, "netns", "exec", name))
-            self._run("link", "delete", port)  # at once: without its name a namespace lives on for a while
+            self._run("link", "delete", port)  # now: a namespace whose name is deleted may live on for a while
         finally:
             shutil.rmtree(ETC / name, ignore_errors=True)
             self._run("netns", "delete", name)
@@ -74,7 +74,7 @@ class Network:
         try:
             self._run("link", "add", self._name, "address", STEADY, "type", "bridge")
         except subprocess.CalledProcessError as error:
-            lacking(f"networks cannot be made in this sandbox: {error.stderr.strip()}")
+            lacking(f"this sandbox does not allow networks: {error.stderr.strip()}")
         try:
             self.take(self.address)
             self._run("link", "set", self._name, "up")
@@ -84,13 +84,13 @@ class Network:
 
 
 def _on_link(address: str) -> tuple[str, ...]:
-    """Return what ``ip address add`` is told; nobody has the address already, and nothing waits to find that out."""
+    """Return arguments of ``ip address add``, without duplicate address detection, which would take seconds."""
     return (f"{address}/64", "nodad") if ":" in address else (f"{address}/24",)
 
 
 @contextmanager
 def one_network() -> Iterator[Network]:
-    """Make a network until the block ends; skip the test where that is not possible."""
+    """Make a network until the block ends; skip the test if that is not possible."""
     network = Network(needs_tool("ip"))
     if os.geteuid() != 0:
         lacking("networks need root")
@@ -98,21 +98,21 @@ def one_network() -> Iterator[Network]:
         yield network
 
 
-# A network without a cable: loopback alone, for whoever runs in it
+# A network that is loopback alone
 
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 _LIBC = ctypes.CDLL(None, use_errno=True)  # from Python 3.12 on these are in ``os``
 
 
 class Loopback:
-    """A network that is loopback alone, apart from all others; *number* is the open file that stands for it."""
+    """A network namespace with loopback alone; *number* is an open file descriptor of it."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Be in this network until the block ends: this thread, with all it opens, and programs started from it."""
+        """Move this thread, the sockets that it opens and the programs that it starts into this network."""
         with _back_home():
             _enter(self._number)
             yield
@@ -120,22 +120,25 @@ class Loopback:
 
 @contextmanager
 def loopback_with(*addresses: str) -> Iterator[Loopback]:
-    """Make a network that is loopback alone, with *addresses* of its own; skip where that is not possible.
+    """Make a network that is loopback alone, with *addresses*; skip the test if that is not possible.
 
-    It lives until the block ends, and the last program in it.
+    The network exists until the block and the last program in it have ended.
     """
     ip = needs_tool("ip")
     if os.geteuid() != 0:
         lacking("networks need root")
     with _back_home(), ExitStack() as opened:
         if _LIBC.unshare(NEW_NETWORK) != 0:
-            lacking(f"networks cannot be made in this sandbox: {os.strerror(ctypes.get_errno())}")
+            lacking(f"this sandbox does not allow networks: {os.strerror(ctypes.get_errno())}")
         number = os.open(_MINE, os.O_RDONLY)
         opened.callback(os.close, number)
-        for words in (("link", "set", "lo", "up"), *(("address", "add", each, "dev", "lo") for each in addresses)):
+        for words in (
+            ("link", "set", "lo", "up"),
+            *(("address", "add", address, "dev", "lo") for address in addresses),
+        ):
             subprocess.run([ip, *words], check=True, timeout=PATIENCE)
-        kept = opened.pop_all()
-    with kept:
+        still_open = opened.pop_all()
+    with still_open:
         yield Loopback(number)
 
 
@@ -144,7 +147,7 @@ _MINE = "/proc/thread-self/ns/net"
 
 @contextmanager
 def _back_home() -> Iterator[None]:
-    """See this thread back in its own network at the end of the block."""
+    """Return this thread to its own network at the end of the block."""
     home = os.open(_MINE, os.O_RDONLY)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Programs that run beside a test: what they print goes to a file."""
+"""Programs that run in the background of a test and print to a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.waiting import PATIENCE, NotReadyError, until
 
 
 class Daemon(NamedTuple):
-    """A program that runs until it is ended; what it prints goes to a file."""
+    """A program that runs until ``end``; its output goes to the file ``printed``."""
 
     process: subprocess.Popen[bytes]
     printed: Path
 
     @classmethod
     def start(cls, command: Sequence[str], folder: Path, *, name: str, env: Mapping[str, str] | None = None) -> Daemon:
-        """Start *command*; its output goes to a file in *folder*."""
+        """Start *command* in *folder*; its output goes to ``NAME.log`` there."""
         printed = folder / f"{name}.log"
         with printed.open("wb") as output:
             process = subprocess.Popen(
@@ -33,21 +33,24 @@ class Daemon(NamedTuple):
         return cls(process, printed)
 
     def until(self, ready: Callable[[], Any], *, within: float = PATIENCE) -> Any:
-        """Wait until *ready* returns something true; fail with the program's last words if it ends or never does."""
+        """Wait until *ready* returns something true, and return that.
+
+        Raises ``NotReadyError``, with the last lines of output, if the program ends or time runs out before.
+        """
 
         def holds() -> Any:
             if self.process.poll() is not None:
-                raise NotReadyError(f"{self} ended with status {self.process.returncode}\n{self.words()}")
+                raise NotReadyError(f"{self} ended with status {self.process.returncode}\n{self.last_lines()}")
             return ready()
 
-        return until(holds, lambda: f"{self} ready\n{self.words()}", within=within)
+        return until(holds, lambda: f"{self} ready\n{self.last_lines()}", within=within)
 
-    def words(self) -> str:
+    def last_lines(self) -> str:
         """Return the last lines that the program printed."""
         return tail(self.printed.read_text(errors="replace"))
 
     def end(self) -> None:
-        """End the program, unless it has ended by itself."""
+        """End the program, unless it has already ended."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -61,15 +64,15 @@ class Daemon(NamedTuple):
 
 
 def tail(text: str, lines: int = 25) -> str:
-    """Return the last lines of what a program printed."""
+    """Return the last lines of a program's output."""
     return "\n".join(text.splitlines()[-lines:])
 
 
 def environment(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment without our own variables, and with *env*."""
-    kept = {
+    """Return this process's environment, without variables that topodns or Kubernetes clients read, and with *env*."""
+    others = {
         key: value
         for key, value in os.environ.items()
         if not key.startswith(("TOPODNS_", "KUBERNETES_", "KUBECONFIG", "NO_COLOR"))
     }
-    return {**kept, "PYTHONUNBUFFERED": "1", **(env or {})}
+    return {**others, "PYTHONUNBUFFERED": "1", **(env or {})}

@@ -11,19 +11,19 @@ UNSPEC, TCP4, UDP4, TCP6, UDP6, UNIX_STREAM, UNIX_DGRAM = 0x00, 0x11, 0x12, 0x21
 
 
 def proxy_header(content: bytes = b"", *, command: int = PROXY, family: int = UDP4, size: int | None = None) -> bytes:
-    """Return a header with *content* behind its fixed part; *size* is what it says of that, where it is to lie."""
+    """Return a header with *content* after its fixed part; *size* is the length that it states, if it must be wrong."""
     size = len(content) if size is None else size
     return PROXY_SIGNATURE + bytes((command, family)) + size.to_bytes(2) + content
 
 
 def both_ends(client: str) -> bytes:
-    """Return what a header has of an address: the client's, ours, and both ports."""
+    """Return the addresses of a header: the client's, ours, and both ports."""
     packed = ipaddress.ip_address(client).packed
     return packed + bytes(len(packed)) + struct.pack("!HH", 40000, 53)
 
 
 def proxied(client: str, more: bytes = b"", *, stream: bool = False) -> bytes:
-    """Return the header by which a forwarder says that *client* asks, with *more* behind its addresses."""
+    """Return the header by which a forwarder names *client*, with *more* (TLVs) after the addresses."""
     families = (TCP6, UDP6) if ":" in client else (TCP4, UDP4)
     return proxy_header(both_ends(client) + more, family=families[not stream])
 

@@ -1,4 +1,4 @@
-"""Queries that hypothesis draws about a cluster, and how a responder in memory is asked them."""
+"""Queries about a cluster that hypothesis draws, and functions that pass them to a responder in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.proxy_headers import LOCAL, PROXY_SIGNATURE, UNSPEC, proxied, proxy_h
 
 
 class Asked(NamedTuple):
-    """A query, whence it came, and whether by UDP; *header* stands before it."""
+    """A query, its source address, and ``udp`` or ``tcp``; ``header`` is a PROXY header before it, or empty."""
 
     wire: bytes
     source: str
@@ -27,13 +27,13 @@ class Asked(NamedTuple):
     header: bytes = b""
 
 
-def judged(responder: Responder, each: Asked) -> tuple[bytes, bytes | None] | None:
-    """Return what is judged as DNS, and whom a PROXY header before it names: b"" for nobody, None without a header.
+def without_header(responder: Responder, asked: Asked) -> tuple[bytes, bytes | None] | None:
+    """Return the DNS message, and the client that a PROXY header before it names: b"" for none, None without a header.
 
-    None where there is a header that cannot be read: then nothing is judged.
+    Returns None if the header is malformed; the server must then drop the query.
     """
-    sent = each.header + each.wire
-    if not sent.startswith(PROXY_SIGNATURE) or not responder.proxied(parse_address(each.source)):
+    sent = asked.header + asked.wire
+    if not sent.startswith(PROXY_SIGNATURE) or not responder.proxied(parse_address(asked.source)):
         return sent, None
     try:
         header = read_header_untrusted(sent)
@@ -42,14 +42,17 @@ def judged(responder: Responder, each: Asked) -> tuple[bytes, bytes | None] | No
     return None if header is None else (sent[header.size :], header.client)
 
 
-def replied(responder: CountedResponder, each: Asked, *, compute: bool = False) -> Any:
-    """Return what ``Responder.answer`` returns for a query, or ``compute``; by TCP its header is taken off before."""
-    source = parse_address(each.source)
-    channel = responder.channel(source, each.proto)
+def replied(responder: CountedResponder, asked: Asked, *, compute: bool = False) -> Any:
+    """Return what ``Responder.answer``, or ``compute``, returns for a query.
+
+    Over TCP the PROXY header is removed before, as the server does.
+    """
+    source = parse_address(asked.source)
+    channel = responder.channel(source, asked.proto)
     reply = responder.compute if compute else responder.answer
-    if each.proto == "udp":
-        return reply(each.header + each.wire, source, channel)
-    left = judged(responder, each)
+    if asked.proto == "udp":
+        return reply(asked.header + asked.wire, source, channel)
+    left = without_header(responder, asked)
     return None if left is None else reply(left[0], source, channel, client=left[1])
 
 
@@ -57,7 +60,7 @@ ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "S
 
 
 def asked(world: World, types: Sequence[str | int] = ASKED_TYPES) -> st.SearchStrategy[Asked]:
-    """Return a strategy of queries about *world*: any name, type, form and client."""
+    """Return a strategy of queries about *world*: any name, type, client and way to name the client."""
     return st.builds(
         _asked,
         st.sampled_from(world.names),
@@ -74,7 +77,7 @@ def asked(world: World, types: Sequence[str | int] = ASKED_TYPES) -> st.SearchSt
     )
 
 
-# How a query says who asks: from the client's address to the options of its OPT record, None without one.
+# How a query names its client: each function returns the options of the OPT record, or None for no OPT record.
 _FORMS = (
     lambda client: None,
     lambda client: None,
@@ -96,7 +99,7 @@ _FORMS = (
     lambda client: (option(CLIENT_OPTION, b"1234"), ecs(client), option(CLIENT_OPTION, b"1234")),
     lambda client: (ecs(client), ecs(client)),
 )  # fmt: skip
-# What stands before a query, if anything: here it says that the client is at an address.
+# PROXY headers before a query, as functions of the client's address; most queries have none.
 _HEADERS = (
     *[lambda client: b""] * 4,
     proxied,

@@ -1,4 +1,4 @@
-"""Replies as octets: taken apart by nothing but RFC 1035, compared, and judged for soundness."""
+"""Replies as octets: parsed by RFC 1035 alone, compared with each other, and checked for soundness."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests import dns_queries
 from tests.random_queries import Asked
 
 POINTER = 0xC0
-# Type -> how many names its data begin with, and how many octets follow them; in no other may a name be compressed
-# (RFC 3597, section 4).
+# Type -> how many names its data begins with, and how many octets follow. Names in the data of other types must not be
+# compressed (RFC 3597, section 4).
 NAMES_IN_DATA = {2: (1, 0), 5: (1, 0), 6: (2, 20), 12: (1, 0)}
 SRV = 33
 CNAME = b"\0\5"
@@ -23,7 +23,7 @@ ADDRESSES = (b"\0\1", b"\0\x1c")
 
 
 class Parts(NamedTuple):
-    """A reply taken apart: id, flags and counts; the question; the records of each section as octets."""
+    """The parts of a reply as octets: the header; the question; the answers; the records of the other sections."""
 
     head: bytes
     question: bytes
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(reply: bytes) -> Parts:
-    """Take a reply apart, by nothing but RFC 1035."""
+    """Split a reply into its parts, by RFC 1035 alone."""
     questions, *counts = struct.unpack("!4H", reply[4:12])
     position = 12
     if questions:
@@ -60,27 +60,27 @@ def is_rotation(left: Sequence[bytes], right: Sequence[bytes]) -> bool:
 
 
 def is_turn(part: Sequence[bytes], whole: Sequence[bytes]) -> bool:
-    """Whether *part* is as much of *whole* as it has, in its order from some record on; CNAMEs come before all else."""
+    """Whether *part* is the CNAMEs of *whole*, then its other records, in their order from any of them on; or less."""
     aliases = sum(record[after_name(record, 0) :][:2] == CNAME for record in whole)
-    own, rows = part[aliases:], whole[aliases:]
+    own, others = part[aliases:], whole[aliases:]
     if part[:aliases] != whole[: min(aliases, len(part))]:
         return False
-    return not own or any([*rows[turn:], *rows[:turn]][: len(own)] == [*own] for turn in range(len(rows)))
+    return not own or any([*others[turn:], *others[:turn]][: len(own)] == [*own] for turn in range(len(others)))
 
 
 class Glue(NamedTuple):
-    """What a reply's records name, and the addresses that go along, each in the order of the reply."""
+    """The targets of a reply's records, and the addresses in its additional section, in the order of the reply."""
 
     targets: tuple[dns.name.Name, ...]
     addresses: tuple[tuple[dns.name.Name, str], ...]
 
     def next_of(self, addresses: Sequence[tuple[dns.name.Name, str]]) -> tuple[dns.name.Name, str] | None:
-        """Return the first of *addresses* that is missing, None where none is.
+        """Return the first of *addresses* that the reply left out, None if it has all of them.
 
-        If one is, they must be in the order in which the reply's records name their owners.
+        If it left one out, its addresses must be in the order in which its records name their owners.
         """
         place = {target: number for number, target in reversed(list(enumerate(self.targets)))}
-        number, every = len(self.addresses), sorted(addresses, key=lambda row: place[row[0]])
+        number, every = len(self.addresses), sorted(addresses, key=lambda address: place[address[0]])
         if number == len(every):
             assert set(self.addresses) == set(every)
             return None
@@ -91,17 +91,16 @@ class Glue(NamedTuple):
 def glue_of(reply: bytes) -> Glue:
     """Return the glue of a reply, as dnspython reads it."""
     message = parsed(reply, one_rr_per_rrset=True)
-    rows = [(rrset, rrset[0]) for rrset in message.answer]
     return Glue(
-        tuple(row.target for rrset, row in rows if rrset.rdtype in (dns.rdatatype.NS, dns.rdatatype.SRV)),
+        tuple(rrset[0].target for rrset in message.answer if rrset.rdtype in (dns.rdatatype.NS, dns.rdatatype.SRV)),
         tuple((rrset.name, rrset[0].to_text()) for rrset in message.additional),
     )
 
 
 def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes | None) -> None:
-    """Two replies are the same octet for octet, but for the rotation; *whole* is the reply that nothing limits.
+    """Two replies are the same octet for octet, but for the rotation; *whole* is the reply without a size limit.
 
-    Where not all glue fits, it begins with that of the first record.
+    If not all glue fits, each reply holds that of its own first records.
     """
     if remembered is None or computed is None or whole is None:
         assert remembered is computed is whole
@@ -125,13 +124,13 @@ def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes |
 
 
 def without_glue(records: Sequence[bytes]) -> list[bytes]:
-    """Return records other than addresses: the SOA record and the OPT."""
+    """Return the records that are not addresses: SOA and OPT."""
     return [record for record in records if record[after_name(record, 0) :][:2] not in ADDRESSES]
 
 
-def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) -> None:
+def assert_sound(asked: Asked, reply: bytes | None, *, limit: int | None = None) -> None:
     """A reply is well-formed, belongs to its query, and fits; *limit* is the size that the query allows."""
-    wire = each.wire
+    wire = asked.wire
     if len(wire) < 12 or wire[2] & 0x80:
         assert reply is None
         return
@@ -140,13 +139,13 @@ def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) 
     opts = [record for record in parts.rest if record[:3] == b"\0\0\x29"]
     rcode = flags & 15 | (opts[0][5] << 4 if opts else 0)
     assert reply[:2] == wire[:2]
-    assert parts.question == wire[12 : 12 + len(parts.question)]  # in the case it came in
-    assert flags & 0x8000 and flags & 0x7910 == sent & 0x7910  # QR; opcode, RD and CD as they came
+    assert parts.question == wire[12 : 12 + len(parts.question)]  # letters keep their case
+    assert flags & 0x8000 and flags & 0x7910 == sent & 0x7910  # QR; opcode, RD and CD as in the query
     assert not flags & 0x00E0  # RA, Z, AD
     assert bool(flags & 0x0400) == (rcode in (0, 3))  # AA
     assert parts.question or rcode in (1, 4)
     assert len(opts) <= 1
-    if each.proto == "udp":
+    if asked.proto == "udp":
         assert len(reply) <= (limit or (1232 if opts else 512))
     else:
         assert not flags & dns_queries.TC
@@ -156,20 +155,20 @@ def assert_sound(each: Asked, reply: bytes | None, *, limit: int | None = None) 
 
 
 def assert_names(reply: bytes) -> None:
-    """Every pointer points back, to where a label of a name stands (RFC 1035, 4.1.4); none stands in an SRV target."""
-    stand: set[int] = set()
+    """Each pointer points back to the label of an earlier name (RFC 1035, 4.1.4); SRV targets have no pointer."""
+    starts: set[int] = set()
 
     def past_name(position: int, *, whole: bool = False) -> int:
         labels = []
         while length := reply[position]:
             if length >= POINTER:
-                assert not whole and int.from_bytes(reply[position : position + 2]) & 0x3FFF in stand
-                stand.update(labels)
+                assert not whole and int.from_bytes(reply[position : position + 2]) & 0x3FFF in starts
+                starts.update(labels)
                 return position + 2
             assert length < 64
             labels.append(position)
             position += 1 + length
-        stand.update(labels)
+        starts.update(labels)
         return position + 1
 
     questions, *counts = struct.unpack("!4H", reply[4:12])
@@ -189,7 +188,10 @@ def assert_names(reply: bytes) -> None:
 
 
 def parsed(reply: bytes | None, *, one_rr_per_rrset: bool = False) -> dns.message.Message:
-    """Return a reply as dnspython reads it, which knows no client subnet of family 0, which ``dig +subnet=0`` sends."""
+    """Return a reply as dnspython reads it.
+
+    Replaces a client subnet of family 0, as ``dig +subnet=0`` sends it, because dnspython cannot read that.
+    """
     assert reply is not None
     end = after_name(reply, 12) + 4 if reply[4:6] != b"\0\0" else 12
     records = reply[end:].replace(dns_queries.ecs("0"), dns_queries.option(65534, bytes(4)))

@@ -1,4 +1,4 @@
-"""Where an address is: reading addresses and blocks, trust in forwarders, and what is wrong in a dump."""
+"""Addresses: how topodns reads addresses and subnets, whom it trusts as a forwarder, and how it locates a client."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_address(text: str, plain: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "10.0.0", "10.0.0.256", "010.0.0.1", "10.0.0.1/32", "web-0", " 10.0.0.1"])
 def test_no_address(text: str) -> None:
-    """What is no address is named in a ValueError."""
+    """A text that is not an address raises a ValueError that quotes it."""
     with pytest.raises(ValueError, match="is no IP address"):
         parse_address(text)
 
@@ -70,7 +70,7 @@ def test_no_address(text: str) -> None:
     ],
 )
 def test_block(text: str, plain: str) -> None:
-    """A block of IPv4-mapped addresses is a block of IPv4."""
+    """A subnet of IPv4-mapped addresses is an IPv4 subnet."""
     assert network_text(parse_network(text)) == plain
 
 
@@ -78,7 +78,7 @@ def test_block(text: str, plain: str) -> None:
     ("text", "words"), [("10.0.0.1/8", "host bits"), ("10.0.0.0/33", "no CIDR"), ("x/8", "no CIDR")]
 )
 def test_no_block(text: str, words: str) -> None:
-    """Host bits are a slip of the pen, or a misunderstanding; neither is guessed at."""
+    """A subnet with host bits is an error: topodns does not guess what was meant."""
     with pytest.raises(ValueError, match=words):
         parse_network(text)
 
@@ -93,13 +93,13 @@ def endpoints(service: str, *rows: Item) -> Item:
 
 
 def located(cluster: list[dict[str, Any]], client: str, flags: dict[str, Any] | None = None) -> tuple[str, str | None]:
-    """Return by what a client is located, and its zone."""
+    """Return how a client is located, and its zone."""
     place = snapshot_of(cluster, flags).addresses.locate_network(parse_network(client))
     return place.located_by, place.location.value("topology.kubernetes.io/zone")
 
 
 def test_a_node_of_one_family_leaves_the_other_alone() -> None:
-    """The same bits in the other family are another address."""
+    """An IPv4 and an IPv6 address with the same bits are different addresses."""
     cluster = [node("a1", cidrs=["10.0.0.0/8"])]
     assert located(cluster, "10.1.1.1") == ("podcidr", "a")
     assert located(cluster, "a00::1") == ("unknown", None)
@@ -113,7 +113,7 @@ def test_a_whole_family_as_subnet() -> None:
 
 
 def test_a_whole_family_is_nowhere() -> None:
-    """RFC 7871, 7.1.2: /0 says nothing of the client, even where all that is known is on one node."""
+    """RFC 7871, 7.1.2: /0 does not locate a client, even if the cluster has a single node."""
     cluster = [node("a1", cidrs=["10.0.0.0/8"])]
     book = snapshot_of(cluster).addresses
     assert book.locate_network(parse_network("10.0.0.0/9")).holder
@@ -126,7 +126,7 @@ def test_a_whole_family_is_nowhere() -> None:
     [("pods,nodes", ("pod", "a")), ("pods", ("pod", None)), ("nodes", ("podcidr", "b"))],
 )
 def test_client_source(sources: str, expected: tuple[str, str | None]) -> None:
-    """What is not watched says nothing: neither where a pod is, nor what a node's labels are."""
+    """A kind that topodns does not watch tells it nothing: neither pods' places nor nodes' labels."""
     cluster = [node("a1"), node("b1", zone="b", cidrs=["10.0.0.0/24"]), pod("p", ["10.0.0.1"], "a1")]
     assert located(cluster, "10.0.0.1", {"client-source": sources}) == expected
 
@@ -168,7 +168,7 @@ TRUST = [
 
 @pytest.mark.parametrize(("cluster", "flags", "trusted"), [row[1:] for row in TRUST], ids=[row[0] for row in TRUST])
 def test_trust(cluster: list[dict[str, Any]], flags: dict[str, Any], trusted: bool) -> None:
-    """The endpoints of the cluster's own DNS are trusted, ready or not, unless configured otherwise."""
+    """topodns trusts the endpoints of the cluster's own DNS, ready or not, unless configured otherwise."""
     book = snapshot_of(cluster, flags).addresses
     for address in ("10.0.0.53", "10.0.0.54"):
         assert book.source(parse_address(address)).forwarder == trusted
@@ -176,7 +176,7 @@ def test_trust(cluster: list[dict[str, Any]], flags: dict[str, Any], trusted: bo
 
 
 def test_a_forwarder_as_the_final_client() -> None:
-    """What a forwarder asks for itself is asked from its own place, once somebody names it as the client."""
+    """If a forwarder is named as the client, its own place counts."""
     assert located(kube_dns(), "10.0.0.53") == ("endpoint", "a")
     assert located(kube_dns(), "10.0.0.54") == ("podcidr", "a")
 
@@ -198,7 +198,7 @@ NO_FORWARDER = [
 def test_a_cluster_without_a_trusted_forwarder_is_a_warning(
     cluster: list[dict[str, Any]], flags: dict[str, Any], words: tuple[str, ...] | None
 ) -> None:
-    """The warning names the Services whose endpoints are missing, and the flags that help."""
+    """The warning names the Services whose endpoints topodns looked for, and says what to do."""
     found = [finding for finding in snapshot_of(cluster, flags).findings if finding.code == "NoTrustedForwarder"]
     assert len(found) == (words is not None)
     for finding in found:
@@ -232,7 +232,7 @@ FINDINGS = [
 
 @pytest.mark.parametrize(("cluster", "expected"), [row[1:] for row in FINDINGS], ids=[row[0] for row in FINDINGS])
 def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple[str, ...]]]) -> None:
-    """A pod CIDR that cannot be believed is reported on its node, with the witness."""
+    """A pod CIDR that topodns does not trust is a finding on its node, and names the endpoint that disproves it."""
     found = [each for each in snapshot_of(cluster).findings if each.kind == "Node"]
     assert [each.name for each in found] == [name for name, _ in expected]
     for each, (_, words) in zip(found, expected, strict=True):
@@ -241,7 +241,7 @@ def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple
 
 
 def test_a_block_agrees_with_the_subnets_within_it() -> None:
-    """A client subnet has a location only as far as all of it agrees, the longer subnets in it included."""
+    """A client subnet has the labels that all of it shares, longer configured subnets in it included."""
     flags = {"subnet": ["10.0.0.0/8=region=north,zone=a", "10.0.1.0/24=region=north,zone=b"]}
     book = snapshot_of([node("a1")], flags).addresses
     assert book.locate_network(parse_network("10.0.0.0/16")).location.labels == {"region": "north"}
@@ -258,7 +258,7 @@ def test_a_block_agrees_with_the_subnets_within_it() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("of", ["subnets", "pod CIDRs"])
 def test_only_what_lies_in_a_block_narrows_it(block: str, labels: dict[str, str], of: str) -> None:
-    """The longest around it decides; a longer way round that begins at the same address lies not within."""
+    """The longest subnet around it decides; a longer one that only begins at the same address does not count."""
     if of == "subnets":
         flags = {"subnet": ["10.0.0.0/8=region=north", "10.0.0.0/16=region=north,zone=a"]}
         book = snapshot_of([node("a1")], flags).addresses
@@ -279,7 +279,7 @@ def place_at(location: Location) -> Place:
 
 
 class Naive:
-    """What an address book holds, in plain dictionaries, looked through from end to end."""
+    """The content of an address book in plain dictionaries, searched from end to end."""
 
     def __init__(self, subnets: Mapping[Network, Mapping[str, str]]) -> None:
         self.subnets, self.places, self.cidrs = subnets, dict[bytes, Place](), dict[Network, Place]()
@@ -293,7 +293,7 @@ class Naive:
                 kept[key] = place
 
     def agreed(self, block: Network) -> tuple[dict[str, str], str | None]:
-        """Return the labels on which all that is known of a block agrees, and the node if it is all on one."""
+        """Return the labels that all known parts of a block share, and the node if all are on one."""
         speaking = [place.location for place in narrowing(self.cidrs, block)]
         speaking += [
             place.location
@@ -318,12 +318,12 @@ def contains(outer: Network, inner: Network) -> bool:
 
 
 def around(blocks: Mapping[Network, object], inner: Network) -> list[Network]:
-    """Return those around a block or just as large, the longest first."""
+    """Return the subnets that contain or equal a block, the longest first."""
     return sorted((each for each in blocks if contains(each, inner)), key=lambda each: -each.length)
 
 
 def narrowing(blocks: Mapping[Network, T], block: Network) -> list[T]:
-    """Return what stands at the longest around a block, and at those within it."""
+    """Return the value of the longest subnet around a block, and those of the subnets within it."""
     within = [each for each in blocks if contains(block, each) and each != block]
     return [blocks[each] for each in (*around(blocks, block)[:1], *within)]
 
@@ -378,7 +378,7 @@ def test_a_block_is_where_all_that_is_known_of_it_agrees(
     steps: Sequence[tuple[dict[bytes, Place | None], dict[Network, Place | None]]],
     asked: list[Network],
 ) -> None:
-    """Whatever changed, and whoever was asked before: each book, the older ones too, says what holds in it."""
+    """After any changes, each address book, older ones too, locates a block by its own content."""
     naive, book, known = Naive(subnets), AddressBook(subnets=subnets), AgreementCache()
     books = [(book, dict(zip(asked, map(naive.agreed, asked), strict=True)))]
     for places, cidrs in steps:
@@ -415,7 +415,7 @@ def assert_agreed(book: AddressBook, expected: Expected, known: AgreementCache) 
 def test_changes_since_lead_from_one_map_to_another(
     before: dict[bytes, int], changes: dict[bytes, int | None], other: dict[bytes, int]
 ) -> None:
-    """Applied to the content of the first they give that of the second, whether one was made from the other or not."""
+    """The changes, applied to one map, give the other, whether or not one was made from the other."""
     first, foreign = AddressMap[int]().changed(before), AddressMap[int]().changed(other)
     for earlier, later in ((first, first.changed(changes)), (first.changed(changes), first), (first, foreign)):
         flat = dict(earlier.items())

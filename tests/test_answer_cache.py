@@ -1,4 +1,4 @@
-"""What is remembered: gone when what it was made from changes, kept when it does not, and bounded."""
+"""The answer cache: entries go when their sources change, stay when they do not, and are bounded in number."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def headless(name: str, *addresses: str, keys: str | None = None, on: str = "a1"
 
 
 class Changing:
-    """A responder whose cluster is replaced, as a server replaces it when its snapshot changes."""
+    """A responder whose cluster is replaced, as when a server publishes a new snapshot."""
 
     def __init__(self, **settings: Any) -> None:
         flags = {key.replace("_", "-"): value for key, value in settings.items()}
@@ -60,7 +60,7 @@ class Changing:
         self.responder.publish(self._store.publish(self._now))
 
     def ask(self, name: str, rtype: str, client: str = "127.1.0.1") -> list[str]:
-        """Return the data of the answer, the rcode if there is none."""
+        """Return the data of the answer, or the rcode if there is no answer."""
         reply = ask_in_memory(self.responder, dns.message.make_query(name, rtype), client)
         assert reply is not None
         if reply.authority:
@@ -116,7 +116,7 @@ CHANGES = [
 def test_a_change_is_seen(
     name: str, rtype: str, before: list[Item], first: list[str], after: list[Item], second: list[str]
 ) -> None:
-    """Whatever was remembered, the answer is that of the cluster as it is; and as it was, once it is so again."""
+    """After each change, and after its reversal, answers are those of the current cluster."""
     cluster = Changing(pods="verified")
     for items, expected in ((before, first), (after, second), (before, first)):
         cluster.become(items)
@@ -125,7 +125,7 @@ def test_a_change_is_seen(
 
 
 def test_what_did_not_change_is_not_computed_again() -> None:
-    """A hot name costs nothing while other Services come and go; only the SOA's serial is new."""
+    """While other Services come and go, a cached answer stays; only the SOA's serial changes."""
     cluster = Changing()
     hot = [*headless("web", "10.0.0.1", keys=f"{ZONE},*"), alias("out", "a.example.")]
     asked = ((WEB, "A"), (WEB, "AAAA"), (f"_main._tcp.{WEB}", "SRV"), (f"a.pin._zone.{WEB}", "A"),
@@ -153,7 +153,7 @@ ENDLESS = [
 
 
 def test_endless_names_push_out_nothing_hot() -> None:
-    """A flood of random names, some of which even have records, leaves the names that exist in place."""
+    """A flood of random names, some with records, does not displace names that exist."""
     cluster = Changing(pods="insecure")
     cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
     cluster.ask(WEB, "A")
@@ -167,7 +167,7 @@ def test_endless_names_push_out_nothing_hot() -> None:
 
 
 def test_endless_names_share_a_small_memory() -> None:
-    """However many of them are asked for, what is remembered of them has a bound in octets."""
+    """Answers for random names take a bounded number of octets, however many are asked for."""
     cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
     records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
     for number in range(2 * MAX_ENDLESS // 5000):
@@ -179,7 +179,7 @@ def test_endless_names_share_a_small_memory() -> None:
 
 
 def test_one_snapshot_for_several_readers() -> None:
-    """Two responders and an explainer read one snapshot in turns: none of them meets what another remembers."""
+    """Two responders and explain read one snapshot in turns; none sees what another has cached."""
     store = store_of(settings_of())
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
     take_in(store, dump_files.read([("cluster.json", listed(items).encode())]).objects)
@@ -201,7 +201,7 @@ def test_one_snapshot_for_several_readers() -> None:
 
 
 def test_a_flood_of_places_leaves_a_hot_one() -> None:
-    """Clients with thousands of values of a key ask one name; one that asks all the time is computed once."""
+    """If clients with thousands of values of a key ask for one name, a frequent client is computed once."""
     cluster, nodes = Changing(), 3000
     cluster.become([
         *headless("web", "10.0.0.1", keys="rack,*"),
@@ -218,7 +218,7 @@ def test_a_flood_of_places_leaves_a_hot_one() -> None:
 
 
 def test_a_flood_of_terms_leaves_a_hot_list() -> None:
-    """Services with hundreds of different lists of keys are asked for; one that is hot is computed once."""
+    """If Services with hundreds of lists of keys are asked for, a frequent list is computed once."""
     cluster, others = Changing(), 3 * MAX_TERMS
     keys = [f"{ZONE},example.com/key-{number},*" for number in range(others)]
     cluster.become([
@@ -235,7 +235,7 @@ def test_a_flood_of_terms_leaves_a_hot_list() -> None:
 
 
 def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
-    """Somebody writes queries in thousands of ways; the way of a real forwarder is recognised all the time."""
+    """If a client sends thousands of different OPT records, those of a real forwarder stay recognised."""
     profiles = EdnsProfiles(b"")
     hot = wire_of("web.shop.svc.cluster.local", 1232)
     profiles.of(*hot)
@@ -253,7 +253,7 @@ def wire_of(name: str, payload: int) -> tuple[bytes, Query]:
 
 
 def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
-    """A forwarder names tens of thousands of blocks; one that it names all the time stays remembered."""
+    """If a forwarder names tens of thousands of subnets, a frequent one stays cached."""
     clients, forwarder = Clients(), bytes((10, 0, 0, 53))
     clients.follow(AddressBook(forwarders=[Network(forwarder, 32)], subnets={Network(bytes((10, 1, 0, 0)), 16): {}}))
     hot = ClientSubnet(1, 24, bytes((10, 1, 1)))

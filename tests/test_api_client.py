@@ -1,4 +1,4 @@
-"""How a cluster is found and reached, what is wrong where it is not, and what lines an answer has."""
+"""The API client: how it finds and reaches a cluster, its errors, and how it splits answers into lines."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.this_machine import free_port
 
 @pytest.fixture
 def no_pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Be on a user's machine, with an empty home; return it."""
+    """Run on a user's machine, outside a pod, with an empty home; return the home."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -77,7 +77,7 @@ def test_a_kubeconfig_is_found_as_kubectl_finds_it(no_pod: Path, monkeypatch: py
 
 
 def test_files_that_a_kubeconfig_names_are_looked_for_beside_it(no_pod: Path) -> None:
-    """As kubectl does, wherever one stands."""
+    """Relative paths in a kubeconfig are relative to its folder, as for kubectl."""
     (no_pod / "cluster").mkdir()
     (no_pod / "cluster" / "token").write_text("t")
     ApiClient(kubeconfig=written(no_pod / "cluster" / "config", config_of(tokenFile="token")))
@@ -123,7 +123,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(("config", "words"), BROKEN)
 def test_a_broken_kubeconfig_says_what_is_wrong(no_pod: Path, config: object, words: str) -> None:
-    """On one line, which begins with the file."""
+    """The error is one line that begins with the file's name."""
     path = written(no_pod / "config", config)
     with pytest.raises(BadCluster) as caught:
         ApiClient(kubeconfig=path)
@@ -134,7 +134,7 @@ def test_a_broken_kubeconfig_says_what_is_wrong(no_pod: Path, config: object, wo
 
 
 def test_a_kubeconfig_that_is_missing_is_named(no_pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And where it might have been named, if it was not."""
+    """The error names the missing file; if none was named, it says how to name one."""
     with pytest.raises(BadCluster, match=r"/none: no such file, expected a kubeconfig$"):
         ApiClient(kubeconfig=str(no_pod / "none"))
     with pytest.raises(BadCluster, match=r"\.kube/config: no such file, .*\$KUBECONFIG"):
@@ -145,7 +145,7 @@ def test_a_kubeconfig_that_is_missing_is_named(no_pod: Path, monkeypatch: pytest
 
 
 def test_authorities_must_be_certificates(no_pod: Path) -> None:
-    """A file that holds none would be found out only by a failing connection, in OpenSSL's words."""
+    """A certificate authority file without a certificate is an error at the start, not in OpenSSL's words later."""
     config = config_of()
     authority = config["clusters"][0]["cluster"]["certificate-authority"] = written(no_pod / "ca.crt", "none")
     with pytest.raises(BadCluster, match=r"ca.crt: .*expected certificates"):
@@ -157,7 +157,7 @@ def test_authorities_must_be_certificates(no_pod: Path) -> None:
 
 @pytest.fixture
 def pod(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, control_plane: ControlPlane) -> Path:
-    """Be in a pod, whose API server is the real one; return the folder of its service account."""
+    """Run as in a pod, whose API server is the real one; return the folder of its service account."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(control_plane.port))
     monkeypatch.setattr(credentials, "ACCOUNT", tmp_path)
@@ -174,7 +174,7 @@ def token_of(plane: ControlPlane) -> str:
 
 
 def test_in_a_pod_its_service_account_is_used(pod: Path, control_plane: ControlPlane) -> None:
-    """A token that was rotated is read again at once where the old one is refused."""
+    """After a 401, the client reads a rotated token again at once."""
     cluster = ApiClient()
     assert cluster.host == f"https://127.0.0.1:{control_plane.port}"
     assert cluster.namespace == "topodns"
@@ -188,7 +188,7 @@ def test_in_a_pod_its_service_account_is_used(pod: Path, control_plane: ControlP
 
 
 def test_in_a_pod_without_a_service_account(pod: Path) -> None:
-    """As with ``automountServiceAccountToken: false``; one that vanishes later is no contact."""
+    """As with ``automountServiceAccountToken: false``: an error; a token that vanishes later means no contact."""
     (pod / "token").write_text("expired")
     cluster = ApiClient()
     (pod / "token").unlink()
@@ -199,12 +199,12 @@ def test_in_a_pod_without_a_service_account(pod: Path) -> None:
 
 
 def test_a_flag_beats_the_pod(pod: Path, control_plane: ControlPlane) -> None:
-    """Who names a kubeconfig means it."""
+    """``--kubeconfig`` has precedence over the pod's service account."""
     assert ApiClient(kubeconfig=str(control_plane.kubeconfig)).namespace == "default"
 
 
 def test_what_tells_clusters_apart(pod: Path, control_plane: ControlPlane, no_pod: Path) -> None:
-    """Address and authority: many clusters have their API server at one address, 10.96.0.1."""
+    """Address and authority together identify a cluster: many have their API server at 10.96.0.1."""
     one, two = config_of(), config_of("https://127.0.0.1:2")
     first, second = ApiClient(kubeconfig=written(no_pod / "1", one)), ApiClient(kubeconfig=written(no_pod / "2", two))
     one["clusters"][0]["cluster"]["certificate-authority"] = str(pod / "ca.crt")
@@ -226,7 +226,7 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 
 
 def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlane) -> None:
-    """It is run for the first request, and again after a 401; what it says is written nowhere."""
+    """The client runs it for the first request and after each 401, and logs none of its output."""
     runs, says = no_pod / "runs", no_pod / "says"
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
     arguments = ["-c", PLUGIN, str(runs), str(says)]
@@ -250,7 +250,7 @@ def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlan
 
 
 def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:
-    """It may be there the next time: nothing that ends a server."""
+    """A missing plugin does not end a server: it may be there at the next try."""
     plugin = {"command": "/no/such/plugin", "apiVersion": "client.authentication.k8s.io/v1"}
     cluster = ApiClient(kubeconfig=written(no_pod / "config", config_of(exec=plugin)))
     with pytest.raises(Unreachable, match="context 'main': exec '/no/such/plugin'"):
@@ -261,7 +261,7 @@ def test_a_plugin_that_is_missing_is_named(no_pod: Path) -> None:
 
 
 def test_nobody_is_there(no_pod: Path) -> None:
-    """Refused by the machine; the port is free."""
+    """A refused connection is Unreachable; the port is free."""
     port = free_port()
     cluster = ApiClient(kubeconfig=written(no_pod / "config", config_of(f"https://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"^https://127.0.0.1:{port}: Connection refused$") as caught:
@@ -279,7 +279,7 @@ def test_nobody_is_there(no_pod: Path) -> None:
     ],
 )
 def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
-    """Whatever stands at that address: no more than Unreachable comes of it."""
+    """If another program listens at the address, the client raises Unreachable and nothing else."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -297,7 +297,7 @@ def test_someone_else_is_there(no_pod: Path, answer: bytes, words: str) -> None:
 
 
 def test_an_authority_that_vouches_for_another(no_pod: Path, control_plane: ControlPlane) -> None:
-    """TLS fails; the text says that it is TLS, and why."""
+    """TLS fails; the text says that it was TLS, and why."""
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["certificate-authority"] = str(another_authority(no_pod))
     with pytest.raises(Unreachable, match=r"TLS: .*certificate"):
@@ -305,7 +305,7 @@ def test_an_authority_that_vouches_for_another(no_pod: Path, control_plane: Cont
 
 
 def another_authority(folder: Path) -> Path:
-    """Return a file with the first certificate that this machine's own store holds."""
+    """Return a file with the first certificate of this machine's own store."""
     context = ssl.create_default_context()
     if not (certificates := context.get_ca_certs(binary_form=True)):
         pytest.skip("this machine trusts nobody")
@@ -315,13 +315,13 @@ def another_authority(folder: Path) -> Path:
 
 
 def test_a_host_that_has_no_address() -> None:
-    """Words of ours for the errors of the library."""
+    """The client words the library's errors for people."""
     error = urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-2, "Name or service not known"))  # type: ignore[arg-type]
     assert "cannot be resolved" in str(unreachable("https://h", error, 1, begun=False))
 
 
 def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
-    """For a look at a cluster: kinds that need not exist are empty where they do not."""
+    """Reading a cluster once returns an optional kind as empty if the API lacks it."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
     batch = api_client.read(cluster, [Namespace, Service, ServicePolicy])
@@ -332,7 +332,7 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
 
 
 def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -> None:
-    """Bodies are JSON of whatever media type; a conflict says what the API server says."""
+    """Bodies are JSON of any media type; an error repeats the API server's message."""
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "written"}, "data": {"a": "1"}}
     path = "/api/v1/namespaces/default/configmaps"
@@ -370,7 +370,7 @@ def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -
 def test_requests_in_the_words_of_rbac(
     method: str, path: str, query: dict[str, str], expected: tuple[str, ...]
 ) -> None:
-    """Verb, group, resource and namespace, as a rule names them."""
+    """A request is described by verb, group, resource and namespace, as in a rule."""
     assert resource_attributes(method, path, query) == expected
 
 
@@ -382,7 +382,7 @@ class InvalidChunk(ValueError):
 
 
 class Response:
-    """An answer in pieces; what is no piece of it is raised."""
+    """A response in pieces; a piece that is an exception is raised."""
 
     def __init__(self, pieces: Sequence[bytes | Exception]) -> None:
         self.pieces = pieces
@@ -408,7 +408,7 @@ class Response:
     cuts=st.lists(st.integers(0, 200)),
 )
 def test_lines_come_whole_however_an_answer_is_cut(lines: list[bytes], rest: bytes, cuts: list[int]) -> None:
-    """Each once, in order; what follows the last newline is no line."""
+    """Each line comes once and in order; octets after the last newline are no line."""
     whole = b"".join(line + b"\n" for line in lines) + rest
     places = sorted({0, len(whole), *(min(cut, len(whole)) for cut in cuts)})
     pieces = [whole[start:end] for start, end in pairwise(places)]
@@ -429,7 +429,7 @@ def test_lines_come_whole_however_an_answer_is_cut(lines: list[bytes], rest: byt
     ],
 )
 def test_an_answer_that_breaks_off(error: Exception, word: str, text: str) -> None:
-    """What came whole is given; then why no more comes."""
+    """The client returns the whole lines, then raises the reason."""
     response = Response([b"one\ntw", error])
     stream = Stream(response, "https://h", 7)
     batches = iter(stream)
@@ -442,7 +442,7 @@ def test_an_answer_that_breaks_off(error: Exception, word: str, text: str) -> No
 
 
 def test_a_line_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded whatever speaks at the other end."""
+    """Memory is bounded, whatever the other end sends."""
     monkeypatch.setattr("locator.cluster.responses.MAX_LINE", 100)
     with pytest.raises(Unreachable, match="a line of more than"):
         list(Stream(Response([b"x" * 60, b"x" * 60, b"\n"]), "https://h", 1))

@@ -1,4 +1,4 @@
-"""Delays between tries: never at once, never for ever, never all together."""
+"""Delays between tries have a floor, a cap and jitter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANCES = st.floats(0, 1, exclude_max=True)
 
 @given(lives=st.lists(st.floats(0, 1e6), min_size=1), chance=CHANCES)
 def test_a_delay_is_between_floor_and_cap(lives: list[float], chance: float) -> None:
-    """However often something failed, and however long it had worked."""
+    """This holds for any number of failures, however long the last try had worked."""
     backoff = Backoff()
     for lived in lives:
         backoff = backoff.failed(lived)
@@ -22,12 +22,12 @@ def test_a_delay_is_between_floor_and_cap(lives: list[float], chance: float) -> 
 
 @given(chance=CHANCES)
 def test_nothing_failed_nothing_waited_for(chance: float) -> None:
-    """A watch that ended as it should is watched on at once."""
+    """A watch that ended normally is continued at once."""
     assert Backoff().delay(chance) == 0
 
 
 def test_delays_double_until_the_cap() -> None:
-    """The least delays of failures in a row."""
+    """The shortest delays after failures in a row."""
     backoff, least = Backoff(), []
     for _ in range(8):
         backoff = backoff.failed()
@@ -36,7 +36,7 @@ def test_delays_double_until_the_cap() -> None:
 
 
 def test_jitter_is_as_wide_as_the_delay() -> None:
-    """Those who failed together spread over a time that grows with the delay; the longest delays reach the cap."""
+    """Clients that failed together spread over a time that grows with the delay; the longest delays reach the cap."""
     backoff = Backoff(10)
     assert backoff.delay(0) == CAP / 2
     assert backoff.delay(0.999999) == pytest.approx(CAP, abs=0.01)
@@ -47,5 +47,5 @@ def test_jitter_is_as_wide_as_the_delay() -> None:
     [pytest.param(STEADY - 0.1, 6, id="too short"), pytest.param(STEADY, 1, id="steady")],
 )
 def test_only_what_worked_for_long_is_forgiven(lived: float, failures: int) -> None:
-    """A watch that dies after a second, again and again, must not reset its own delays."""
+    """A watch that ends after a second, again and again, does not reset the delay."""
     assert Backoff(5).failed(lived) == Backoff(failures)

@@ -1,4 +1,4 @@
-"""What is read far more often than it is written is bounded, and being full is no reason to forget all."""
+"""The bounded map: read far more often than written; when full, it drops a part of its entries, never all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def weigh(value: int) -> int:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12), st.booleans())))
 def test_what_is_there_is_right_and_never_too_much(steps: list[tuple[int, int, bool]]) -> None:
-    """Whatever is put and asked for: what comes back was put last, and the bound holds, weighed or counted."""
+    """A key returns the value that was put last, and the bound holds, by weight or by number."""
     counted, weighed = BoundedMap[int, int](LIMIT), BoundedMap[int, int](LIMIT, weigh)
     truth: dict[int, int] = {}
     for key, value, put in steps:
@@ -32,7 +32,7 @@ def test_what_is_there_is_right_and_never_too_much(steps: list[tuple[int, int, b
 
 @pytest.mark.parametrize("weighed", [False, True], ids=["counted", "weighed"])
 def test_a_flood_leaves_what_is_asked_for(weighed: bool) -> None:
-    """Ten times as many strangers as there is room for push out nothing that is asked for meanwhile."""
+    """Ten times as many new keys as there is room for do not displace a key that is read meanwhile."""
     known = BoundedMap[str, int](LIMIT, weigh if weighed else None)
     for hot in "abc":
         known[hot] = 1
@@ -43,7 +43,7 @@ def test_a_flood_leaves_what_is_asked_for(weighed: bool) -> None:
 
 
 def test_the_younger_generation_is_one_dictionary() -> None:
-    """A reader in a hurry keeps it at hand; after any change it still sees what was put last."""
+    """A reader may keep it: after any change it still shows what was put last."""
     known = BoundedMap[int, int](LIMIT)
     recent = known.recent
     for number in range(5 * LIMIT):
@@ -54,7 +54,7 @@ def test_the_younger_generation_is_one_dictionary() -> None:
 
 
 def test_what_is_too_heavy_is_not_kept() -> None:
-    """One value that fills a generation would push out all others."""
+    """A value that would fill a generation is not stored: it would displace all others."""
     known = BoundedMap[str, int](LIMIT, weigh)
     known["light"] = 2
     known["heavy"] = LIMIT // 2 + 1
@@ -64,7 +64,7 @@ def test_what_is_too_heavy_is_not_kept() -> None:
 
 
 def test_a_new_limit() -> None:
-    """From now on, and by and by."""
+    """A new limit holds for new entries at once, and for old ones as they are replaced."""
     known = BoundedMap[int, int](LIMIT)
     known.resize(4 * LIMIT)
     for number in range(2 * LIMIT):

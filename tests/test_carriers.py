@@ -1,4 +1,4 @@
-"""Who asks: of what a forwarder says the first that counts, of what anybody else says nothing."""
+"""Carriers of a client's address: for a trusted forwarder the first one present counts, for other sources none."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FLAGS = {"client-option": CLIENT_OPTION, "proxy-protocol": True, "trusted-forwar
 
 
 def remembering(flags: Mapping[str, Any]) -> CountedResponder:
-    """Return a responder that remembers the answers in every zone: wherever it took a client to be, it would know."""
+    """Return a responder that has cached the answers of every zone."""
     responder = responder_of(CLUSTER, flags)
     for address, zone in AT.items():
         for name in (WEB, FREE) if address != FORWARDER else ():
@@ -77,7 +77,7 @@ def remembering(flags: Mapping[str, Any]) -> CountedResponder:
 
 
 def zones_in(reply: bytes | None) -> str:
-    """Return the zones of the endpoints in a reply, one letter each; ``?`` for none, ``!`` where it is an error."""
+    """Return the zones of the endpoints in a reply, one letter each; ``?`` for no endpoint, ``!`` for an error."""
     message = parsed(reply)
     if message.rcode() != 0:
         return "!"
@@ -86,7 +86,7 @@ def zones_in(reply: bytes | None) -> str:
 
 
 def subnets_in(reply: bytes | None) -> list[tuple[str, int, int]]:
-    """Return each client subnet in a reply: address, source prefix and scope."""
+    """Return each client subnet in a reply: address, source prefix length and scope prefix length."""
     return [(each.address, each.srclen, each.scopelen) for each in parsed(reply).options
             if isinstance(each, dns.edns.ECSOption)]  # fmt: skip
 
@@ -113,7 +113,7 @@ SWITCHES = {
 
 
 class Sent(NamedTuple):
-    """A combination of carriers, and the zone that it leads to."""
+    """A combination of carriers, and the zone in which topodns must place the client."""
 
     id: str
     header: bytes
@@ -146,9 +146,9 @@ each_combination = pytest.mark.parametrize("sent", COMBINATIONS, ids=[each.id fo
 @pytest.mark.parametrize("source", [FORWARDER, SECOND, STRANGER, UNKNOWN])
 @each_combination
 def test_order_and_trust(sent: Sent, source: str) -> None:
-    """PROXY, then the option, then ECS, where switched on, of trusted forwarders; of others the source alone.
+    """From a trusted forwarder: the PROXY header, then the option, then ECS, if enabled; else the source.
 
-    Computed and remembered alike; by TCP where the header is one.
+    Computed and cached replies are alike; over TCP for valid headers.
     """
     responder = remembering({**FLAGS, **SWITCHES[sent.switches]})
     trusted, by_ecs, asked = source in (FORWARDER, SECOND), ecs(BY_ECS) in sent.options, 0
@@ -169,21 +169,21 @@ def test_order_and_trust(sent: Sent, source: str) -> None:
 
 
 def assert_answered(reply: bytes | None, expected: str, by_ecs: bool, *, scope: int) -> None:
-    """The endpoints are those, and a client subnet comes back as it was, with the right scope."""
+    """The reply has the endpoints of these zones, and the client subnet of the query with the right scope."""
     assert zones_in(reply) == expected
     assert subnets_in(reply) == ([(BY_ECS, 32, scope)] if by_ecs and expected != "!" else [])
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with every carrier switched on."""
+    """A server with every carrier enabled."""
     with serving(tmp_path_factory.mktemp("carriers"), CLUSTER, flags={**FLAGS, "http": "127.0.0.1:0"}) as server:
         yield server
     assert not any("Traceback" in line for line in server.lines)
 
 
 def exchanged(server: Server, each: Asked) -> bytes:
-    """Send a query, with what stands before it, over a real socket from its source; return the reply."""
+    """Send a query, with its PROXY header, from its source over a real socket; return the reply."""
     kind = socket.SOCK_DGRAM if each.proto == "udp" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.settimeout(PATIENCE)
@@ -201,7 +201,7 @@ def exchanged(server: Server, each: Asked) -> bytes:
 @pytest.mark.parametrize("source", [FORWARDER, STRANGER])
 @pytest.mark.parametrize("sent", [each for each in COMBINATIONS if each.switches == "both"], ids=lambda each: each.id)
 def test_order_and_trust_by_sockets(server: Server, sent: Sent, source: str, proto: str) -> None:
-    """The same by a real server, twice."""
+    """A real server gives the same answers, twice."""
     if source == STRANGER and sent.header and proto == "tcp":
         return  # a message of 3,338 octets that never ends
     own = "!" if sent.header else AT[STRANGER]
@@ -239,7 +239,10 @@ UNNAMED_CLIENT: list[tuple[str, bytes, tuple[bytes, ...] | None]] = [
     ("header", "options"), [row[1:] for row in UNNAMED_CLIENT], ids=[row[0] for row in UNNAMED_CLIENT]
 )
 def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] | None) -> None:
-    """No later carrier steps in, and the forwarder's own place is not the client's; each query counts for it."""
+    """If the first carrier names nobody, the client is unknown: no later carrier and no forwarder's place counts.
+
+    Each such query is counted for its forwarder.
+    """
     responder = remembering(FLAGS)
     wire = query(WEB, edns=opt(*options) if options is not None else b"")
     sent = [each for each in options or () if each[:2] == b"\0\x08" and each != ecs("0")]
@@ -265,7 +268,7 @@ def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] |
     ids=["proxy", "proxy-0.0.0.0", "proxy-::", "option", "option-::", "ecs", "ecs-24"],
 )  # fmt: skip
 def test_a_client_that_nobody_knows_was_named_all_the_same(header: bytes, options: tuple[bytes, ...]) -> None:
-    """It is unknown, and the next carrier is not asked; but the forwarder has done its part, and is not counted."""
+    """An unknown address is an unknown client; the forwarder named it, so it is not counted."""
     responder = remembering(FLAGS)
     for _ in range(3):
         assert zones_in(replied(responder, Asked(query(WEB, edns=opt(*options)), FORWARDER, "udp", header))) == "?"
@@ -281,7 +284,7 @@ def test_a_client_that_nobody_knows_was_named_all_the_same(header: bytes, option
     ids=["proxy", "option", "ecs", "proxy-mapped", "option-mapped", "ecs-mapped", "ecs-mapped-127"],
 )  # fmt: skip
 def test_clients_by_ipv6(header: bytes, options: tuple[bytes, ...]) -> None:
-    """Every carrier names clients of either family; an IPv4-mapped address is IPv4, and is echoed as it came."""
+    """Every carrier names clients of either family; an IPv4-mapped address is IPv4 and is echoed as it was sent."""
     responder = responder_of(CLUSTER, FLAGS)
     each = Asked(query(WEB, edns=opt(*options)), FORWARDER, "udp", header)
     for compute in (False, False, True):
@@ -293,7 +296,7 @@ def test_clients_by_ipv6(header: bytes, options: tuple[bytes, ...]) -> None:
 
 
 def test_a_pod_behind_a_forwarder_cannot_move_itself() -> None:
-    """CoreDNS passes a client's own options on: beside one of its own, they name nobody; without the flag, nothing."""
+    """A pod's own option, which CoreDNS passes on, names nobody: neither beside CoreDNS's nor without the flag."""
     wire = query(WEB, edns=opt(option(CLIENT_OPTION, packed(BY_OPTION)), ecs(BY_ECS)))
     assert zones_in(replied(responder_of(CLUSTER, {}), Asked(wire, FORWARDER, "udp"))) == "c"
     other = query(WEB, edns=opt(option(CLIENT_OPTION + 1, packed(BY_OPTION)), ecs(BY_ECS)))
@@ -306,7 +309,7 @@ def test_a_pod_behind_a_forwarder_cannot_move_itself() -> None:
     ids=["ecs", "ecs-24", "option"],
 )
 def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None:
-    """The same octets from a forwarder and from others, in any order, and the same after trust has changed."""
+    """A forwarder and others get their own answers to the same octets, in any order and after trust has changed."""
     responder = remembering(FLAGS)
     wire = query(WEB, edns=opt(carrier))
     by_forwarder = "?" if carrier == ecs(f"{BY_ECS}/24") else "c"  # the block holds nodes of four zones
@@ -376,7 +379,7 @@ def numbers_in(reply: bytes | None) -> set[int]:
 
 @pytest.mark.parametrize(("block", "where"), AGREED, ids=[block for block, _ in AGREED])
 def test_a_block_has_what_all_of_it_agrees_on(block: str, where: str) -> None:
-    """Remembered, recognised and computed alike, octet for octet, with the source prefix as its scope."""
+    """Computed and cached replies are the same, with the source prefix length as the scope."""
     flags = {"trusted-forwarder": [f"{FORWARDER}/32"]}
     responder = responder_of(BLOCKS, flags)
     assert_agreed(responder, block, GETS[where])
@@ -406,7 +409,7 @@ def assert_agreed(responder: Responder, block: str, expected: set[int]) -> None:
 @pytest.mark.parametrize("first", range(5))
 @pytest.mark.parametrize("block", ["10.1.0.0/24", "10.1.0.0/25", "fd00:1::/64", "::ffff:10.1.0.0/120"])
 def test_a_block_beside_another_carrier(block: str, first: int) -> None:
-    """Whichever comes first: a block's place is the block's, and is not asked for where another carrier is there."""
+    """In any order: the place of a client subnet counts only if no other carrier is there."""
     responder = responder_of(BLOCKS, {**FLAGS, "trusted-forwarder": [f"{FORWARDER}/32"]})
     plain, by_option = block_query(block), block_query(block, option(CLIENT_OPTION, packed("10.2.0.9")))
     for source in ("10.1.0.9", "10.1.1.9", "10.2.0.9"):  # the answers for all of their places are remembered
@@ -429,7 +432,7 @@ def test_a_block_beside_another_carrier(block: str, first: int) -> None:
 
 @pytest.mark.parametrize("block", ["10.1.0.0/25", "10.1.0.0/23", "10.1.0.0/17", "10.1.0.0/31", "fd00:1::/57"])
 def test_bits_beyond_the_prefix_are_a_fault_whatever_is_remembered(block: str) -> None:
-    """RFC 7871, 7.1.1: FORMERR, also where queries of just this form were answered before."""
+    """RFC 7871, 7.1.1: FORMERR, even if valid queries of this form were cached before."""
     responder = responder_of(BLOCKS, {"trusted-forwarder": [f"{FORWARDER}/32"]})
     good = block_query(block)
     for _ in range(2):
@@ -439,7 +442,7 @@ def test_bits_beyond_the_prefix_are_a_fault_whatever_is_remembered(block: str) -
 
 
 def test_a_block_that_is_remembered_follows_the_cluster() -> None:
-    """Nodes and pods come, change and go: the next query from the block is answered by how it is now."""
+    """After nodes and pods change, the next query for the subnet gets the new answer."""
     flags = {"trusted-forwarder": [f"{FORWARDER}/32"]}
     responder = responder_of(BLOCKS, flags)
 
@@ -460,7 +463,7 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
 
 
 def test_a_flood_of_blocks_is_forgotten() -> None:
-    """However many a forwarder names, what is remembered of them has a bound, and those named before are right."""
+    """However many subnets a forwarder names, the cache is bounded and answers are right."""
     responder = responder_of(BLOCKS, {"trusted-forwarder": [f"{FORWARDER}/32"]})
     for number in range(3 * MAX_BLOCKS):
         block = f"10.{64 + number // 256}.{number % 256}.0/24"
@@ -493,7 +496,7 @@ NOTED = [
 
 @pytest.mark.parametrize("steps", [row[1] for row in NOTED], ids=[row[0] for row in NOTED])
 def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, str]]) -> None:
-    """And only if it did it again since: at each time, who names nobody then, and whom to tell of."""
+    """A forwarder is logged at most once an hour, and only if it named no client again since."""
     unnamed_clients = SourceCounter()
     for now, noted, told in steps:
         for forwarder in noted:
@@ -504,7 +507,7 @@ def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, st
 
 @pytest.mark.parametrize("rtype", ["SOA", "NS", "A"])
 def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
-    """What a zone's own name has is the same for everybody: dnsdist asks for it each second, for nobody."""
+    """Queries for a zone's own name are not counted: dnsdist sends one each second, for no client."""
     responder = remembering(FLAGS)
     for name, number in (("cluster.local", 0), (WEB, 1)):
         for compute in (False, True):
@@ -513,7 +516,7 @@ def test_health_checks_name_nobody_and_do_no_harm(rtype: str) -> None:
 
 
 def test_forwarders_without_end_are_counted_together() -> None:
-    """Labels have a bound; those known before go on being counted by name, and nobody is told of the others."""
+    """The number of labels is bounded; known sources keep theirs, and the log names none of the others."""
     unnamed_clients = SourceCounter()
     for number in range(MAX_SOURCES + 500):
         for _ in range(2):
@@ -525,7 +528,7 @@ def test_forwarders_without_end_are_counted_together() -> None:
 
 
 def test_a_metric_counts_by_forwarder() -> None:
-    """One label for each address, as people write it."""
+    """The label is the forwarder's address, as people write it."""
     responder = responder_of(CLUSTER, {**FLAGS, "trusted-forwarder": [f"{SECOND}/32", "fd00::53/128"]})
     for source, number in ((FORWARDER, 3), (SECOND, 2), ("fd00::53", 1), (STRANGER, 4)):
         for _ in range(number):
@@ -538,7 +541,7 @@ def test_a_metric_counts_by_forwarder() -> None:
 
 
 def test_a_server_says_which_forwarder_to_mend_and_how(tmp_path: Path) -> None:
-    """One line for each, with what belongs into its Corefile, however often it asks; a metric counts all."""
+    """The log has one line for each forwarder, with the line for its Corefile; the metric counts all queries."""
     with serving(tmp_path, CLUSTER, flags={**FLAGS, "http": "127.0.0.1:0"}) as server:
 
         def lines(forwarder: str) -> list[str]:
@@ -558,7 +561,7 @@ def test_a_server_says_which_forwarder_to_mend_and_how(tmp_path: Path) -> None:
 
 
 def test_a_server_that_trusts_everybody_says_so_and_serves(tmp_path: Path) -> None:
-    """Whoever asks may name any address then, and who names none is unknown, wherever it is."""
+    """Any source may then name any client; a source that names none is an unknown client."""
     flags = {**FLAGS, "trusted-forwarder": ["0.0.0.0/0", "::/0"]}
     with serving(tmp_path, CLUSTER, flags=flags) as server:
         for source in (STRANGER, UNKNOWN):

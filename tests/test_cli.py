@@ -1,4 +1,4 @@
-"""The command line: what it prints, how it ends, and what it says of input that is wrong."""
+"""The command line: its output, its exit status, and its messages for wrong input."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NAMESPACE, NODE_A, NODE_B, POD, SERVICE, SLICE, *_ = CLUSTER
 
 
 def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """Return an object with other fields; ``a__b=1`` means a field within a field, None takes one out."""
+    """Return an object with other fields; ``a__b=1`` sets a field within a field, None removes one."""
     item = json.loads(json.dumps(item))
     for path, value in fields.items():
         *way, last = path.split("__")
@@ -62,7 +62,7 @@ def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 
 class Ran(NamedTuple):
-    """How a command ended, and what it printed."""
+    """A command's exit status and output."""
 
     status: int
     out: str
@@ -78,7 +78,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Return a function that runs a command in this process: the very one, without the wait for a new one."""
+    """Return a function that runs a command in this process, which is faster than a process of its own."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
@@ -195,7 +195,7 @@ BAD_CONTROLLER_SETTINGS = [
 def test_bad_setting(
     topodns: Run, cluster: str, tmp_path: Path, flag: str, value: str, expected: str, way: str
 ) -> None:
-    """A setting that cannot be used ends the command with 2 and says where it stands, what was found and expected."""
+    """A wrong setting ends the command with status 2; the error says where it is, what was found and expected."""
     variable = f"TOPODNS_{flag.upper().replace('-', '_')}"
     config = tmp_path / "settings.yaml"
     settings = ["--snapshot", cluster] if flag != "snapshot" else []
@@ -213,7 +213,7 @@ def test_bad_setting(
 
 @pytest.mark.parametrize(("flag", "value", "expected"), BAD_SERVER_SETTINGS)
 def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, expected: str) -> None:
-    """The same for what ``serve`` alone knows."""
+    """The same for settings that only ``serve`` has."""
     ran = topodns("serve", "--snapshot", cluster, f"--{flag}={value}")
     assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
     assert repr(value) in ran.err and expected in ran.err
@@ -221,7 +221,7 @@ def test_bad_server_setting(topodns: Run, cluster: str, flag: str, value: str, e
 
 @pytest.mark.parametrize(("flag", "value", "expected"), BAD_CONTROLLER_SETTINGS)
 def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: str) -> None:
-    """And for ``controller``, before any cluster is looked for."""
+    """The same for ``controller``, before it connects to a cluster."""
     ran = topodns("controller", f"--{flag}={value}")
     assert ran.status == WRONG and ran.err.startswith(f"topodns: --{flag}: ")
     assert repr(value) in ran.err and expected in ran.err
@@ -247,7 +247,7 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
          "no-cluster", "two-clusters", "output", "no-value", "value-of-a-switch"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
-    """A command line that cannot be read ends with 2 and one line that names the word, and the nearest known one."""
+    """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""
     ran = topodns(*arguments)
     assert (ran.status, ran.out) == (WRONG, "")
     assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
@@ -279,7 +279,7 @@ def test_bad_configuration_file(topodns: Run, cluster: str, tmp_path: Path, cont
 
 
 def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """A configuration file that is not there is not passed over."""
+    """A missing configuration file is an error."""
     ran = topodns("check", "--snapshot", cluster, "--config", str(tmp_path / "none.yaml"))
     assert ran.status == WRONG and f"topodns: {tmp_path}/none.yaml: No such file" in ran.err
 
@@ -289,7 +289,7 @@ def test_missing_configuration_file(topodns: Run, cluster: str, tmp_path: Path) 
     [("65001", 65001), ("65534", 65534), ("0xfde9", 65001), ("0xFFFE", 65534), ("0XfE00", 65024), ("off", None)],
 )
 def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
-    """As Corefiles have it; YAML reads some of it by itself."""
+    """As in Corefiles; YAML reads some of these as numbers by itself."""
     assert settings_of({"client-option": text}).client_option == code
     assert settings_of({"client-option": yaml.safe_load(text)}).client_option == code
 
@@ -304,7 +304,7 @@ def test_an_option_code_may_be_hexadecimal(text: str, code: int | None) -> None:
 def test_a_subnet_stands_once(
     topodns: Run, cluster: str, tmp_path: Path, first: str, second: str, named: str, way: str
 ) -> None:
-    """Which of two equal ones decides nobody could tell, even where both say the same."""
+    """A subnet that is configured twice is an error, even with the same labels."""
     values = [f"{each}=topology.kubernetes.io/zone=a" for each in (first, "192.0.2.0/24", second)]
     config = tmp_path / "settings.yaml"
     if way == "flag":
@@ -325,7 +325,7 @@ def test_a_subnet_stands_once(
 )  # fmt: skip
 @pytest.mark.parametrize("order", [1, -1])
 def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str | None, order: int) -> None:
-    """The longest prefix decides, in whichever order they stand; a block around several has what they agree on."""
+    """The longest prefix decides, in any order; a client subnet around several has the labels that they share."""
     subnets = [f"--subnet={block}=topology.kubernetes.io/zone={zone}"
                for block, zone in (("192.0.0.0/8", "a"), ("192.0.0.0/16", "b"), ("192.0.2.0/24", "c"))]  # fmt: skip
     ran = topodns("explain", NAME, "--client", client, "-o", "json", "--snapshot", cluster, *subnets[::order])
@@ -339,7 +339,7 @@ def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str 
     ("block", "named"), [("0.0.0.0/0", "0.0.0.0/0"), ("::/0", "::/0"), ("::ffff:0.0.0.0/96", "0.0.0.0/0")]
 )
 def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str, named: str) -> None:
-    """It is allowed, and what it means is said."""
+    """It is allowed, and a warning says what it means."""
     ran = topodns("check", "--snapshot", cluster, "--trusted-forwarder=10.0.0.0/8", f"--trusted-forwarder={block}")
     assert ran.status == DONE
     (line,) = [line for line in ran.err.splitlines() if "WARNING" in line]
@@ -347,7 +347,7 @@ def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str,
 
 
 def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
-    """A client whose node is known by its name alone is in no zone, which is hardly meant."""
+    """Without Nodes, a client's node has a name but no labels: hardly what is meant."""
     ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
     assert ran.status == DONE
     assert (
@@ -357,7 +357,7 @@ def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
 
 
 def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
-    """Somebody else may have set it: the nearest known one is named, and the command goes on."""
+    """Another program may have set it: the warning names the nearest known variable, and the command goes on."""
     ran = topodns("check", "--snapshot", cluster, TOPODNS_TLL="5")
     assert ran.status == DONE
     assert "WARNING TOPODNS_TLL: unknown environment variable, did you mean TOPODNS_TTL?" in ran.err
@@ -369,12 +369,12 @@ def test_unknown_variable_is_a_warning(topodns: Run, cluster: str) -> None:
      "PORT_53_UDP_ADDR", "PORT_53_TCP_PROTO"],
 )  # fmt: skip
 def test_service_links_are_passed_over(topodns: Run, cluster: str, variable: str) -> None:
-    """Kubernetes makes these in every pod beside a Service called topodns."""
+    """topodns ignores the variables that Kubernetes sets for a Service called topodns."""
     assert topodns("check", "--snapshot", cluster, **{f"TOPODNS_{variable}": "tcp://10.96.0.9:53"}).err == ""
 
 
 def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """Each setting is taken from the nearest place that has it."""
+    """For each setting, a flag has precedence over the environment, and that over the file."""
     config = tmp_path / "settings.yaml"
     config.write_text(f"snapshot: {cluster}\nttl: 7\nclient-source: nodes\nunknown-client: all\n")
     command = ("explain", NAME, "--client", "127.1.0.1", "-o", "json")
@@ -390,7 +390,7 @@ def test_flag_beats_environment_beats_file(topodns: Run, cluster: str, tmp_path:
 
 
 def test_switches_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """A switch needs no value on the command line and takes none from the word behind it; ``off`` undoes one."""
+    """A switch takes no value from the next word of the command line; ``off`` disables it."""
     config = tmp_path / "settings.yaml"
     config.write_text(f"snapshot: {cluster}\nno-endpoints: true\n")
 
@@ -407,7 +407,7 @@ def test_switches_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> 
 
 
 def test_an_upstream_with_and_without_a_port() -> None:
-    """The port is 53 unless it is said; an IPv6 address with a port stands in brackets; off is nobody."""
+    """The default port is 53; an IPv6 address with a port is in brackets; ``off`` means no upstream."""
     settings = settings_of({"upstream": ["192.0.2.1", "192.0.2.2:5353", "::1", "[::2]", "[::3]:54"]})
     assert settings.upstream is not None
     assert list(map(str, settings.upstream)) == ["192.0.2.1:53", "192.0.2.2:5353", "[::1]:53", "[::2]:53", "[::3]:54"]
@@ -416,7 +416,7 @@ def test_an_upstream_with_and_without_a_port() -> None:
 
 
 def test_lists_in_every_place(topodns: Run, cluster: str, tmp_path: Path) -> None:
-    """Repeatable flags are lists in a file and stand apart by white space in the environment."""
+    """A repeatable flag is a list in a file, and separated by white space in the environment."""
     config = tmp_path / "settings.yaml"
     config.write_text(f"snapshot: [{cluster}]\nzone: [one.test, two.test]\nforwarder-service: false\n")
     for ways in (
@@ -445,7 +445,7 @@ def _flags(paths: list[str]) -> list[str]:
 
 
 def _lists() -> list[dict[str, Any]]:
-    """What ``kubectl get KIND -A -o yaml`` prints for each kind; its own items lack what the list says."""
+    """Return what ``kubectl get KIND -A -o yaml`` prints for each kind; its items lack kind and apiVersion."""
     kinds = [*dict.fromkeys(item["kind"] for item in CLUSTER)]
     return [
         {
@@ -459,7 +459,7 @@ def _lists() -> list[dict[str, Any]]:
 
 
 def _folder(folder: Path) -> list[str]:
-    """A folder with all three suffixes, and files that are no snapshots."""
+    """Make a folder with snapshots of all three suffixes, and other files."""
     _files(folder, *map(yaml.safe_dump, CLUSTER[:2]))
     _files(folder, *map(yaml.safe_dump, CLUSTER[2:4]), suffix=".yml")
     _files(folder, *map(json.dumps, CLUSTER[4:]), suffix=".json")
@@ -501,7 +501,7 @@ FORMS: dict[str, Callable[[Path], list[str]]] = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_forms_of_a_snapshot(topodns: Run, tmp_path: Path, form: Callable[[Path], list[str]]) -> None:
-    """Whatever kubectl prints a cluster as, it is the same cluster, and nothing in it is wrong."""
+    """Every form in which kubectl prints a cluster reads as the same cluster, without findings."""
     flags = form(tmp_path)
     checked = topodns("check", "-o", "json", *flags)
     assert (checked.status, checked.json, checked.err) == (DONE, [], "")
@@ -512,13 +512,13 @@ def test_forms_of_a_snapshot(topodns: Run, tmp_path: Path, form: Callable[[Path]
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
 def test_standard_input(dump: Callable[[Any], str]) -> None:
-    """``--snapshot -`` takes what kubectl pipes."""
+    """``--snapshot -`` reads what kubectl pipes."""
     ran = run("explain", NAME, "--client", "127.1.0.9", "--snapshot", "-", stdin=dump(LIST))
     assert ran.returncode == DONE and "10.9.0.1" in ran.stdout
 
 
 def test_labels_that_look_like_something_else(topodns: Run, tmp_path: Path) -> None:
-    """kubectl quotes what YAML 1.1 would take for a number or a truth value; what it leaves bare is a string."""
+    """A label value is a string, even if YAML 1.1 would read it as a number or a boolean."""
     labels = ("rack: 0x1f", "row: 1_000", "slot: 12:30:00", "side: on", "date: 2026-01-01", "power: 1e3")
     text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a1\n  labels:\n    topology.kubernetes.io/zone: a\n"
     text += "".join(f"    {label}\n" for label in labels) + "    hard: \"true\"\n"  # fmt: skip
@@ -529,7 +529,7 @@ def test_labels_that_look_like_something_else(topodns: Run, tmp_path: Path) -> N
 
 
 def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
-    """The later one holds, and a warning names it."""
+    """The later one counts, and a warning names it."""
     later = changed(SLICE, endpoints=[{"addresses": ["10.9.0.7"], "nodeName": "a1"}])
     flags = _flags(_files(tmp_path, yaml.safe_dump_all(CLUSTER), yaml.safe_dump(later)))
     explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
@@ -567,7 +567,7 @@ def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
 def test_unreadable_snapshot(
     topodns: Run, tmp_path: Path, name: str, content: str | bytes | None, message: str
 ) -> None:
-    """A file that cannot be read as a whole ends with 2 and one line: file, place, what was found or expected."""
+    """An unreadable file ends with status 2 and one line: file, place, what was found or expected."""
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -578,14 +578,14 @@ def test_unreadable_snapshot(
 
 
 def test_half_a_surrogate_pair(topodns: Run, tmp_path: Path) -> None:
-    """JSON can escape what is no character; whether object or file is blamed, the place is named."""
+    """JSON can escape half a character; the error names its place, in an object or in the file."""
     (path,) = _files(tmp_path, '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}', suffix=".json")
     ran = topodns("check", "--snapshot", path)
     assert ran.status in (FAILED, WRONG) and path in ran.out + ran.err
 
 
 def test_folder_without_files(topodns: Run, tmp_path: Path) -> None:
-    """A folder that holds no snapshot is a mistake, not an empty cluster."""
+    """A folder without snapshots is an error, not an empty cluster."""
     ran = topodns("check", "--snapshot", str(tmp_path))
     assert ran.status == WRONG and str(tmp_path) in ran.err and ".yaml" in ran.err
 
@@ -647,7 +647,7 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
 
 @pytest.mark.parametrize(("item", "where", "field", "words"), BAD_OBJECTS.values(), ids=BAD_OBJECTS)
 def test_bad_object(topodns: Run, tmp_path: Path, item: dict[str, Any], where: str, field: str, words: str) -> None:
-    """What is wrong in one object is an error that names it and the field; the good ones beside it are answered."""
+    """An error in one object names it and the field; topodns serves the other objects."""
     (path,) = _files(tmp_path, yaml.safe_dump_all([item, *CLUSTER]))
     ran = topodns("check", "--snapshot", path)
     errors = [line for line in ran.out.splitlines() if line.startswith("error")]
@@ -660,7 +660,7 @@ def test_bad_object(topodns: Run, tmp_path: Path, item: dict[str, Any], where: s
 
 
 def test_bad_item_of_a_list(topodns: Run, tmp_path: Path) -> None:
-    """Items of a list that are no objects are named by their position."""
+    """An item that is not an object is named by its position in the list."""
     (path,) = _files(tmp_path, yaml.safe_dump({**LIST, "items": [*CLUSTER, "words", {"kind": 7}]}))
     ran = topodns("check", "--snapshot", path, "-o", "json")
     assert ran.status == FAILED
@@ -701,7 +701,7 @@ ODDITIES: dict[str, tuple[list[dict[str, Any]], str, str, str]] = {
 
 @pytest.mark.parametrize(("others", "code", "where", "words"), ODDITIES.values(), ids=ODDITIES)
 def test_warning(topodns: Run, tmp_path: Path, others: list[dict[str, Any]], code: str, where: str, words: str) -> None:
-    """What may be meant but probably is not is a warning: it names the object, and the status stays 0."""
+    """What is allowed but probably not meant is a warning that names the object; the status stays 0."""
     (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER, *others]))
     ran = topodns("check", "--snapshot", path)
     lines = [line for line in ran.out.splitlines()[:-1] if "[ObjectTwice]" not in line]
@@ -718,7 +718,7 @@ def test_warning(topodns: Run, tmp_path: Path, others: list[dict[str, Any]], cod
 
 
 def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
-    """Nothing wrong is said in a line, too, and by status 0."""
+    """Without findings, ``check`` prints one line and ends with status 0."""
     ran = topodns("check", "--snapshot", cluster)
     assert (ran.status, ran.out, ran.err) == (DONE, "0 errors, 0 warnings\n", "")
 
@@ -772,7 +772,7 @@ def test_explain_as_json(topodns: Run, cluster: str) -> None:
     ids=["nearest", "unmet", "unknown", "nxdomain", "refused", "soa", "block"],
 )  # fmt: skip
 def test_explain_as_text(topodns: Run, cluster: str, arguments: tuple[str, ...], facts: list[str]) -> None:
-    """People read who the client is taken for, the constraint, what was found, and the answer; status 0."""
+    """The text says how the client is located, the constraint, the endpoints and the answer; status 0."""
     ran = topodns("explain", *arguments, "--snapshot", cluster)
     assert (ran.status, ran.err) == (DONE, "")
     assert [fact for fact in facts if fact not in ran.out] == []
@@ -806,7 +806,7 @@ def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path
     ids=["client", "prefix", "type", "name", "no-ascii"],
 )
 def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, ...], message: str) -> None:
-    """What cannot be asked is the command line's fault: status 2, one line."""
+    """A question that cannot be asked ends with status 2 and one line."""
     ran = topodns("explain", *arguments, "--snapshot", cluster)
     assert (ran.status, ran.out) == (WRONG, "")
     assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
@@ -814,7 +814,7 @@ def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, .
 
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["terminal", "NO_COLOR"])
 def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: bool) -> None:
-    """On a terminal the outcome stands out; elsewhere (see above) no escape codes get into anyone's file."""
+    """Only a terminal gets escape codes."""
     ours, theirs = pty.openpty()
     printed = b""
     try:
@@ -838,7 +838,7 @@ def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: 
 
 @pytest.mark.parametrize("program", ["topodns", "kubectl-topodns"])
 def test_version_by_every_name(program: str) -> None:
-    """The distribution installs both commands; they say their version, Python's and the libraries'."""
+    """Both commands print topodns' version, Python's and the libraries'."""
     path = Path(sys.executable).parent / program
     ran = subprocess.run([path, "version"], capture_output=True, text=True, env=environment(), check=False)
     assert (ran.returncode, ran.stderr) == (DONE, "")
@@ -855,7 +855,7 @@ def test_help_of_the_program(topodns: Run) -> None:
 
 @pytest.mark.parametrize("command", ["serve", "explain", "check"])
 def test_help_of_a_command(topodns: Run, command: str) -> None:
-    """Flags stand by theme, each with its default; what has a unit says it."""
+    """Flags are grouped by theme, each with its default and its unit."""
     ran = topodns(command, "--help")
     text = re.sub(r"\s+", " ", ran.out)
     assert ran.status == DONE
@@ -868,13 +868,13 @@ def test_help_of_a_command(topodns: Run, command: str) -> None:
 
 
 def test_no_command(topodns: Run) -> None:
-    """Nothing to do is a wrong command line; the help says what there is."""
+    """Without a command, the status is 2 and the help lists the commands."""
     ran = topodns()
     assert ran.status == WRONG and "serve" in ran.out + ran.err
 
 
 def test_serve_beside_bad_objects(serve: Callable[..., Server]) -> None:
-    """One bad object is logged with its place, and everything else is served."""
+    """An error in one object is logged with its place, and everything else is served."""
     item, where, field, words = BAD_OBJECTS["endpoint-address"]
     server = serve([item, *CLUSTER, *OTHERS])
     line = server.wait_for(f"ERROR .*{re.escape(where)}.*{re.escape(field)}").string
@@ -884,7 +884,7 @@ def test_serve_beside_bad_objects(serve: Callable[..., Server]) -> None:
 
 
 def test_log_lines_as_json(serve: Callable[..., Server]) -> None:
-    """With ``--log-format json`` each line is an object, but for those that programs wait for."""
+    """With ``--log-format json`` each line is a JSON object, except those that programs wait for."""
     server = serve(CLUSTER[1:], "--log-format", "json", flags={"http": "127.0.0.1:0"}, env={"TOPODNS_TLL": "1"})
     ours = [line for line in server.lines if line.startswith(("listening ", "ready"))]
     assert [line.split()[:2] for line in ours] == [
@@ -899,7 +899,7 @@ def test_log_lines_as_json(serve: Callable[..., Server]) -> None:
     ids=["missing", "broken"],
 )
 def test_serve_without_a_first_view(tmp_path: Path, content: str | None, message: str) -> None:
-    """A server that never had anything to answer from ends with 2 and says why."""
+    """A server that cannot read its first snapshot ends with status 2 and says why."""
     path = tmp_path / "cluster.yaml"
     if content is not None:
         path.write_text(content)
@@ -914,7 +914,7 @@ def test_serve_without_a_first_view(tmp_path: Path, content: str | None, message
     ids=["udp", "tcp", "http"],
 )
 def test_port_in_use(cluster: str, kind: socket.SocketKind, flag: str) -> None:
-    """A port that somebody else has ends the server with 1, before it answers anyone."""
+    """If a port is in use, the server ends with status 1 before it answers anything."""
     with socket.socket(socket.AF_INET, kind) as taken:
         taken.bind(("127.0.0.1", 0))
         if kind == socket.SOCK_STREAM:
@@ -928,13 +928,13 @@ def test_port_in_use(cluster: str, kind: socket.SocketKind, flag: str) -> None:
 
 
 def test_address_that_is_not_ours(cluster: str) -> None:
-    """An address of another machine cannot be listened on: status 1, and it is named."""
+    """An address of another machine ends the server with status 1; the error names it."""
     ran = run("serve", "--snapshot", cluster, "--http", "off", "--listen", "192.0.2.1:0")
     assert ran.returncode == FAILED and "192.0.2.1" in ran.stderr and "Traceback" not in ran.stderr
 
 
 def test_standard_input_is_served(tmp_path: Path) -> None:
-    """``serve --snapshot -`` answers from what was piped in, and SIGHUP does not lose it."""
+    """``serve --snapshot -`` answers from its standard input, also after SIGHUP."""
     process = Process(["serve", "--snapshot", "-", "--listen", "127.0.0.1:0", "--http", "off"], stdin=json.dumps(LIST))
     try:
         process.wait_for(r"^ready$")
@@ -956,7 +956,7 @@ def test_standard_input_is_served(tmp_path: Path) -> None:
     ids=" ".join,
 )
 def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, ...]) -> None:
-    """NAME and TYPE keep their order; flags stand before, between or behind them."""
+    """Flags may come before, between or after NAME and TYPE."""
     words = {
         "{name}": [NAME],
         "{type}": ["SRV"],
@@ -973,13 +973,13 @@ def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, 
     ids=["kubeconfig", "list", "empty-list"],
 )
 def test_what_holds_no_object_is_no_cluster(topodns: Run, tmp_path: Path, text: str) -> None:
-    """Whoever names the wrong file must not be answered from an empty cluster."""
+    """A file without any Kubernetes object is an error, not an empty cluster."""
     ran = topodns("check", "--snapshot", *_files(tmp_path, text))
     assert ran.status == WRONG and "no object that topodns reads" in ran.err
 
 
 def test_huge_number_in_an_unreadable_object(topodns: Run, tmp_path: Path) -> None:
-    """An object of which not even the name can be read is passed over like any other."""
+    """An object whose name cannot be read is skipped like any other unreadable one."""
     text = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": 1, "n": %s}}' % ("9" * 5000)
     ran = topodns("check", "--snapshot", *_files(tmp_path, text, suffix=".json"))
     assert ran.status == FAILED and "Pod: metadata.name" in ran.out

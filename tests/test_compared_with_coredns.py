@@ -1,6 +1,6 @@
-"""CoreDNS on the same real cluster, asked the same: equal, but for a table of what differs on purpose.
+"""CoreDNS and topodns answer the same questions about one real cluster alike, but for a table of differences.
 
-That table is ``tests/comparison/differences.py``, and in words ``docs/compared-with-coredns.md``.
+The table is ``tests/comparison/differences.py``; ``docs/compared-with-coredns.md`` shows it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN = 12  # unequal replies that a failure prints
 
 
 class Outcome(NamedTuple):
-    """What came of one pair of settings: questions that were asked, replies that are not as they must be, rows used."""
+    """The result of one pair of settings: the number of questions, the replies that are wrong, the rows used."""
 
     asked: int
     wrong: list[str]
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
 def outcome_of(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[Pair], Outcome]]:
-    """Return a function that asks both servers, set up by a pair of settings; each pair once."""
+    """Return a function that compares both servers with a pair of settings, once for each pair."""
     folder = tmp_path_factory.mktemp("compared")
     control_plane.settle()
     cluster.fill(control_plane.api)
@@ -109,7 +109,7 @@ def compared(book: Book, items: list[Item], port: int) -> Outcome:
 
 
 def facts_of(items: list[Item]) -> Facts:
-    """Return what the dump says and CoreDNS does not look at."""
+    """Return the facts of a dump that CoreDNS does not use."""
     pods = [item for item in items if item["kind"] == "Pod" and item["status"]["phase"] in ("Running", "Pending")]
     pods = [item for item in pods if "deletionTimestamp" not in item["metadata"]]
     slices = [item for item in items if item["kind"] == "EndpointSlice"]
@@ -149,7 +149,7 @@ def owner_of(item: Item) -> str:
 
 
 def ns_addresses(port: int) -> list[str]:
-    """Return the flags for the addresses that a CoreDNS gives its name server: those this machine had at its start."""
+    """Return flags with the name server addresses that CoreDNS uses: those of this machine at its start."""
     flags = []
     for rtype in ("A", "AAAA"):
         reply = dns.query.udp(
@@ -168,7 +168,7 @@ def test_same_question_same_answer(outcome_of: Callable[[Pair], Outcome], pair: 
 
 
 def test_every_difference_is_met(outcome_of: Callable[[Pair], Outcome]) -> None:
-    """A row that no question needs is not in the table."""
+    """Each row of the table is needed by some question."""
     used = frozenset().union(*[outcome_of(pair).used for pair in PAIRS])
     assert [row.name for row in DIFFERENCES if row.name not in used] == []
 

@@ -1,4 +1,4 @@
-"""What a Service asks for: validity (KEP-536) and precedence, as tables."""
+"""Constraints of a Service: validity (KEP-536) and precedence, as tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_validity(keys: str, words: str | None) -> None:
          "empty-annotation-and-field"],
 )  # fmt: skip
 def test_precedence(asked: Service, source: str | None, keys: tuple[str, ...]) -> None:
-    """The first source that speaks decides, even where what it says is invalid."""
+    """The first source that states a constraint decides, even if that constraint is invalid."""
     declaration = declaration_of(asked)
     found = (declaration.source, declaration.constraint.keys) if declaration else (None, ())
     assert found == (source, keys)
@@ -108,7 +108,7 @@ def test_external_traffic_policy() -> None:
     ids=lambda value: str(value)[:8] or "nothing",
 )  # fmt: skip
 def test_min_endpoints(text: str, number: int) -> None:
-    """A whole number from 1; anything else counts as 1 and is reported."""
+    """A whole number from 1; any other value counts as 1 and is a finding."""
     asked = service(ZONE, annotations={MIN_ENDPOINTS: text})
     declaration = declaration_of(asked)
     assert declaration is not None and declaration.valid
@@ -130,7 +130,7 @@ def test_min_endpoints(text: str, number: int) -> None:
     ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing"],
 )  # fmt: skip
 def test_findings(asked: Service, code: str | None, field: str | None) -> None:
-    """What is wrong is said with its field; an unknown annotation with the nearest known one."""
+    """A finding names the field; for an unknown annotation, it names the nearest known one."""
     found = list(findings(asked, declaration_of(asked)))
     assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
     if field and "toplogy" in field:

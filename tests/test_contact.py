@@ -1,4 +1,4 @@
-"""What a reflector says of its contact, by answers that a test writes: no API server could be told to give them."""
+"""What a reflector reports of its contact with the API server, by answers that a real one cannot be made to give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
 
 
 class Answers:
-    """A cluster that gives answers in turn, and the last again and again."""
+    """A cluster that gives answers one after the other, then the last one for ever."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -38,7 +38,7 @@ class Answers:
 
 
 def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[DeltaBatch]], Awaitable[None]]) -> None:
-    """Run a reflector on answers until *check* is done; news waits in a channel that holds one piece."""
+    """Run a reflector on answers until *check* is done; a channel with room for one batch takes its deltas."""
 
     async def main() -> None:
         send, receive = trio.open_memory_channel[DeltaBatch](1)
@@ -56,7 +56,7 @@ def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[
 
 @pytest.fixture(autouse=True)
 def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits here: what delays are is told elsewhere."""
+    """Remove all delays; other tests cover them."""
     monkeypatch.setattr("locator.backoff.FLOOR", 0.001)
 
 
@@ -65,7 +65,7 @@ def cut() -> Unreachable:
 
 
 def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
-    """``listed`` means that the news is with its receiver."""
+    """``listed`` is true only after the receiver has the list's deltas."""
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert not one.listed
@@ -78,7 +78,7 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
 
 
 def test_contact_that_is_cut_at_once_is_none() -> None:
-    """As from a balancer without servers: what is known grows old, and the time since when must not begin anew."""
+    """A connection that closes at once, as by a balancer without backends, is no contact."""
     answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
@@ -96,7 +96,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
 
 
 def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing happens nothing comes: the time since when contact is lost begins when the answer breaks off."""
+    """For a watch without events, the time without contact begins when the watch breaks off."""
     monkeypatch.setattr(reflector, "FLEETING", 0.0)  # seconds: whatever there was lasted
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
@@ -110,7 +110,7 @@ def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.
 
 
 def test_contact_that_only_says_what_is_gone_is_none() -> None:
-    """As from an API server that was started anew: it grants the watch, and says that it has forgotten since when."""
+    """A watch that is granted and then gets only a 410, as after a restart, is no contact."""
     answers = Answers(Answer(LISTED, then=cut()), cut())
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
@@ -130,7 +130,7 @@ def test_contact_that_only_says_what_is_gone_is_none() -> None:
 
 
 def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    """An API server that streams no lists is asked for pages, and nothing is wrong with that."""
+    """An API server that cannot stream lists is asked for pages; that is no problem to report."""
     refused = Refused(422, "Invalid", "sendInitialEvents is forbidden")
     pages = [
         Answer(page=b'{"metadata":{"resourceVersion":"7","continue":"%d"},"items":[]}' % number) for number in (1, 2, 3)
@@ -147,7 +147,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
 
 
 def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Not at each try; and once more when it is over."""
+    """A problem is logged when it begins and when it ends, not at each try."""
     caplog.set_level(logging.INFO, "topodns")
     refused = Refused(403, "Forbidden", "services is forbidden")
     answers = Answers(refused, refused, refused, Refused(503, "Unavailable", "later"), Answer(LISTED, waits=True))
@@ -166,7 +166,7 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged with its trace, told as a problem, and mended by a new list."""
+    """A bug is logged with its traceback, reported as a problem, and followed by a new list."""
     answers = Answers(ZeroDivisionError("oops"), Answer(LISTED, waits=True))
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
@@ -181,7 +181,7 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:
-    """What is not taken in is not read either: it stays with the API server, not in our memory."""
+    """The reflector does not read ahead of its receiver: events wait at the API server, not in memory."""
     events = [[line("ADDED", raw(f"n{number}", number))] for number in range(3, 50)]
     answer = Answer(LISTED, *events, waits=True)
 
@@ -196,7 +196,7 @@ def test_a_slow_receiver_slows_the_reading() -> None:
 
 
 def test_a_read_that_is_ended_before_it_begins_ends() -> None:
-    """Cancelled while the API server is being reached: nobody waits for the answer, nor in it."""
+    """A reflector that is cancelled while it connects ends at once."""
     reached, answer = threading.Event(), Answer(waits=True)
 
     class Slow(Answers):

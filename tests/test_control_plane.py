@@ -1,4 +1,4 @@
-"""The real thing: what Kubernetes itself writes, kubectl prints, and we read."""
+"""A real Kubernetes control plane: what it writes, and kubectl prints, topodns reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PODS = [
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with two nodes, three pods and a Service in it, seen by its controllers."""
+    """Return the control plane with two nodes, three pods and a Service, after its controllers have written slices."""
     control_plane.settle()  # what is wrong in other tests' objects is wrong in the dump, as long as they are there
     nodes = [node(name, {ZONE: zone}) for name, zone in ZONES.items()]
     items = [namespace(WHERE), *nodes, *PODS, SERVICE]
@@ -37,7 +37,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def ready_addresses(plane: ControlPlane) -> set[str]:
-    """Return the addresses that the slices of the Service hold as ready."""
+    """Return the ready addresses of the Service's slices."""
     slices = plane.api.items("EndpointSlice", WHERE, labels="kubernetes.io/service-name=cache")
     return {
         address
@@ -49,7 +49,7 @@ def ready_addresses(plane: ControlPlane) -> set[str]:
 
 
 def explained(plane: ControlPlane, client: str) -> set[str]:
-    """Return the addresses that ``explain`` answers to *client*, from what kubectl prints."""
+    """Return the addresses that ``explain`` gives *client*, from kubectl's dump."""
     ran = run(
         "explain",
         f"cache.{WHERE}.svc.cluster.local",
@@ -66,7 +66,7 @@ def explained(plane: ControlPlane, client: str) -> set[str]:
 
 
 def test_pods_that_become_ready_are_answered_to_those_near_them(cluster: ControlPlane) -> None:
-    """A pod's readiness reaches us by way of the real controller's EndpointSlice and kubectl's own output."""
+    """A pod that becomes ready is in the answers, by way of the real controller and kubectl's dump."""
     until(lambda: ready_addresses(cluster) == {"10.251.0.10", "10.251.1.10"}, "two endpoints ready")
     assert explained(cluster, "10.251.0.11") == {"10.251.0.10"}, "the pod that is not ready is a client all the same"
     assert explained(cluster, "10.251.1.10") == {"10.251.1.10"}
@@ -77,7 +77,7 @@ def test_pods_that_become_ready_are_answered_to_those_near_them(cluster: Control
 
 
 def test_what_kubectl_prints_of_a_real_cluster_holds_no_error(cluster: ControlPlane) -> None:
-    """``kubectl get ... -A -o yaml`` is what ``--snapshot`` reads, as README says; nothing in it is strange to us."""
+    """A dump as the README shows it, of a real cluster, has no findings."""
     checked = run("check", "--snapshot", "-", stdin=cluster.dump())
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "0 errors" in checked.stdout

@@ -1,4 +1,4 @@
-"""The controller on a real control plane: PodLocators stay true, and one of several writes them."""
+"""The controller on a real control plane: it keeps PodLocators up to date, and only one replica writes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def control(plane: ControlPlane, tmp_path: Path) -> Iterator[Control]:
-    """Return a function that starts a controller; they end with the test, and so do all pods."""
+    """Return a function that starts a controller; controllers and pods end with the test."""
     lease = f"{SPACE}/of-{uuid.uuid4()}"
 
     def all_gone() -> bool:
@@ -84,7 +84,7 @@ def locator_of(plane: ControlPlane, name: str) -> Item | None:
 
 
 def told(plane: ControlPlane, name: str) -> DeltaBuilder | None:
-    """Return what a PodLocator tells, None if there is none."""
+    """Return the content of a PodLocator, None if there is none."""
     item = locator_of(plane, name)
     return None if item is None else told_by(item)
 
@@ -108,7 +108,7 @@ def version(plane: ControlPlane, name: str) -> str:
 
 
 def test_the_life_of_a_pod(plane: ControlPlane, control: Control) -> None:
-    """A PodLocator comes with address and node, follows the address, is emptied at the pod's end, and goes with it."""
+    """A PodLocator appears with address and node, follows the address, is emptied at the pod's end, and goes."""
     one = control("one")
     one.until_leading()
     item = pod("life")
@@ -134,7 +134,7 @@ def test_the_life_of_a_pod(plane: ControlPlane, control: Control) -> None:
 
 
 def test_a_nodes_labels(plane: ControlPlane, control: Control) -> None:
-    """They are told of that node's pods, those that --labels lets through; without the Node nothing is."""
+    """A PodLocator has its node's labels that ``--labels`` selects, and none without the Node."""
     control("one", "topology.kubernetes.io/*", "rack").until_leading()
     plane.api.create(pod("on-a", "10.77.0.3"), pod("on-b", "10.77.1.3", "ctl-b"))
     for zone in "ab":
@@ -160,7 +160,7 @@ EDITS: dict[str, Item | None] = {
 
 
 def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> None:
-    """Whatever it edits, and if it deletes the whole."""
+    """The controller reverts edits of a PodLocator, and creates a deleted one again."""
     control("one").until_leading()
     plane.api.create(*(pod(name) for name in EDITS))
     right = (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a"))
@@ -187,7 +187,7 @@ def test_what_a_hand_does_is_undone(plane: ControlPlane, control: Control) -> No
 
 
 def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPlane, control: Control) -> None:
-    """Whatever happened while nobody led; a second look finds nothing to do."""
+    """After a time without leader, the first pass mends everything and the second writes nothing."""
     plane.api.create(pod("kept"), pod("never-seen", "10.77.0.4"))
     plane.api.create(api_objects.pod_locator("orphan", SPACE, ["10.77.0.9"]))
     plane.api.create(api_objects.pod_locator("kept", SPACE, ["10.77.0.9"]))  # taken over by its pod
@@ -207,7 +207,7 @@ def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPla
 
 
 class Meddling(ApiClient):
-    """A cluster in which somebody is always a moment quicker: every object is changed right before it is written."""
+    """A cluster in which every object changes right before the controller writes it."""
 
     def __init__(self, plane: ControlPlane, times: int) -> None:
         super().__init__(kubeconfig=str(plane.kubeconfig))
@@ -227,7 +227,7 @@ class Meddling(ApiClient):
 
 
 def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
-    """Whoever was quicker is not overwritten unseen, and has the last word on nothing."""
+    """The controller does not overwrite a change that it has not seen, and mends it afterwards."""
     del control  # it cleans up
     plane.api.create(pod("contested"))
     duration, deadline, retry = ALONE
@@ -250,7 +250,7 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
 
 
 def churn(plane: ControlPlane, round_: int) -> dict[str, tuple[str, str]]:
-    """Change the cluster; return where each pod is now."""
+    """Change the cluster; return the current node of each pod."""
     names = [f"churn-{number}" for number in range(8)]
     for name in names[round_ % 4 :: 4]:
         if round_ >= 4:
@@ -281,7 +281,7 @@ def test_a_killed_leader_is_followed(plane: ControlPlane, control: Control) -> N
 
 
 def test_a_stopped_leader_writes_nothing_when_it_wakes(plane: ControlPlane, control: Control) -> None:
-    """Its time went on while it stood still, whatever it was about to do."""
+    """A process that was stopped for longer than its Lease does not finish its write."""
     one = control("one", times=SHORT)
     one.until_leading()
     two = control("two", times=SHORT)
@@ -301,7 +301,7 @@ def test_a_stopped_leader_writes_nothing_when_it_wakes(plane: ControlPlane, cont
 
 
 def test_a_leader_that_is_cut_off_is_followed(plane: ControlPlane, control: Control, tmp_path: Path) -> None:
-    """It reaches nobody, then it reaches them late: nothing it began arrives while the other leads."""
+    """A leader without a network loses the Lease; its late requests change nothing while another leads."""
     with Proxy(plane.port) as proxy:
         one = control("one", times=SHORT, kubeconfig=plane.kubeconfig_with(tmp_path / "by-proxy", port=proxy.port))
         one.until_leading()
@@ -321,7 +321,7 @@ def unanswered(one: Controlling) -> int:
 
 
 def test_an_api_server_that_stands_still(plane: ControlPlane, control: Control) -> None:
-    """For longer than the Lease: both are late, one leads again, and all ends well."""
+    """After a stop longer than the Lease, one replica leads again and all PodLocators are right."""
     one, two = control("one", times=SHORT), control("two", times=SHORT)
     until_all_true(plane, churn(plane, 0))
     pods = churn(plane, 1)
@@ -336,7 +336,7 @@ def test_an_api_server_that_stands_still(plane: ControlPlane, control: Control) 
 
 
 def test_the_cluster_cleans_up_without_us(plane: ControlPlane, control: Control) -> None:
-    """The owner reference is one that Kubernetes' own garbage collector understands."""
+    """Kubernetes' garbage collector deletes a PodLocator by its owner reference."""
     one = control("one")
     plane.api.create(pod("left-behind"))
     until_told(plane, "left-behind", (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a")))

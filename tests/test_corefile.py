@@ -1,4 +1,4 @@
-"""``topodns corefile``: what it prints for each forwarder, what it finds in a Corefile; and the real programs."""
+"""``topodns corefile``: what it prints for each forwarder, and what it finds in a Corefile; with the real programs."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ addAction({"cluster.local.", "10.in-addr.arpa."}, PoolAction("topodns"))
 def test_printed(
     capsys: pytest.CaptureFixture[str], forwarder: str, to: str, zones: Sequence[str], fail_open: bool, expected: str
 ) -> None:
-    """Standard output holds what goes into the program's configuration, and nothing else."""
+    """Standard output holds the lines for the program's configuration, and nothing else."""
     flags = [*(f"--zone={zone}" for zone in zones), *(["--fail-open"] if fail_open else [])]
     assert run_command(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
     assert capsys.readouterr() == (expected, "")
@@ -165,7 +165,7 @@ def test_printed(
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
-    """Around commas they are passed over."""
+    """Spaces around commas are ignored."""
     assert run_command(["corefile", "--for", "coredns", "--to", " 10.96.0.53, 10.96.0.54 "]) == DONE
     assert "    forward . 10.96.0.53 10.96.0.54\n" in capsys.readouterr().out
 
@@ -185,12 +185,12 @@ def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_the_domain_of_a_zone(zone: str, domain: str) -> None:
-    """CoreDNS answers by itself for a whole cluster, of which the zone may be a part."""
+    """``kubernetes`` in the block serves the whole cluster domain, of which the zone may be a part."""
     assert stub_blocks.cluster_domain(zone) == domain
 
 
 def test_reverse_zones_alone_fall_back_to_the_whole_cluster() -> None:
-    """The plugin kubernetes needs a zone that is not reverse."""
+    """The kubernetes plugin needs a zone that is not a reverse zone."""
     text = stub_blocks.printed("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
     assert "\n    kubernetes cluster.local ip6.arpa\n" in text
 
@@ -205,7 +205,7 @@ def syntax_check(forwarder: str, path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in PRINTED if not name.startswith(("coredns", "nodelocal"))])
 def test_the_program_takes_it(tmp_path: Path, name: str) -> None:
-    """Every row above, as the program itself reads it."""
+    """The program itself accepts each printed configuration."""
     forwarder, text = PRINTED[name][0], PRINTED[name][4]
     path = tmp_path / "configuration"
     path.write_text(text + f'server:\n    directory: "{tmp_path}"\n    chroot: ""\n' * (forwarder == "unbound"))
@@ -255,7 +255,7 @@ BAD_COMMAND_LINES = {
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_COMMAND_LINES.values(), ids=BAD_COMMAND_LINES)
 def test_bad_command_line(capsys: pytest.CaptureFixture[str], arguments: Sequence[str], message: str) -> None:
-    """One line that names the flag, what was found and what was expected; status 2."""
+    """One line names the flag, what was found and what was expected; status 2."""
     assert run_command(["corefile", *arguments]) == WRONG
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("topodns: ") and message in err and err.count("\n") == 1
@@ -537,7 +537,7 @@ FOUND = {
 
 
 def checked(capsys: pytest.CaptureFixture[str], path: Path, text: str, flags: str = "") -> tuple[int, list[str], str]:
-    """Check a Corefile; return the status, the lines but the last with F for the file, and the errors."""
+    """Check a Corefile; return the status, all lines but the last (with F for the file), and the errors."""
     path.write_text(text)
     status = run_command(["corefile", "--check", str(path), *flags.split()])
     out, err = capsys.readouterr()
@@ -557,7 +557,7 @@ def test_found(
 
 
 def test_each_code_is_found() -> None:
-    """A cause that no Corefile above has would be nobody's."""
+    """Each code occurs for some Corefile above."""
     found = {line.rpartition(" ")[2] for _, _, lines in FOUND.values() for line in lines}
     assert found == {f"[{code.name}]" for code in CorefileCode}
 
@@ -613,12 +613,12 @@ CLEAN = {
 
 @pytest.mark.parametrize(("flags", "text"), CLEAN.values(), ids=CLEAN)
 def test_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str) -> None:
-    """What is right is not spoken of."""
+    """A correct Corefile has no findings."""
     assert checked(capsys, tmp_path / "Corefile", text, flags) == (DONE, ["0 errors, 0 warnings"], "")
 
 
 def test_what_is_printed_is_clean() -> None:
-    """Every block for CoreDNS and NodeLocal DNSCache."""
+    """``--check`` finds nothing in the blocks printed for CoreDNS and NodeLocal DNSCache."""
     for forwarder, to, zones, fail_open, text in PRINTED.values():
         if forwarder in stub_blocks.CHECKED:
             for known in ((), addresses(to)):
@@ -627,7 +627,7 @@ def test_what_is_printed_is_clean() -> None:
 
 
 def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The same fields as those of ``check``."""
+    """The fields are those of ``check``."""
     path = tmp_path / "Corefile"
     path.write_text(f"cluster.local {{\ncache\n{GOOD}\n}}")
     assert run_command(["corefile", "--check", str(path), "-o", "json"]) == FAILED
@@ -648,7 +648,7 @@ def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 
 
 def test_standard_input() -> None:
-    """As for a Corefile that ``kubectl`` prints; no word on standard error."""
+    """``-`` reads the Corefile that ``kubectl`` prints; standard error stays empty."""
     ran = run("corefile", "--check", "-", stdin=f"cluster.local {{\ncache\n{GOOD}\n}}")
     assert (ran.returncode, ran.stderr) == (FAILED, "")
     assert ran.stdout.startswith("error    -: line 2: cluster.local: cache: ")
@@ -662,7 +662,7 @@ def test_standard_input() -> None:
     ],
 )
 def test_no_standard_input(command: str, message: str) -> None:
-    """A file descriptor that is closed is a wrong input, and no crash."""
+    """A closed standard input is an error, not a crash."""
     shell = f"exec {sys.executable} -m dnsserver {command} <&-"
     ran = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=ROOT)
     assert (ran.returncode, ran.stdout, ran.stderr) == (WRONG, "", f"topodns: {message}\n")
@@ -695,7 +695,7 @@ UNPARSABLE = {
 
 @pytest.mark.parametrize(("text", "message"), UNPARSABLE.values(), ids=UNPARSABLE)
 def test_unparsable(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, message: str) -> None:
-    """One line with the file and the line in it, and status 2; nothing is reported as if it had been read."""
+    """One line names the file and the line in it; status 2 and no findings."""
     status, out, err = checked(capsys, tmp_path / "Corefile", text)
     assert (status, out) == (WRONG, []) and err.startswith("topodns: F: line ") and message in err
     assert err.count("\n") == 1
@@ -703,7 +703,7 @@ def test_unparsable(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: st
 
 @pytest.mark.parametrize("name", [name for name in UNPARSABLE if name != "no-space"])
 def test_coredns_does_not_start_with_it_either(tmp_path: Path, name: str) -> None:
-    """What is called unparsable is so; or CoreDNS answers nobody."""
+    """CoreDNS does not start, or answers nothing, with what is reported unparsable."""
     assert not starts(tmp_path, UNPARSABLE[name][0])
 
 
@@ -732,7 +732,7 @@ DATA = {
 def test_more_than_a_corefile(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, line: int, flags: str, name: str
 ) -> None:
-    """Who gives a whole ConfigMap is told how to get the Corefile in it."""
+    """For a whole ConfigMap, the error says how to extract the Corefile from it."""
     status, out, err = checked(capsys, tmp_path / "Corefile", text, flags)
     assert (status, out) == (WRONG, []) and err == (
         f"topodns: F: line {line}: YAML or JSON found, expected the Corefile alone: "
@@ -742,7 +742,7 @@ def test_more_than_a_corefile(
 
 @pytest.mark.parametrize("name", ["yaml-of-kubectl", "documents", "flow", "json", "json-of-kubectl", "of-describe"])
 def test_coredns_does_not_start_with_more_either(tmp_path: Path, name: str) -> None:
-    """What is called YAML or JSON is no Corefile."""
+    """CoreDNS does not start with what is reported as YAML or JSON."""
     assert not starts(tmp_path, DATA[name][0])
 
 
@@ -751,7 +751,7 @@ REFUSED = ("twice", "twice-one-bound", "forward-to-nobody", "forward-to-too-many
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_coredns_does_not_start(tmp_path: Path, name: str) -> None:
-    """Where a finding says so, it is so."""
+    """If a finding says that CoreDNS does not start, it does not."""
     _, text, findings = FOUND[name]
     assert any("CoreDNS does not start" in line for line in findings)
     assert not starts(tmp_path, text.replace("bind 10.0.0.1", "bind 127.0.0.1").replace(":53 {", " {"))
@@ -765,21 +765,21 @@ STARTS = ("an-end-too-many", "an-end-too-few", "an-end-without-a-beginning", "on
 
 @pytest.mark.parametrize("name", STARTS)
 def test_coredns_starts(tmp_path: Path, name: str) -> None:
-    """What is clean is taken by CoreDNS as it stands."""
+    """CoreDNS starts with each Corefile that has no findings."""
     assert starts(tmp_path, CLEAN[name][1])
 
 
 def starts(folder: Path, text: str) -> bool:
-    """Whether CoreDNS takes a Corefile: with it, it either ends at once or says its version and goes on.
+    """Whether CoreDNS starts with a Corefile: if not, it ends at once; if so, it prints its version.
 
-    Keys without a port have one that is free.
+    Keys without a port must have a free one.
     """
     path = folder / "Corefile"
     path.write_text(text)
     ports = ["-dns.port", str(free_port())]
     daemon = Daemon.start([str(coredns()), *ports, "-conf", str(path)], folder, name="coredns")
     try:
-        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.words(), daemon.words)
+        until(lambda: daemon.process.poll() is not None or "\nCoreDNS-" in daemon.last_lines(), daemon.last_lines)
         return daemon.process.poll() is None
     finally:
         daemon.end()
@@ -808,7 +808,7 @@ ODD = {
 
 @pytest.mark.parametrize(("octets", "status"), ODD.values(), ids=ODD)
 def test_odd_files(capsys: pytest.CaptureFixture[str], tmp_path: Path, octets: bytes, status: int) -> None:
-    """They are read, or refused by one short line."""
+    """Odd files are read, or refused with one short line."""
     path = tmp_path / "Corefile"
     path.write_bytes(octets)
     assert run_command(["corefile", "--check", str(path)]) == status
@@ -828,7 +828,7 @@ texts = st.one_of(st.text(), words.map(" ".join), words.map("\n".join))
 
 @given(texts, st.sampled_from(stub_blocks.CHECKED), st.booleans())
 def test_any_text_is_checked_or_unparsable(text: str, forwarder: str, known: bool) -> None:
-    """Nothing else is raised, whatever stands in the file; and each finding is in it."""
+    """No other exception is raised for any text; each finding's line is in the file."""
     try:
         findings = corefile_check.check(text, forwarder=forwarder, to=addresses("10.96.0.53") if known else ())
     except Unparsable:
@@ -844,7 +844,7 @@ places = st.builds(ListenAddress, st.binary(min_size=4, max_size=4), st.integers
 
 @given(st.lists(places, min_size=1, max_size=3, unique=True), st.lists(names, min_size=1, max_size=4), st.booleans())
 def test_whatever_is_printed_is_clean(to: Sequence[ListenAddress], zones: Sequence[str], fail_open: bool) -> None:
-    """For any addresses and zones."""
+    """``--check`` finds nothing in what is printed, for any addresses and zones."""
     for forwarder in stub_blocks.CHECKED:
         text = stub_blocks.printed(forwarder, to, zones, fail_open=fail_open and forwarder == stub_blocks.COREDNS)
         assert corefile_check.check(text, forwarder=forwarder, to=to, zones=zones) == []

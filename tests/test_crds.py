@@ -1,4 +1,4 @@
-"""Our kinds in the real API server: what they explain, what kubectl shows of them, what they refuse."""
+"""Our CRDs in the real API server: what kubectl explains and shows, and what the schema refuses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LOCATOR = locator(
 
 
 def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
-    """Create an object with strict validation; return it as it is stored."""
+    """Create an object with strict validation; return it as stored."""
     path = f"/apis/{GROUP}/namespaces/{WHERE}/{PLURALS[item['kind']]}?fieldValidation=Strict{query}"
     stored: Item = plane.api.request("POST", path, item)
     return stored
@@ -76,7 +76,7 @@ def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
     ],
 )
 def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:
-    """What a user has to know stands in the schema; it is there a moment after the CRD is."""
+    """``kubectl explain`` shows the descriptions of the schema."""
 
     def explained() -> bool:
         try:
@@ -88,7 +88,7 @@ def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:
 
 
 def test_every_field_is_explained() -> None:
-    """None of ours stands without a description, whatever it lies in."""
+    """Each of our fields, at any depth, has a description."""
 
     def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for name, each in schema.get("properties", {}).items():
@@ -116,7 +116,7 @@ def test_every_field_is_explained() -> None:
     ],
 )
 def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mapping[str, str | None]) -> None:
-    """Where a Pod is, and what a policy says, can be seen at a glance."""
+    """``kubectl get`` shows where a Pod is, and what a policy asks for."""
     create(cluster, item)
     head, row = cluster.kubectl("-n", WHERE, "get", PLURALS[item["kind"]], "shown").splitlines()
     assert head.split() == list(columns)
@@ -124,7 +124,7 @@ def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mappi
 
 
 def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> None:
-    """By field, as ``kubectl get pods`` has it with spec.nodeName."""
+    """A field selector finds a node's PodLocators, as spec.nodeName finds Pods."""
     create(cluster, locator("here", nodeName="node-here"))
     create(cluster, locator("there", nodeName="node-there"))
     asked = ("get", "podlocators", "--field-selector", "nodeName=node-here", "-o", "name")
@@ -158,7 +158,7 @@ def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> Non
     ],
 )
 def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> None:
-    """Nothing in it is lost, or strange to us."""
+    """topodns reads all that the schema allows, without findings."""
     stored = create(cluster, item)
     assert all(stored[field] == item[field] for field in ("ips", "nodeName", "nodeLabels") if field in item)
     kind = RESOURCES[READ_AS[item["kind"]]]
@@ -219,7 +219,7 @@ def expressed(**expression: Any) -> Item:
     ],
 )
 def test_what_cannot_be_meant_is_refused(cluster: ControlPlane, item: Item, message: str) -> None:
-    """At the door, with a message that names the field."""
+    """The API server refuses a wrong value, with a message that names the field."""
     with pytest.raises(ApiError) as refused:
         create(cluster, item, query="&dryRun=All")
     assert refused.value.status in (400, 422)
@@ -250,7 +250,7 @@ def schema_of(field: str) -> Mapping[str, Any]:
 @example(text="example.com/a/b")
 @example(text="a\n")
 def test_a_label_key_is_one_for_the_schema_and_for_us(field: str, text: str) -> None:
-    """What the API server lets in is what a constraint may hold."""
+    """The schema allows the label keys that a constraint may hold, and no others."""
     schema = schema_of(field)
     # A pattern stands between ^ and $, which in Python would allow a line's end.
     taken = schema["minLength"] <= len(text) <= schema["maxLength"] and re.fullmatch(schema["pattern"][1:-1], text)

@@ -1,4 +1,4 @@
-"""Decoding against a peer: what the official Kubernetes client makes of an object is read as it was meant."""
+"""Decoding, compared with the official Kubernetes client: both read the same from an object."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ PODS = [
 
 @pytest.mark.parametrize(("thing", "fields"), [row[1:] for row in PODS], ids=[row[0] for row in PODS])
 def test_pod(thing: k8s.V1Pod, fields: dict[str, Any]) -> None:
-    """A pod is an address, a node, and whether it lives."""
+    """Of a pod, topodns reads addresses, node, and whether it runs."""
     assert decoded(thing) == [Pod("shop", "x", node="a1", created=CREATED, **fields)]
 
 
 def test_node() -> None:
-    """A node is its labels, its own addresses and its pods' blocks; heartbeats and images are nothing to us."""
+    """Of a node, topodns reads labels, addresses and pod CIDRs; it ignores heartbeats and images."""
 
     def node(**fields: Any) -> k8s.V1Node:
         return k8s.V1Node(
@@ -182,7 +182,7 @@ SERVICES = [
 
 @pytest.mark.parametrize(("thing", "fields"), [row[1:] for row in SERVICES], ids=[row[0] for row in SERVICES])
 def test_service(thing: k8s.V1Service, fields: dict[str, Any]) -> None:
-    """A Service is how it is reached and what it asks for; of its annotations only ours count."""
+    """Of a Service, topodns reads addresses, ports and constraints; of annotations, its own."""
     (found,) = decoded(thing)
     expected = Service("shop", "x", labels={"app": "x"}, annotations={"topodns.io/topology-keys": "a,*"}, **fields)
     assert {name: getattr(found, name) for name in Service.__struct_fields__ if hasattr(expected, name)} == {
@@ -191,7 +191,7 @@ def test_service(thing: k8s.V1Service, fields: dict[str, Any]) -> None:
 
 
 def test_service_of_kubernetes_1_17_to_1_21() -> None:
-    """``spec.topologyKeys`` is a field that the client no longer knows."""
+    """topodns reads ``spec.topologyKeys``, which the official client does not know."""
     raw = API.sanitize_for_serialization(service(cluster_ip="None"))
     raw["spec"]["topologyKeys"] = ["kubernetes.io/hostname", "*"]
     (found,) = decoded(json.dumps(raw).encode())
@@ -233,7 +233,7 @@ ENDPOINTS = [
 
 @pytest.mark.parametrize(("thing", "fields"), [row[1:] for row in ENDPOINTS], ids=[row[0] for row in ENDPOINTS])
 def test_endpoint(thing: k8s.V1Endpoint, fields: dict[str, Any]) -> None:
-    """An endpoint is its addresses, where it is said to be, and whether it is ready (unsaid: it is)."""
+    """Of an endpoint, topodns reads addresses, node, zone, and readiness (ready if not stated)."""
     ports = [k8s.DiscoveryV1EndpointPort(name="http", port=80, protocol="TCP")]
     (found,) = decoded(slice_of([thing], ports=ports))
     expected = Endpoint((ip("10.0.0.1"),), ports=(Port("http", 80),), **fields)
@@ -241,7 +241,7 @@ def test_endpoint(thing: k8s.V1Endpoint, fields: dict[str, Any]) -> None:
 
 
 def test_slices_without_endpoints() -> None:
-    """A slice may be empty, hold names instead of addresses, or belong to nobody."""
+    """A slice may be empty, hold host names instead of addresses, or have no Service."""
     assert decoded(slice_of([])) == [EndpointSlice("shop", "x", "web")]
     names = slice_of([k8s.V1Endpoint(addresses=["example.com"])], address_type="FQDN")
     assert decoded(names) == [EndpointSlice("shop", "x", "web")]
@@ -249,7 +249,7 @@ def test_slices_without_endpoints() -> None:
 
 
 def test_lists() -> None:
-    """A list's items may lack what the list itself says, and each stands for itself."""
+    """Items of a list may lack kind and apiVersion, which the list states."""
     items = [k8s.V1Namespace(metadata=k8s.V1ObjectMeta(name=name)) for name in ("one", "two")]
     listed = k8s.V1NamespaceList(api_version="v1", kind="NamespaceList", items=items, metadata=k8s.V1ListMeta())
     assert decoded(listed) == [Namespace("one"), Namespace("two")]
@@ -267,12 +267,12 @@ def test_lists() -> None:
     ids=["kind", "group", "group-of-a-core-kind", "list", "empty"],
 )
 def test_what_nobody_reads(document: dict[str, Any]) -> None:
-    """Other kinds, and kinds of the same name in other groups, are passed over in silence."""
+    """Other kinds, and kinds of the same name in other API groups, are skipped without a finding."""
     assert decoded(msgspec.json.encode(document)) == []
 
 
 def test_nulls_are_absences() -> None:
-    """Go writes null where a list or map is empty."""
+    """Go writes null for an empty list or map."""
     for kind, version in (("Pod", "v1"), ("Node", "v1"), ("Service", "v1"), ("EndpointSlice", "discovery.k8s.io/v1")):
         raw = {"kind": kind, "apiVersion": version, "metadata": {"name": "x", "labels": None, "annotations": None},
                "spec": None, "status": None, "endpoints": None, "ports": None}  # fmt: skip
@@ -285,6 +285,6 @@ def test_nulls_are_absences() -> None:
     [b"", b"{", b"[]", b"7", b'"Pod"', b"{}", b'{"kind": null}', b'{"kind": 5}', b"\xff", b'{"kind": "\xff"}'],
 )
 def test_no_object_at_all(document: bytes) -> None:
-    """What is no Kubernetes object raises NotJSON and nothing else."""
+    """What is not a Kubernetes object raises NotJSON and nothing else."""
     with pytest.raises(NotJSON):
         decoded(document)

@@ -1,4 +1,4 @@
-"""Dumps as text: whatever is cut or passed over for speed, the objects are those that stand there."""
+"""Dumps as text: topodns cuts and skips text for speed, and still reads the objects that the dump holds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listed(items: list[Any]) -> dict[str, Any]:
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
-    """Return a node with an annotation that looks like a dump, and blocks and lines that nobody reads."""
+    """Return a node with an annotation that looks like a dump, and with fields that topodns skips."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -44,7 +44,7 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
-    """A list as kubectl writes it is cut between its items; JSON is not, and says what must come out."""
+    """A YAML list is cut between items, JSON is not; both give the same objects."""
     items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(dump.CHUNK))]
     in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
     assert in_yaml.objects == in_json.objects
@@ -53,7 +53,7 @@ def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("indent", [1, 2, 4, 7])
 def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None:
-    """However deep a dump is indented, a label that is called like a field is a label."""
+    """However deep a dump is indented, a label with the name of a skipped field is read."""
     labels = dict.fromkeys(("uid", "resourceVersion", "hostIP", "startTime", "schedulerName", "volumes"), "mine")
     text = yaml.safe_dump(listed([node("a", **labels), node("b", **labels)]), indent=indent)
     for each in read(text).objects:
@@ -62,7 +62,7 @@ def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None
 
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:
-    """A list that is cut is still one list to whoever looks for its nameless item."""
+    """A list that is cut counts its items as one list in a finding."""
     items = [node(f"n{n}") for n in range(2 * dump.CHUNK + 3)]
     nameless = dump.CHUNK + 7
     del items[nameless]["metadata"]["name"]
@@ -71,7 +71,7 @@ def test_findings_count_items_from_the_head_of_the_list() -> None:
 
 
 def test_a_broken_item_is_found_at_its_line() -> None:
-    """What was left out and cut away before does not count against the line."""
+    """The line of a finding is that of the file, in spite of skipped lines."""
     lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * dump.CHUNK)])).splitlines()
     broken = len(lines) - 30
     lines.insert(broken, "  : [")

@@ -1,4 +1,4 @@
-"""How a process of ``topodns`` ends where its standard streams or a signal cut it short: never by a traceback."""
+"""How ``topodns`` ends if a standard stream breaks or a signal comes: never with a traceback."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ENDS = {
 
 @contextmanager
 def broken(stream: str) -> Iterator[int | None]:
-    """Yield the descriptor of a stream that cannot be written to, None for one that is closed."""
+    """Yield a file descriptor that cannot be written to, or None for a closed stream."""
     if stream == "closed":
         yield None
         return
@@ -75,7 +75,7 @@ def ran(
 @pytest.mark.parametrize("stream", ENDS)
 @pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
 def test_output_that_cannot_be_written(arguments: list[str], stream: str) -> None:
-    """What could not be printed is a failure with one line; a reader who has enough of it is none."""
+    """If the output cannot be written, the command fails with one line; a reader that closes its pipe is no failure."""
     with broken(stream) as stdout:
         ended = ran(arguments, stdout=stdout)
     assert (ended.returncode, ended.stderr) == ENDS[stream]
@@ -83,7 +83,7 @@ def test_output_that_cannot_be_written(arguments: list[str], stream: str) -> Non
 
 @pytest.mark.parametrize("stream", ENDS)
 def test_output_without_a_buffer(stream: str) -> None:
-    """The same where Python hands on each write at once, as in the image."""
+    """The same if Python writes without a buffer, as in the image."""
     with broken(stream) as stdout:
         ended = ran(["version"], stdout=stdout, PYTHONUNBUFFERED="1")
     assert (ended.returncode, ended.stderr) == ENDS[stream]
@@ -101,7 +101,7 @@ MESSAGES = {
 @pytest.mark.parametrize("stream", ENDS)
 @pytest.mark.parametrize(("arguments", "status", "out"), MESSAGES.values(), ids=MESSAGES)
 def test_message_that_cannot_be_written(arguments: list[str], status: int, out: str, stream: str) -> None:
-    """Nobody can read the messages, and nothing else changes: neither the output nor the exit status."""
+    """If standard error cannot be written, output and exit status stay the same."""
     with broken(stream) as stderr:
         ended = ran(arguments, stderr=stderr)
     assert ended.returncode == status
@@ -109,7 +109,7 @@ def test_message_that_cannot_be_written(arguments: list[str], status: int, out: 
 
 
 def test_no_stream_at_all() -> None:
-    """A process without any stream ends as one that nobody listens to."""
+    """A process without any standard stream ends with the usual status."""
     assert ran(["version"], stdout=None, stderr=None).returncode == FAILED
 
 
@@ -140,7 +140,7 @@ sys.meta_path.insert(0, Hold())
     ids=["first-of-all", "version", "settings", "check", "serve", "controller"],
 )
 def test_a_signal_while_modules_load(tmp_path: Path, arguments: list[str], module: str, number: signal.Signals) -> None:
-    """A signal ends it at any moment, in silence, and whoever started it sees which signal that was."""
+    """A signal ends the process at any moment without output; the parent sees which signal."""
     (tmp_path / "sitecustomize.py").write_text(HOLD)
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     told, tell = os.pipe()
@@ -158,7 +158,7 @@ def test_a_signal_while_modules_load(tmp_path: Path, arguments: list[str], modul
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    """As under nohup: who started the process has said that the signal is none of its business."""
+    """A signal that the parent ignored, as nohup does, stays ignored."""
     script = 'trap "" INT; exec "$@"'
     code = "import signal, sys; from dnsserver.cli.main import main; sys.argv[1:] = ['version']; status = main(); "
     code += "signal.raise_signal(signal.SIGINT); sys.exit(status)"
@@ -170,7 +170,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 @pytest.mark.parametrize("output", ["text", "json"])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_output_that_is_no_text(tmp_path: Path, encoding: str, output: str) -> None:
-    """A file's name may be any bytes, and a terminal may know few characters: both are shown escaped."""
+    """Bytes of a file name, and characters that the terminal lacks, are shown escaped."""
     path = os.fsencode(tmp_path) + b"/caf\xc3\xa9-\xff.yaml"
     with open(path, "w") as file:
         file.write("{apiVersion: v1, kind: Pod, metadata: {}}")
@@ -189,7 +189,7 @@ HEAVY = {"anyio", "asyncio", "cachetools", "dns", "dnslib", "hypercorn", "kubern
     ids=lambda arguments: " ".join(arguments[:2]),
 )
 def test_what_prints_a_text_loads_no_library_for_it(arguments: list[str]) -> None:
-    """Version, help and stub blocks are there at once: nothing is imported that asks, answers or waits."""
+    """Version, help and stub blocks load no library for DNS, HTTP or Kubernetes."""
     ended = subprocess.run([sys.executable, "-X", "importtime", *COMMAND[1:], *arguments], capture_output=True,
                            text=True, env=environment(), timeout=PATIENCE, check=False)  # fmt: skip
     imported = {name.partition(".")[0] for name in re.findall(r"\| +(\S+)$", ended.stderr, re.MULTILINE)}
@@ -208,6 +208,6 @@ def test_what_reads_a_dump_loads_no_server(arguments: list[str]) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    """A command is a module of that name and a row in the table: ``--help`` above asks each one for its flags."""
+    """Each command is a module of its name and a row in the table."""
     modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").glob("[!_]*.py")}
     assert modules == set(COMMANDS)

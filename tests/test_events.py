@@ -1,4 +1,4 @@
-"""The Event that says on a Service that its constraint is invalid: once, whoever says it."""
+"""The Event on a Service with an invalid constraint: it appears once, whichever replica posts it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def event(finding: Finding = WRONG, uid: str = "u1", instance: str = "pod-1", wa
 
 
 def test_an_event() -> None:
-    """As `kubectl describe service` looks for it."""
+    """The Event has the fields by which `kubectl describe service` finds it."""
     said = event()
     assert said.pop("metadata").keys() == {"namespace", "name"}
     assert said == {
@@ -80,7 +80,7 @@ def test_an_event() -> None:
     ],
 )
 def test_its_name_is_what_it_says(other: Item, same: bool) -> None:
-    """So replicas agree on it without a word."""
+    """The Event's name is made of its content, so that all replicas choose the same name."""
     assert (other["metadata"]["name"] == event()["metadata"]["name"]) is same
 
 
@@ -95,7 +95,7 @@ def test_a_long_message_is_cut() -> None:
     ids=["twice", "any-first", "valid", "none"],
 )
 def test_what_is_told(keys: str, invalid: int) -> None:
-    """Invalid constraints alone, of all that is wrong."""
+    """Only findings on invalid constraints become Events."""
     broken = service("web", keys=keys, annotations={"topodns.io/unknown": ""}, ports=[(None, 0, "TCP")])
     found = snapshot_of(broken).findings
     assert len([each for each in found if is_invalid_constraint(each)]) == invalid
@@ -104,7 +104,7 @@ def test_what_is_told(keys: str, invalid: int) -> None:
 
 @given(st.text(), st.text(), st.binary())
 def test_whatever_is_wrong_becomes_an_event(message: str, field: str, raw: bytes) -> None:
-    """One that JSON can carry, under a name that the API takes."""
+    """Any such finding gives an Event that JSON can hold, with a name that the API allows."""
     said = event(replace(WRONG, message=message, field=field), uid=uid_untrusted(raw))
     json.dumps(said)
     assert said["metadata"]["name"].startswith("web.") and len(said["metadata"]["name"]) == len("web.") + 16
@@ -140,7 +140,7 @@ def events(plane: ControlPlane) -> list[Item]:
 
 
 def test_the_api_takes_it_once(cluster: ApiClient, control_plane: ControlPlane) -> None:
-    """However many replicas post it, kubectl shows it on the Service, once."""
+    """If several replicas post it, kubectl shows one Event on the Service."""
     finding = replace(WRONG, namespace=SPACE)
     gone = replace(finding, name="gone")
     nowhere = replace(finding, namespace="nowhere")
@@ -155,7 +155,7 @@ def test_the_api_takes_it_once(cluster: ApiClient, control_plane: ControlPlane) 
 
 
 class Refusing:
-    """A cluster that refuses some times, and notes what is asked of it."""
+    """A cluster that refuses some requests, and records all."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
@@ -180,7 +180,7 @@ def test_tries(
     autojump_clock: trio.testing.MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Some, with pauses, then it is logged and the next one's turn."""
+    """The poster tries several times, with pauses; then it logs the failure and posts the next Event."""
     refusing: Any = Refusing(*statuses)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens to the API server, nobody loses an answer, and what changed meanwhile is answered afterwards."""
+"""Faults of the API server: no query is lost meanwhile, and afterwards the answers have all changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STALE, NOT_READY = 3, 14
 
 @pytest.fixture(scope="module")
 def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Two zones with a client and a member each, and one that comes and goes."""
+    """Two zones with a client and an endpoint each, and one endpoint that comes and goes."""
     clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES]
     cache = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
     frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), cache)
@@ -67,7 +67,7 @@ def expected(*, second: bool) -> dict[str, set[str]]:
 
 
 def turn(plane: ControlPlane, *, ready: bool) -> None:
-    """Make the second member of zone a ready or not, and see it in the slices of the Service."""
+    """Make the second endpoint of zone a ready or not, and wait until the Service's slices show it."""
     plane.api.patch_status(MEMBERS[SECOND], {"conditions": [{"type": "Ready", "status": str(ready)}]})
 
     def seen() -> bool:
@@ -83,7 +83,7 @@ def turn(plane: ControlPlane, *, ready: bool) -> None:
 
 
 def either(who: str) -> set[frozenset[str]]:
-    """What a client may see while the second member comes or goes."""
+    """What a client may see while the second endpoint comes or goes."""
     return {frozenset(expected(second=each)[who]) for each in (True, False)}
 
 
@@ -91,13 +91,13 @@ Fault = Callable[[ControlPlane, Proxy, Callable[[], None]], None]
 
 
 def cut(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """Every connection is reset, and the cluster changes before they are there again."""
+    """Each connection is reset, and the cluster changes before the server connects again."""
     proxy.cut()
     change()
 
 
 def cut_in_mid_line(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """Each connection ends after some octets, in the line of the change or in a TLS handshake, again and again."""
+    """Each connection ends after some octets, in a line or in a TLS handshake, again and again."""
     cuts = proxy.cuts
     proxy.cut_after(300)
     change()
@@ -106,14 +106,14 @@ def cut_in_mid_line(plane: ControlPlane, proxy: Proxy, change: Callable[[], None
 
 
 def silent(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """Nothing comes through while every connection stays, and then all of it."""
+    """Nothing passes while all connections stay open, and then everything does."""
     proxy.hold()
     change()
     proxy.go_on()
 
 
 def stopped(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """The API server is stopped as a process, and every connection with it; it wakes up and goes on."""
+    """The API server's process is stopped, with all its connections, and continued."""
     plane.stop()
     proxy.cut()  # whoever comes again gets no answer
     cuts = proxy.opened
@@ -123,14 +123,14 @@ def stopped(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> No
 
 
 def killed(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """It is killed, and there again on the same etcd: what it says of an old resourceVersion is its own affair."""
+    """The API server is killed and started again on the same etcd; it may refuse an old resourceVersion."""
     plane.kill()
     plane.start()
     change()
 
 
 def forgetful(plane: ControlPlane, proxy: Proxy, change: Callable[[], None]) -> None:
-    """It comes back without a watch cache, on an etcd that forgets within seconds: the past is gone (410)."""
+    """The API server restarts without a watch cache, on an etcd that compacts within seconds: old versions get 410."""
     plane.kill()
     plane.start("--watch-cache=false", "--etcd-compaction-interval=1s")
     change()
@@ -143,7 +143,7 @@ FAULTS: list[Fault] = [cut, cut_in_mid_line, silent, stopped, forgetful, killed]
 def test_no_fault_of_the_api_server_costs_an_answer(
     fault: Fault, plane: ControlPlane, proxy: Proxy, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """Under load: always the last known view, then the new one; no SERVFAIL, nothing lost."""
+    """Under load, clients get the last known answer, then the new one; no SERVFAIL, no lost query."""
     turn(plane, ready=True)
     with serving_live(tmp_path, kubeconfig) as server, Asker(server, NAME, CLIENTS) as asker:
         asker.until(expected(second=True))
@@ -156,7 +156,7 @@ def test_no_fault_of_the_api_server_costs_an_answer(
 def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
     plane: ControlPlane, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections live, and nothing comes: contact is lost all the same; answers go on, and say so."""
+    """If connections are open but silent, contact is lost: answers go on, marked as stale."""
     monkeypatch.setattr(topodns_process, "COMMAND", (sys.executable, "-m", "tests.short_timeouts"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     turn(plane, ready=True)
@@ -185,7 +185,7 @@ def readiness(server: Server) -> str:
 def test_while_there_is_no_api_server(
     plane: ControlPlane, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Who knew the cluster answers on and says how old that is; who kept a view starts from it; who did not, waits."""
+    """A server that knows the cluster gives stale answers; one with a state file starts from it; others wait."""
     folders = [tmp_path_factory.mktemp(name) for name in ("knowing", "kept", "new")]
     state = f"--state-dir={folders[1] / 'state'}"
     turn(plane, ready=True)
@@ -218,10 +218,10 @@ def test_while_there_is_no_api_server(
 
 
 def is_fresh(server: Server) -> bool:
-    """Whether no answer is stale, and every kind is in contact.
+    """Whether answers are not stale and every kind is in contact.
 
-    A kind whose version has expired is in contact for a moment, and then has lost it for less than ``--stale-after``:
-    the one without the other may pass.
+    A kind whose version has expired is in contact for a moment, then without contact for less than ``--stale-after``:
+    so both must hold.
     """
     ready = readiness(server)
     return errors(server) == set() and "no contact" not in ready and "not listed" not in ready

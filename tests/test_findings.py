@@ -1,4 +1,4 @@
-"""Findings: how they are told, and the tables of codes that they are looked up in."""
+"""Findings: how they are printed, and the tables of their codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def finding(severity: str, name: str = "web", line: int | None = None, file: str
     ids=["nothing", "error", "both", "info", "several-infos"],
 )
 def test_counted(severities: Sequence[str], last: str) -> None:
-    """The last line counts every severity; infos, which nobody has to mend, only where there are some."""
+    """The last line counts each severity; infos only if there are any."""
     lines = as_lines([finding(severity) for severity in severities], colour=False)
     assert lines[-1] == last and len(lines) == len(severities) + 1
 
@@ -55,14 +55,14 @@ def test_counted(severities: Sequence[str], last: str) -> None:
     ids=["alone", "with-file", "with-line", "of-a-line"],
 )  # fmt: skip
 def test_a_line(shown: Finding, line: str) -> None:
-    """Where, what was found, what was expected, as far as each is known; and the code to look it up by."""
+    """A line says where, what was found and what was expected, as far as known, and the code."""
     assert as_lines([shown], colour=False)[0] == line
     coloured = as_lines([shown], colour=True)[0]
     assert re.sub("\033\\[\\d+m", "", coloured) == line and (RED in coloured) == (shown.severity == ERROR)
 
 
 def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
-    """Within a severity the order stays; an error is a failure."""
+    """Findings are sorted by severity; an error makes the command fail."""
     mixed = [finding(severity, name) for name in "ab" for severity in reversed(SEVERITIES)]
     assert report(mixed, "json") == FAILED
     ordered = [(row["severity"], row["name"]) for row in json.loads(capsys.readouterr().out)]
@@ -70,7 +70,7 @@ def test_the_gravest_come_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every field under its name, a line that is not known as null."""
+    """Each field has its name; an unknown line is null."""
     assert report([finding(INFO)], "json") == DONE
     assert json.loads(capsys.readouterr().out) == [
         {"code": "SomeCode", "severity": "info", "kind": "Service", "namespace": "shop", "name": "web",
@@ -80,7 +80,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
 def test_a_code(code: FindingCode) -> None:
-    """It is spelled as Kubernetes spells reasons, has a known severity, and says what to do in whole sentences."""
+    """A code is in CamelCase as Kubernetes' reasons, has a severity, and tells in whole sentences what to do."""
     assert re.fullmatch(r"([A-Z][a-z0-9]+)+", code.name) and code.severity in SEVERITIES
     assert code.cause.endswith(".") and code.cure[-1] in ".:"
     assert "  " not in code.cause + code.cure and code.cause.count("`") % 2 == code.cure.count("`") % 2 == 0
@@ -90,7 +90,7 @@ def test_a_code(code: FindingCode) -> None:
 
 
 def test_no_code_stands_for_two_causes() -> None:
-    """Not even one in a cluster and one in a Corefile."""
+    """A code has one cause, across clusters and Corefiles."""
     assert len({code.name for code in CODES}) == len(CODES)
 
 
@@ -113,10 +113,10 @@ IN_A_CLUSTER = {
 
 
 def test_codes_are_stable() -> None:
-    """Each under its name, with its severity."""
+    """Each code keeps its name and severity."""
     assert {code.name: code.severity for code in ClusterCode} == IN_A_CLUSTER
 
 
 def test_codes_are_documented() -> None:
-    """The page for users is made from the tables."""
+    """The page of findings is made from the tables."""
     assert DOCUMENT.read_text() == document(), "renew it: make docs"

@@ -1,6 +1,6 @@
-"""Caches between clients and us: which keep the answers of different clients apart, and which mix them up.
+"""Caches between clients and topodns: which ones keep the answers of clients apart, and which mix them up.
 
-Every client asks the real program from an address of its own on loopback.
+Each client asks the real program from its own address on loopback.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WantedLocator = tuple[str, ...]  # the endpoints of an answer, each as its zone 
 
 
 def version(number: int) -> str:
-    """Return the cluster's version: the same clients, other endpoints."""
+    """Return a version of the cluster: same clients, other endpoints."""
     places = {"a1": ("a", [FORWARDER]), "b1": ("b", []), "c1": ("c", [])}
     holders = {IN_A: "a1", IN_B: "b1", IN_C: "c1", NEAR_A: "a1", NEAR_B: "b1"}
     items = [namespace("shop")]
@@ -80,7 +80,7 @@ def _served(number: int) -> str:
 
 
 def own(name: str, zone: str, rtype: str = "A", *, number: int = 1) -> WantedLocator:
-    """Return what a client in a zone, or elsewhere, is to be told in a version of the cluster."""
+    """Return the right answer for a client in a zone, or elsewhere, in a version of the cluster."""
     zones = _served(number)
     farther = zones if name == SOFT else ""
     chosen = zones if name == FREE else zone if zone in zones else farther
@@ -88,14 +88,14 @@ def own(name: str, zone: str, rtype: str = "A", *, number: int = 1) -> WantedLoc
 
 
 def replied(port: int, client: str, name: str, rtype: str = "A", *, names: str = "") -> dns.message.Message:
-    """Ask from a client's address; with EDNS if it *names* somebody as the one who asks."""
+    """Ask from a client's address; with EDNS client subnet if it *names* a client."""
     options = [dns.edns.ECSOption(names, 32)] if names else None
     query = dns.message.make_query(f"{name}.shop.svc.cluster.local", rtype, options=options)
     return dns.query.udp(query, FORWARDER, port=port, source=client, timeout=PATIENCE, ignore_unexpected=True)
 
 
 def told(port: int, client: str, name: str, rtype: str = "A", *, names: str = "") -> WantedLocator:
-    """Return what a client is told at a port."""
+    """Return the answer that a client gets at a port."""
     reply = replied(port, client, name, rtype, names=names)
     assert reply.rcode() == dns.rcode.NOERROR
     rows = [row for rrset in reply.answer for row in rrset]
@@ -103,21 +103,21 @@ def told(port: int, client: str, name: str, rtype: str = "A", *, names: str = ""
 
 
 def _endpoint(text: str) -> str:
-    """Return an endpoint by its address, or by the name that is made of it."""
+    """Return an endpoint by its address, or by the name made from that."""
     found = re.search(r"(\d+)[.:-](\d)$", text)
     assert found is not None
     return "abc"[int(found[2]) - 1] + found[1]
 
 
 def computed(server: Server) -> int:
-    """Return how many questions for Services have come as far as us."""
+    """Return how many questions for Services have reached topodns."""
     samples = re.findall(r"^topodns_answers_total\{.*\} (\S+)$", server.get("/metrics")[1], re.MULTILINE)
     return round(sum(map(float, samples)))
 
 
 @contextmanager
 def started(folder: Path, *, ttl: int, trusted: bool = True) -> Iterator[Server]:
-    """Run a server; unless the forwarder is *trusted*, it is a client itself."""
+    """Run a server, which trusts the forwarder if *trusted*."""
     flags = {
         "ttl": ttl,
         "http": "127.0.0.1:0",
@@ -129,7 +129,7 @@ def started(folder: Path, *, ttl: int, trusted: bool = True) -> Iterator[Server]
 
 
 class Setup(NamedTuple):
-    """A forwarder as it is configured: with *extra* lines, and with *other* in place of some that we print."""
+    """A forwarder's configuration, with *extra* lines, and with *other* texts in place of printed ones."""
 
     kind: str
     extra: str = ""
@@ -174,10 +174,10 @@ SETUPS = {
 
 
 class Everybody:
-    """All clients, who ask for everything in turns; with what they were told that was not theirs.
+    """All clients, which ask for everything in turns.
 
-    ``asked`` counts their questions, ``kept`` those that a cache answered, and ``expired`` those that it had to hand
-    on again; ``number`` is the cluster's version.
+    ``asked`` counts their questions, ``kept`` those that a cache answered, ``expired`` those that it had to forward
+    again; ``number`` is the cluster's version.
     """
 
     def __init__(self, server: Server, port: int, snapshot: Path, *, ttl: int) -> None:
@@ -191,7 +191,7 @@ class Everybody:
         self.wrong: list[str] = []
 
     def change(self) -> None:
-        """Put the next version of the cluster in place, and wait until it is served."""
+        """Serve the next version of the cluster."""
         self.number += 1
         new = self._snapshot.with_suffix(".new")
         new.write_text(version(self.number))
@@ -202,7 +202,7 @@ class Everybody:
         self._expired.clear()
 
     def ask(self) -> bool:
-        """Ask for everything twice; return whether since the last change all was kept, has expired, and had to."""
+        """Ask for everything twice; return whether, since the last change, all was cached, expired, or had to expire."""
         began = time.monotonic()
         for name, rtype, client in product(KEYS, TYPES, (*CLIENTS, *CLIENTS)):
             self._ask(name, rtype, client)
@@ -232,15 +232,15 @@ class Everybody:
 
 
 def _shared(name: str, rtype: str, client: str) -> tuple[str, ...]:
-    """Return a question with its client, if it matters who asks."""
+    """Return a question, with its client if the answer depends on the client."""
     return (name, rtype) if name == FREE else (name, rtype, client)
 
 
 @pytest.mark.parametrize("setup", ["unbound", "dnsdist"])
 def test_cache_keyed_by_client(setup: str, tmp_path: Path) -> None:
-    """Whoever asks in whatever turn, each client is told its own, from the cache too; of a change when the TTL ends.
+    """Each client gets its own answer, from the cache too, and a change once the TTL ends.
 
-    The empty answer to a client whose Service demands more than there is, is nobody else's, and does not stay.
+    An empty answer to a client whose constraint is unmet is for that client alone, and is not cached.
     """
     with started(tmp_path, ttl=1) as server, SETUPS[setup].running(tmp_path / "forwarder", server) as forwarder:
         everybody = Everybody(server, forwarder.port, tmp_path / "cluster.yaml", ttl=1)
@@ -282,7 +282,7 @@ PAIRS = ((IN_A, IN_B, SOFT, "A"), (NOWHERE, IN_B, HARD, "AAAA"), (IN_B, NOWHERE,
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int, bool], Server]]:
-    """Return a function that returns a server with a TTL, which trusts the forwarder or does not."""
+    """Return a function that returns a server with a TTL, which trusts the forwarder or not."""
     running: dict[tuple[int, bool], Server] = {}
     with ExitStack() as stack:
 
@@ -304,7 +304,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int,
 def test_cache_between_two_clients(
     servers: Callable[[int, bool], Server], tmp_path: Path, setup: str, ttl: int, words: Sequence[str]
 ) -> None:
-    """What a client is told when another one has asked just before, by the words of the table."""
+    """What a client gets if another client has asked right before, by the words of the table."""
     server = servers(ttl, SETUPS[setup].kind != NODELOCAL)
     with SETUPS[setup].running(tmp_path / "forwarder", server) as forwarder:
         for (one, other, name, rtype), word in zip(PAIRS, words, strict=True):
@@ -328,7 +328,7 @@ def _pair(port: int, one: str, other: str, name: str, rtype: str) -> tuple[Wante
 
 
 def test_page_has_the_same_table() -> None:
-    """What ``docs/forwarders.md`` says of each cache is what the tests have seen."""
+    """``docs/forwarders.md`` shows the table of these tests."""
     text = (ROOT / "docs" / "forwarders.md").read_text().replace("`", "")
     table = text.partition("| forwarder | --ttl |")[2].partition("\n\n")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -347,7 +347,7 @@ def test_page_has_the_same_table() -> None:
 def test_ttl_behind_the_cache_of_coredns(
     servers: Callable[[int, bool], Server], tmp_path: Path, setup: str, seconds: int
 ) -> None:
-    """It makes five seconds of ``--ttl 0``, and of an empty answer that nobody may keep, whether it keeps it or not."""
+    """CoreDNS caches ``--ttl 0``, and empty answers with TTL 0, for five seconds."""
     with SETUPS[setup].running(tmp_path / "forwarder", servers(0, True)) as forwarder:
         (found,) = replied(forwarder.port, IN_A, SOFT).answer
         (soa,) = replied(forwarder.port, NOWHERE, HARD).authority
@@ -355,7 +355,7 @@ def test_ttl_behind_the_cache_of_coredns(
 
 
 def test_cache_in_another_block(servers: Callable[[int, bool], Server], tmp_path: Path) -> None:
-    """A ``cache`` of CoreDNS is the server block's that it stands in: in another one it does no harm."""
+    """CoreDNS's ``cache`` in another server block does no harm."""
     port, server = free_port(), servers(5, True)
     block = f".:{port} {{\nbind {FORWARDER}\ncache\nforward . {where(server)}\n}}\n"
     beside = Setup(COREDNS, other={"\n}\n": f"\n}}\n{block}"})
@@ -365,7 +365,7 @@ def test_cache_in_another_block(servers: Callable[[int, bool], Server], tmp_path
 
 
 def test_cache_in_front_of_another_forwarder(servers: Callable[[int, bool], Server], tmp_path: Path) -> None:
-    """A forwarder names the one who asks it: the cache in front, whose clients all are where that is."""
+    """A forwarder names the program that asks it, so all clients of a cache in front are where that program is."""
     with (
         SETUPS["CoreDNS"].running(tmp_path / "forwarder", servers(5, True)) as behind,
         forwarders.running(NODELOCAL, tmp_path, behind.at) as forwarder,
@@ -375,7 +375,7 @@ def test_cache_in_front_of_another_forwarder(servers: Callable[[int, bool], Serv
 
 
 def test_cache_behind_the_one_that_names_clients(servers: Callable[[int, bool], Server], tmp_path: Path) -> None:
-    """A CoreDNS that forwards what another one named, and keeps it, mixes clients up as well."""
+    """A CoreDNS that caches what another CoreDNS named mixes clients up, too."""
     behind = Setup(COREDNS, CACHE, other={f"{ECS_RULE}\n": "\n"})
     with (
         behind.running(tmp_path / "behind", servers(5, True)) as cache,
@@ -396,10 +396,9 @@ SHARING = [("unbound", 1), ("dnsdist", len(CLIENTS)), ("dnsdist with zero scope"
 def test_what_a_cache_shares(
     servers: Callable[[int, bool], Server], tmp_path: Path, setup: str, for_all: int, trusted: bool
 ) -> None:
-    """What depends on the place of who asks is kept for that one alone; what does not, for all (scope 0).
+    """An answer that depends on the client is cached for it alone; others for all (scope 0).
 
-    A forwarder that is not trusted gets what is near itself, whoever asks it, and that too with a scope by which it
-    keeps it for no one but who asked.
+    A forwarder without trust gets what is near to itself, with a scope by which it caches for that client alone.
     """
     server = servers(LONG, trusted)
     with SETUPS[setup].running(tmp_path / "forwarder", server) as forwarder:
@@ -414,7 +413,7 @@ def test_what_a_cache_shares(
 def test_client_that_names_another(
     servers: Callable[[int, bool], Server], tmp_path: Path, setup: str, zone: str
 ) -> None:
-    """dnsdist with zero scope looks for what it keeps before it overrides what a client says of itself."""
+    """dnsdist with zero scope looks into its cache before it overrides the client's own ECS."""
     with SETUPS[setup].running(tmp_path / "forwarder", servers(LONG, True)) as forwarder:
         assert told(forwarder.port, IN_B, SOFT, names=IN_B) == own(SOFT, "b")
         assert told(forwarder.port, IN_A, SOFT, names=IN_B) == own(SOFT, zone)
@@ -434,7 +433,7 @@ def test_client_that_names_another(
     ],
 )
 def test_scope(servers: Callable[[int, bool], Server], trusted: bool, client: str, name: str, scope: int) -> None:
-    """Echoed with the source prefix as its scope if the answer depended on where who asked is, whom we trust or not."""
+    """The scope is the source prefix length if the answer depends on the client's place, for any source."""
     address, _, length = client.partition("/")
     subnet = dns.edns.ECSOption(address, int(length))
     query = dns.message.make_query(f"{name}.shop.svc.cluster.local", "A", use_edns=0, options=[subnet])
@@ -445,7 +444,7 @@ def test_scope(servers: Callable[[int, bool], Server], trusted: bool, client: st
 
 
 def test_subnets_shorter_than_a_host(servers: Callable[[int, bool], Server], tmp_path: Path) -> None:
-    """Clients of one /24 share what all of it agrees on, and are kept apart from those of others."""
+    """Clients of one /24 get what its labels agree on, and a cache keeps them apart from others."""
     short = Setup(UNBOUND, UNHURRIED, other={"max-client-subnet-ipv4: 32": "max-client-subnet-ipv4: 24"})
     alone = {IN_A: "a", IN_B: "b", NEAR_A: ELSEWHERE, NEAR_B: ELSEWHERE}
     server = servers(LONG, True)

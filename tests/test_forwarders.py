@@ -1,7 +1,7 @@
-"""Whoever stands between, each client is answered from its own place: the real programs, each a row of one table.
+"""Real forwarders between clients and topodns, one row of a table each: every client gets its own place's answer.
 
-A client asks a program, that asks us, and what the client gets is what ``explain`` says for it. Clients are addresses
-of loopback that pods and nodes of the snapshot hold; those of IPv6 have a network of their own.
+A client asks a program, the program asks topodns, and the client gets what ``explain`` says for it. Clients are
+loopback addresses that pods and nodes of the snapshot hold; IPv6 clients have a network of their own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LARGE = 45  # endpoints in a zone fill more than 512 octets, of two zones more t
 
 
 def _service(name: str, keys: str | None, zones: str) -> list[dict[str, Any]]:
-    """A headless Service of both families, with an endpoint for each letter of *zones*."""
+    """Return a dual-stack headless Service with an endpoint for each letter of *zones*."""
     slices = []
     for family, net in (("IPv4", "10.9.{}.{}"), ("IPv6", "fd00:9:{}::{}")):
         rows = [
@@ -95,7 +95,7 @@ LONG = [*product((f"many.{SERVED}",), ("A", "AAAA"))]
 
 
 class Stage(NamedTuple):
-    """Where programs listen, where they are asked, and by whom."""
+    """Where programs listen, where they are asked, and by which clients."""
 
     name: str
     listen: str
@@ -117,9 +117,9 @@ ECS, OPTION = "ecs", "option"  # what a client may say of itself
 
 
 class Row(NamedTuple):
-    """Programs, of which the first is asked and the last asks us, and whom our answers are for.
+    """Programs, from the one that clients ask to the one that asks topodns, and whose place the answers are for.
 
-    ``believed`` is what clients of the first can say of themselves by its fault, ``more`` are lines for a program.
+    ``believed`` is what clients can claim to be because of the first program; ``more`` are lines for a program.
     """
 
     kinds: Sequence[str]
@@ -153,7 +153,7 @@ ROWS = [
 
 
 class Chain(NamedTuple):
-    """A row that runs: the server, and the program that clients ask, at a port."""
+    """A running row: the server, and the port of the program that clients ask."""
 
     row: Row
     stage: Stage
@@ -163,7 +163,7 @@ class Chain(NamedTuple):
     def ask(
         self, who: str, question: tuple[str, str], *, tcp: bool, options: Sequence[dns.edns.Option] | None = None
     ) -> dns.message.Message:
-        """Ask as somebody, without EDNS if *options* are None; what UDP cut is asked for again by TCP."""
+        """Ask as a client, without EDNS if *options* is None; over TCP after a truncated reply."""
         query = dns.message.make_query(*question, use_edns=-1 if options is None else 0, options=options)
         place = {"port": self.port, "source": self.stage.clients[who], "timeout": PATIENCE}
         if tcp:
@@ -171,13 +171,13 @@ class Chain(NamedTuple):
         return dns.query.udp_with_fallback(query, self.stage.asked, **place, ignore_unexpected=True)[0]
 
     def expected(self, who: str, question: tuple[str, str]) -> Answer:
-        """Return what must come for somebody's question."""
+        """Return the expected answer to a client's question."""
         client = {ITSELF: self.stage.clients[who], NODE: self.stage.asked, NOBODY: self.stage.clients["nowhere"]}
         return explained(client[self.row.client], question)
 
 
 class Answer(NamedTuple):
-    """What a reply says: the rcode, and type and data of each record."""
+    """The content of a reply: the rcode, and type and data of each record."""
 
     rcode: str
     records: frozenset[tuple[str, str]]
@@ -202,7 +202,7 @@ Start = Callable[[Stage, Mapping[str, Any]], Server]
 
 @pytest.fixture(scope="module")
 def inside() -> Iterator[Callable[[Stage], Any]]:
-    """Return what to be in for a stage: IPv6 has a network of its own, which is made once."""
+    """Return the network of a stage; that of IPv6 is made once."""
     with ExitStack() as stack:
         networks: list[Loopback] = []
 
@@ -218,7 +218,7 @@ def inside() -> Iterator[Callable[[Stage], Any]]:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Return a function that starts a server with some flags; one that runs is not started again."""
+    """Return a function that starts a server with some flags, or returns the one that runs."""
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
 
@@ -245,7 +245,7 @@ def chain(
     inside: Callable[[Stage], Any],
     started: Start,
 ) -> Iterator[Chain]:
-    """Run each row of the table; a test must be in its network."""
+    """Run each row of the table; a test must enter its network."""
     row, stage = request.param
     if stage is not BY_IPV4 and not has_ipv6():
         lacking("there is no IPv6 here")
@@ -272,7 +272,7 @@ def _in_its_network(chain: Chain, inside: Callable[[Stage], Any]) -> Iterator[No
 @pytest.mark.parametrize("edns", [False, True], ids=["plain", "edns"])
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 def test_each_client_gets_what_explain_says(chain: Chain, tcp: bool, edns: bool) -> None:
-    """By UDP and TCP, with EDNS and without: the program finds nothing wrong with our reply, and hands it on whole."""
+    """Over UDP and TCP, with EDNS and without: the program accepts topodns' reply and forwards it whole."""
     wrong = []
     for question, who in product([*QUESTIONS, *LONG], WHO):
         got = answered(chain.ask(who, question, tcp=tcp, options=[] if edns else None))
@@ -282,7 +282,7 @@ def test_each_client_gets_what_explain_says(chain: Chain, tcp: bool, edns: bool)
 
 
 def _lie(kind: str, named: str) -> list[dns.edns.Option]:
-    """Return what a client sends that says it were another."""
+    """Return the options by which a client claims another's address."""
     address = parse_address(named)
     if kind == ECS:
         return [dns.edns.ECSOption(named, 8 * len(address))]
@@ -292,7 +292,7 @@ def _lie(kind: str, named: str) -> list[dns.edns.Option]:
 @pytest.mark.parametrize("lie", [ECS, OPTION])
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
 def test_no_client_can_move_itself(chain: Chain, tcp: bool, lie: str) -> None:
-    """A client that names another in its own query is answered as ever; where not, the table says so."""
+    """A client that names another gets its own answer, unless the table says otherwise."""
     wrong = []
     for who, other in OTHERS.items():
         options = _lie(lie, chain.stage.clients[other])
@@ -306,7 +306,7 @@ def test_no_client_can_move_itself(chain: Chain, tcp: bool, lie: str) -> None:
 
 @pytest.mark.parametrize("lie", [ECS, OPTION])
 def test_saying_it_twice_moves_no_client(chain: Chain, lie: str) -> None:
-    """A program that writes over one option of a client's may leave a second: then nobody is named."""
+    """If a program leaves a second option beside its own, nobody is named."""
     wrong = []
     for who, other in OTHERS.items():
         options = 2 * _lie(lie, chain.stage.clients[other])
@@ -318,7 +318,7 @@ def test_saying_it_twice_moves_no_client(chain: Chain, lie: str) -> None:
 
 
 def test_counted_by_who_was_named(chain: Chain) -> None:
-    """What told where a client is counts; a trusted forwarder that named none is counted, by its address."""
+    """The metrics count how clients are located; a forwarder that names nobody is counted by address."""
     was = chain.server.metrics()
     for who in WHO:
         question = (f"counted.{SERVED}", "A")

@@ -1,4 +1,4 @@
-"""Any octets, found by their ways through the code, for as long as a test may take; ``make fuzz`` for longer."""
+"""Fuzzing: any octets, found by the paths that they take through the code; ``make fuzz`` runs for longer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ fuzz.main(sys.argv[1:])
 
 
 def fuzzed(*arguments: str, seconds: float = 0) -> subprocess.CompletedProcess[str]:
-    """Run Python with *arguments*; atheris writes all that it has to say to standard error."""
+    """Run Python with *arguments*; return atheris' standard error."""
     if find_spec("atheris") is None:
         lacking("atheris is not installed here (make fuzz installs it)")
     return subprocess.run(
@@ -43,7 +43,7 @@ def fuzzed(*arguments: str, seconds: float = 0) -> subprocess.CompletedProcess[s
 
 
 def test_no_input_gets_an_unsound_reply() -> None:
-    """Whatever arrives: a sound reply or silence, never an exception, and the same with a memory as without."""
+    """Any input gets a sound reply or silence, never an exception, cached or computed."""
     ran = fuzzed("-m", "tests.fuzz", f"--seconds={SECONDS}", "--seed=1", seconds=SECONDS)
     assert ran.returncode == 0, ran.stderr[-4000:]
     asked = re.search(r"^stat::number_of_executed_units: (\d+)$", ran.stderr, re.MULTILINE)
@@ -51,7 +51,7 @@ def test_no_input_gets_an_unsound_reply() -> None:
 
 
 def test_an_unsound_reply_ends_it_and_shows_the_input() -> None:
-    """A fuzzer that finds nothing is believed only if it finds a fault."""
+    """The fuzzer finds a fault that the test makes, and prints its input."""
     ran = fuzzed("-c", FAULTY, "--seconds=120", "--seed=1", seconds=120)  # it ends once it has found it
     assert ran.returncode != 0
     shown = re.search(r"^input: ([0-9a-f]+)$", ran.stderr, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The image: built from the Dockerfile, and asked in a container with no more rights than a restricted pod has."""
+"""The image: built from the Dockerfile, and run with no more rights than a restricted pod has."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """Build the image once, and leave nothing of it."""
+    """Build the image once; remove it afterwards."""
     folder = tmp_path_factory.mktemp("image")
     yield Image(folder)
     shutil.rmtree(folder)
@@ -47,7 +47,7 @@ def run_in(image: Image, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_the_image_says_who_it_is_and_what_it_offers(image: Image) -> None:
-    """The user is a number, so that runAsNonRoot can be checked; ports and user are those of the manifests."""
+    """The user is a number, as runAsNonRoot needs; ports and user match the manifests."""
     for deployment in objects_of(EVERYTHING, "Deployment"):
         spec = deployment["spec"]["template"]["spec"]
         ports = {f"{port['containerPort']}/{port['protocol'].lower()}" for port in spec["containers"][0]["ports"]}
@@ -57,7 +57,7 @@ def test_the_image_says_who_it_is_and_what_it_offers(image: Image) -> None:
 
 
 def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
-    """Each library has its version from constraints.txt; what installed them is gone."""
+    """Each library has its version from constraints.txt; pip is gone."""
     pins = re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     pinned = {name.lower().replace("-", "_"): version for name, version in pins}
     installed = dict(
@@ -71,7 +71,7 @@ def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
 
 
 def test_what_the_image_leaves_out_is_never_imported() -> None:
-    """The libraries and files that the Dockerfile removes are there, and no import in our code loads one of them."""
+    """The image lacks the listed libraries and files, and our code imports none of them."""
     listed = dict(re.findall(r'(UNUSED_\w+)="([^"]*)"', (ROOT / "Dockerfile").read_text()))
     installed = Path(sysconfig.get_path("purelib"))
     removed = {path for pattern in listed["UNUSED_FILES"].split() for path in installed.glob(pattern)}
@@ -97,7 +97,7 @@ def test_what_the_image_leaves_out_is_never_imported() -> None:
 
 @pytest.mark.parametrize("command", ["serve", "controller"])
 def test_both_commands_are_there(image: Image, tmp_path: Path, command: str) -> None:
-    """One image does for both Deployments."""
+    """One image serves both Deployments."""
     ran = run_in(image, tmp_path, command, "--help")
     assert ran.returncode == 0, ran.stderr
     assert f"usage: topodns {command}" in ran.stdout
@@ -112,7 +112,7 @@ class Container(NamedTuple):
 
 @pytest.fixture
 def container(image: Image, tmp_path: Path) -> Iterator[Container]:
-    """Serve a snapshot from the image; end it as a kubelet would, and see it end well."""
+    """Serve a snapshot from the image; stop it as a kubelet would, and check its exit status."""
     shared = tmp_path / "shared"
     shared.mkdir()
     (shared / "cluster.yaml").write_text(cluster_text(WEB_AND_MANY))
@@ -125,19 +125,19 @@ def container(image: Image, tmp_path: Path) -> Iterator[Container]:
         yield Container(port, daemon.process.pid)
     finally:
         daemon.end()
-    assert daemon.process.returncode == 0, daemon.words()
+    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 @pytest.mark.parametrize("ask", [dns.query.udp, dns.query.tcp], ids=["UDP", "TCP"])
 def test_a_container_answers(container: Container, ask: object) -> None:
-    """A real query has its real answer."""
+    """A real query gets the right answer."""
     assert callable(ask)
     reply = ask(dns.message.make_query(WEB, "A"), "127.0.0.1", port=container.port, timeout=PATIENCE)
     assert {record.to_text() for record in reply.answer[0]} == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_it_runs_without_any_right(container: Container) -> None:
-    """Not root, no capability and none to be had, and a root that cannot be written."""
+    """It runs without root, without capabilities, and with a read-only root."""
     said = Path(f"/proc/{container.process}/status").read_text()
     status = {name: text.split() for name, text in re.findall(r"^(\w+):\t(.*)$", said, re.MULTILINE)}
     assert status["Uid"] == status["Gid"] == ["65532"] * 4
@@ -168,7 +168,7 @@ KUBERNETES = "kubernetes.default.svc.cluster.local"  # the Service that every cl
 
 
 def live(folder: Path, plane: ControlPlane, user: str) -> Path:
-    """Return a folder for the container, with a kubeconfig of the control plane in it."""
+    """Return a folder for the container, with a kubeconfig of the control plane."""
     cluster = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]
     shared = folder / "shared"
     shared.mkdir()
@@ -182,7 +182,7 @@ def live(folder: Path, plane: ControlPlane, user: str) -> Path:
 
 @pytest.mark.parametrize("user", USERS)
 def test_a_container_asks_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane, user: str) -> None:
-    """The client that the image holds can read a cluster, whatever credentials the kubeconfig names."""
+    """The image's Kubernetes client can read a cluster with any kind of credentials."""
     shared = live(tmp_path, control_plane, user)
     ran = run_in(image, shared, "explain", KUBERNETES, "--client=192.0.2.1", "--kubeconfig=/mnt/kubeconfig")
     assert ran.returncode == 0, ran.stderr
@@ -190,7 +190,7 @@ def test_a_container_asks_a_live_cluster(image: Image, tmp_path: Path, control_p
 
 
 def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, control_plane: ControlPlane) -> None:
-    """``serve`` in the image watches, answers, and shows its metrics."""
+    """``serve`` in the image watches, answers, and serves its metrics."""
     shared, port, http = live(tmp_path, control_plane, "token"), free_port(), free_port()
     flags = ("--kubeconfig=/mnt/kubeconfig", f"--listen=127.0.0.1:{port}", f"--http=127.0.0.1:{http}")
     daemon = Daemon.start(image.command(shared, "serve", *flags), tmp_path, name="container")
@@ -202,4 +202,4 @@ def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, contro
             assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
     finally:
         daemon.end()
-    assert daemon.process.returncode == 0, daemon.words()
+    assert daemon.process.returncode == 0, daemon.last_lines()

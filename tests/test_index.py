@@ -1,4 +1,4 @@
-"""The one multimap of the store: keys of objects by what functions read off the objects."""
+"""The store's index: keys of objects by the values that named functions return for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def index() -> Index[str, Row]:
 
 
 def test_each_function_is_a_way_to_the_keys() -> None:
-    """By its name; what no object says leads nowhere."""
+    """Each function's values lead to the keys; a value that no object has leads to none."""
     slices = index()
     slices.move("web", None, ("a1", ("p0", "p1")))
     slices.move("api", None, ("a1", ()))
@@ -33,7 +33,7 @@ def test_each_function_is_a_way_to_the_keys() -> None:
 
 
 def test_a_value_that_nothing_has_any_more_leaves_no_trace() -> None:
-    """Pods come and go for months: an empty set for each of them would fill the memory."""
+    """An empty set leaves the index: otherwise months of pods would fill the memory."""
     slices = index()
     for number in range(100):
         slices.move("web", None, ("a1", (f"p{number}",)))
@@ -50,7 +50,7 @@ rows = st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from(("p0", "p1", "p
 @settings(derandomize=True, deadline=None, database=None)
 @given(st.lists(st.tuples(st.sampled_from(("web", "api", "db")), st.none() | rows), max_size=20))
 def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, Row | None]]) -> None:
-    """However objects came, changed and went, with values that stand twice in one object, too."""
+    """After any changes, the index equals a search through all objects."""
     slices, known = index(), dict[str, Row]()
     for key, after in events:
         slices.move(key, known.pop(key, None), after)

@@ -1,4 +1,4 @@
-"""What the machine that tests run on has: the project's folder, programs, IPv6, free ports."""
+"""What the machine offers to tests: the project's folder, installed programs, IPv6, free ports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parent.parent  # of the project
 
 
 def needs_tool(name: str) -> str:
-    """Return the path of a program, or skip the test with the reason; in CI a missing one is a failure."""
+    """Return the path of a program; if it is missing, skip the test, or fail it in CI."""
     path = shutil.which(name, path=os.environ.get("PATH", os.defpath) + ":/usr/sbin")
     return path or lacking(f"{name} is not installed here")
 
 
 def has_ipv6() -> bool:
-    """Whether this machine has IPv6, on loopback at least."""
+    """Whether this machine has IPv6, at least on loopback."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
             sock.bind(("::1", 0))
@@ -30,16 +30,16 @@ def has_ipv6() -> bool:
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip the test, as the machine lacks what it needs; in CI that is a failure."""
+    """Skip the test because the machine lacks something it needs; fail it in CI."""
     if os.environ.get("CI") == "true":
         pytest.fail(f"{reason}, and CI must run this test")
     pytest.skip(reason)
 
 
 def free_port(*, address: str = "127.0.0.1") -> int:
-    """Return a port that is free now, for UDP and TCP; whoever asks should bind it at once.
+    """Return a port that is free for UDP and TCP; the caller should bind it at once.
 
-    Linux gives clients ports from 32768 on: one from below is not taken meanwhile by a connection.
+    The port is below 32768, where Linux begins to assign ports to clients, so no connection takes it meanwhile.
     """
     for port in _PORTS:
         try:
@@ -52,7 +52,7 @@ def free_port(*, address: str = "127.0.0.1") -> int:
     raise OSError("no port is free for both UDP and TCP")
 
 
-# Each is offered once. Those who test at the same time have ports of their own; other sessions begin elsewhere.
+# A session returns each port once. The workers of pytest-xdist have separate ports; other sessions begin elsewhere.
 _WORKERS = 8
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
 _PORTS = (20_000 + (os.getpid() * 97 + number) % 1_500 * _WORKERS + _WORKER for number in range(1_500))

@@ -1,4 +1,4 @@
-"""``topodns`` as a process: run to its end, or serving until a test ends it."""
+"""Runs ``topodns`` as a process: a command to its end, or a server until the test stops it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COMMAND = (sys.executable, "-m", "dnsserver")
 
 
 class Process:
-    """A running ``topodns``, whose standard error is read line by line as it comes."""
+    """A running ``topodns``; a thread reads its standard error into ``lines``."""
 
     def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str = "") -> None:
         self.lines: list[str] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._ended = False
         self.process = subprocess.Popen(
             [*COMMAND, *arguments],
@@ -50,23 +50,23 @@ class Process:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            with self._news:
+            with self._changed:
                 self.lines.append(line.rstrip("\n"))
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def wait_for(self, pattern: str, *, after: int = 0, within: float = PATIENCE) -> re.Match[str]:
-        """Wait until a line from number *after* on matches; fail if the process ends or nothing comes."""
+        """Wait until one of the lines from index *after* on matches; fail if the process ends or time runs out."""
         expected = re.compile(pattern)
 
-        def found() -> re.Match[str] | None:
+        def first_match() -> re.Match[str] | None:
             return next((match for line in self.lines[after:] if (match := expected.search(line))), None)
 
-        with self._news:
-            self._news.wait_for(lambda: found() or self._ended, within)
-            match = found()
+        with self._changed:
+            self._changed.wait_for(lambda: first_match() or self._ended, within)
+            match = first_match()
         if match is None:
             pytest.fail(f"no line {pattern!r} among:\n" + "\n".join(self.lines[after:]))
         return match
@@ -94,9 +94,9 @@ class Process:
 
 
 class Server(Process):
-    """A running ``topodns serve``: ready, at ``host`` and ``port`` for both UDP and TCP.
+    """A running ``topodns serve``, which listens at ``host`` and ``port`` for both UDP and TCP.
 
-    ``http`` is the address of its HTTP listener, empty where it has none.
+    ``http`` is the address of its HTTP listener, empty if there is none.
     """
 
     host: str
@@ -104,12 +104,12 @@ class Server(Process):
     http: str
 
     def started(self) -> Server:
-        """Wait until it is ready."""
+        """Wait until the server is ready."""
         self.wait_for(r"^ready$")
         return self.bound()
 
     def bound(self) -> Server:
-        """Wait until it listens, ready or not."""
+        """Wait until the server listens, ready or not."""
         listening = self.wait_for(r"^listening udp \[?([^\]]+)\]?:(\d+)$")
         self.host, self.port = listening[1], int(listening[2])
         http = [line.split()[-1] for line in self.lines if line.startswith("listening http ")]
@@ -129,11 +129,11 @@ class Server(Process):
         where = to or self.host
         if tcp:
             return dns.query.tcp(query, where, port=self.port, source=source, timeout=timeout)
-        # Our port was somebody else's before: what still comes for him is passed over.
+        # Another socket may have had our port before: ignore replies that were meant for it.
         return dns.query.udp(query, where, port=self.port, source=source, timeout=timeout, ignore_unexpected=True)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return the status and the text of what is served by HTTP."""
+        """Return the status and the text of the HTTP response."""
         try:
             with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE) as response:
                 return response.status, response.read().decode()
@@ -142,7 +142,7 @@ class Server(Process):
                 return error.code, error.read().decode()
 
     def metrics(self) -> dict[tuple[str, ...], float]:
-        """Return every sample by its name and label values."""
+        """Return the value of each sample, by its name and its label values in the order of the labels' names."""
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(self.get("/metrics")[1])
@@ -151,9 +151,9 @@ class Server(Process):
 
 
 def reload(server: Server) -> None:
-    """Ask for a new reading by SIGHUP, and wait until it is done.
+    """Send SIGHUP and wait until the server has read its files again.
 
-    Twice: one that was under way already, as the file's change was noticed, ends first, and says the same.
+    Twice: the server may already be reading a file whose change it noticed, and logs the same line for that.
     """
     for _ in range(2):
         before = len(server.lines)
@@ -169,9 +169,9 @@ def serving(
     flags: Flags | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """Run ``topodns serve`` on free ports until the block ends, and see it end with status 0.
+    """Run ``topodns serve`` on free ports until the block ends; it must then end with status 0.
 
-    *cluster* is written into *folder*, unless it is a path already; *flags* go into a configuration file.
+    *cluster* is a path, or is written into *folder*; *flags* go into a configuration file.
     """
     if isinstance(cluster, Path):
         path = cluster

@@ -1,4 +1,4 @@
-"""How long tests wait, and what for; never simply for time to pass."""
+"""Waiting for a condition, with a deadline. Tests never just sleep."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 import trio
 
-PATIENCE = 20.0  # seconds until a test gives up on a line, a reply or an end; never slept
+PATIENCE = 20.0  # seconds until a test stops waiting for a line, a reply or a process' end
 
 
 class NotReadyError(Exception):
-    """A program ended, or did not become ready in time; the text ends with what it printed."""
+    """A program ended, or was not ready in time; the text ends with the last lines of its output."""
 
 
 def until(holds: Callable[[], Any], what: str | Callable[[], str], *, within: float = PATIENCE) -> Any:
-    """Ask *holds* again and again until it returns something true, and return that.
+    """Call *holds* again and again until it returns something true, and return that.
 
-    Raises ``NotReadyError`` with *what* when *within* seconds are over.
+    Raises ``NotReadyError`` after *within* seconds; *what* says what was expected.
     """
     deadline = time.monotonic() + within
     while True:

@@ -1,6 +1,6 @@
-"""``topodns`` that remembers no answer: every query is read, resolved and rendered.
+"""``topodns`` without the answer cache: it reads, resolves and renders every query.
 
-It shows what the memory is worth; the product has no switch for it.
+Shows what the answer cache saves; ``topodns`` has no flag for this.
 """
 
 from __future__ import annotations
