@@ -1,18 +1,18 @@
-# A base with Python 3.11 or newer and its venv module as python3; both stages need the same one.
+# A base with Python 3.11 or newer (python3, with venv), sh and rm. Both stages must use the same one.
 ARG BASE=docker.io/library/python:3.13-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /opt/topodns
-# The libraries have a layer of their own: they change less often than the code.
+# The libraries get their own layer, because they change less often than the code.
 COPY constraints.txt pyproject.toml ./
 RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools \
  && /opt/topodns/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > dependencies.txt \
  && /opt/topodns/bin/pip install --no-compile -c constraints.txt -r dependencies.txt
 COPY . .
-# Nothing imports these, and they are four fifths of all that pip installs: the asyncio half of the official client, the
-# libraries that only that half needs, its generated models and calls, and tests. `rm` fails if a file is not there.
+# topodns imports none of these, and they are four fifths of what pip installs: the asyncio half of the official client,
+# the libraries that only this half needs, the generated models and calls, and tests. 'rm' fails if a file is missing.
 ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist multidict propcache yarl" \
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
 RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
@@ -24,7 +24,7 @@ RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isol
 
 FROM ${BASE}
 COPY --from=build /opt/topodns /opt/topodns
-# Everything is compiled, and the root may be read-only: nothing is written when it runs.
+# Everything is compiled, so topodns writes nothing here: the root may be read-only.
 ENV PATH=/opt/topodns/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 EXPOSE 1053/udp 1053/tcp 9153/tcp

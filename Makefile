@@ -1,4 +1,4 @@
-# 'make run' and 'make test' need git, make, and Python 3.11 or newer with venv; nothing else.
+# 'make run' and 'make test' need git, make, and Python 3.11 or newer with venv, and nothing else.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,15 +15,16 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-tests $(if $(filter true,$(CI)),$(VENV)/.installed-fuzz)
 	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
 
-# Asks whatever atheris finds for as long as 'make fuzz SECONDS=3600' says; begins where it ended.
+# Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
 fuzz: $(VENV)/.installed-fuzz
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
 
 bench: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench
 
-# Renews the pages that are made from tables in the code; a test fails while one is stale.
+# Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 
@@ -35,7 +36,7 @@ lint: $(VENV)/.installed-tests
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
 
-# Made again from nothing when what is to be installed changes.
+# Created anew whenever the dependencies change.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \

@@ -1,4 +1,4 @@
-"""Composition: which part is given which, in what order things start, and how they end."""
+"""Puts a server, or a controller, together: which part gets which, in what order things start, and how they end."""
 
 from __future__ import annotations
 
@@ -13,40 +13,22 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from dnsserver.answers.decision import Authority
 from dnsserver.forwarders.stub_blocks import ECS_RULE
-from dnsserver.metrics.counters import (
-    Counts,
-)
-from dnsserver.metrics.exposition import (
-    ControllerMetrics,
-    ControllerState,
-    Metrics,
-    Undescribed,
-)
-from dnsserver.names import VERIFIED
+from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
+from dnsserver.metrics.counters import Counts
+from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics, TopodnsCollector
 from dnsserver.net import tcp, udp
-from dnsserver.net.sockets import (
-    WILDCARDS,
-    CannotListen,
-    announce,
-    bound_pairs,
-    bound_stream,
-    connection_limit,
-    default_listen,
-    in_pod,
-)
+from dnsserver.net.listening import CannotListen, default_listen
+from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
+from dnsserver.settings.values import ListenAddress
 from locator.cluster import dump_files
-from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_fresh
-from locator.control.lease import Election
+from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
+from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
-from locator.topology.scope import Scope
 
 if TYPE_CHECKING:
     from dnsserver.net.upstream import Upstream
@@ -54,122 +36,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("topodns")
 
-PORT, HTTP_PORT = 1053, 9153
+HTTP_PORT = 9153
 LEASE = "topodns-controller"
-DRAIN_SECONDS = 5.0  # for connections to finish what they have begun
-LOOK_SECONDS = 1.0  # between looks at what time alone brings about
+DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
+LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
-RESOLV_CONF = "/etc/resolv.conf"
-SWITCH_SECONDS = 0.001  # the most that a thread taking in a snapshot holds a query up at a time
-
-
-def store_of(settings: Settings) -> Store:
-    """Return an empty store with what the settings say of networks and forwarders."""
-    return Store(
-        subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
-        forwarders=settings.trusted_forwarder,
-        forwarder_services=settings.forwarder_service,
-        pods=PODS in settings.client_source,
-        pod_locators=POD_LOCATORS in settings.client_source,
-        nodes=NODES in settings.client_source,
-        pod_names=settings.pods == VERIFIED,
-        scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
-        endpoint_records=not settings.no_endpoints,
-    )
-
-
-def authority_of(settings: Settings) -> Authority:
-    """Return what a server with these settings answers from."""
-    own = [each.address for each in listen_of(settings) if each.address not in WILDCARDS]
-    return Authority(
-        zones=settings.zone,
-        ttl=settings.ttl,
-        addresses=settings.ns_address or tuple(dict.fromkeys(own)),
-        unknown_gets_all=settings.unknown_client == "all",
-        pods=settings.pods,
-        endpoint_pod_names=settings.endpoint_pod_names,
-        ignore_empty_service=settings.ignore_empty_service,
-        zonal=settings.zonal,
-        chases=bool(upstream_of(settings)),
-    )
-
-
-def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
-    """Return the name servers that a server with these settings asks for names elsewhere; () for nobody."""
-    if settings.upstream is not None:
-        return settings.upstream
-    if not in_pod():
-        return ()
-    from dnsserver.net import upstream  # it brings dnspython, which those without an upstream need not
-
-    try:
-        return upstream.servers_in(RESOLV_CONF)
-    except upstream.NoServers as error:
-        log.warning("--upstream: %s; targets of ExternalName Services are not resolved", error)
-        return ()
-
-
-def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
-    """Return where a server with these settings answers DNS."""
-    return settings.listen or (default_listen(PORT),)
-
-
-def cluster_of(settings: Settings) -> ApiClient:
-    """Return the live cluster that the settings name. Raises BadCluster."""
-    return ApiClient(kubeconfig=settings.kubeconfig, context=settings.context)
+SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first view."""
+    """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
-
-
-def _first(error: BaseException) -> BaseException:
-    """Return what ended a tree of tasks: the first failure in it."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+        raise _first_failure(group) from None
 
 
 def control(settings: Settings) -> None:
-    """Keep PodLocators true until SIGTERM or SIGINT. Raises CannotListen, BadCluster."""
+    """Keep PodLocators up to date until SIGTERM or SIGINT. Raises CannotListen, BadCluster."""
     try:
         trio.run(_control, settings)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
+        raise _first_failure(group) from None
 
 
-async def _control(settings: Settings) -> None:
-    from locator.cluster.controller import Controller
-    from locator.podlocators.objects import CONTROLLER_RESOURCES
-
-    cluster = cluster_of(settings)
-    namespace, name = settings.lease or (cluster.namespace, LEASE)
-    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # a container that starts again is somebody else
-    election = Election(identity, namespace=namespace, name=name)
-    controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
-    watches = {CONTROLLER_RESOURCES[kind].name: each for kind, each in controller.reflectors.items()}
-
-    def look() -> ControllerState:
-        return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
-
-    def health() -> Mapping[str, Health]:
-        return {kind: each.health() for kind, each in watches.items()}
-
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            await start_http(nursery, settings, ControllerMetrics(look), health)
-            nursery.start_soon(controller.run)
-            async for _ in signals:
-                break
-            log.info("ending: nothing more is written, and the Lease is given back if it is held")
-            nursery.cancel_scope.cancel()
+def _first_failure(error: BaseException) -> BaseException:
+    return _first_failure(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 class _Server:
-    """Everything of one running server, put together."""
+    """One server: its parts, and the tasks that run them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -199,34 +96,35 @@ class _Server:
         )
         self._publisher = Publisher(store, programmed=self._counts.programmed)
         self._events: EventPoster | None = None
-        self._source = self._source_of(store)
+        self._source = self._files() if settings.snapshot else self._live_cluster(store)
         self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
         self._publisher.subscribe(self._metrics.show)
         self._publisher.subscribe(ready_line())
-        self._publisher.subscribe(on_fresh(log_findings))
+        self._publisher.subscribe(on_new_findings(log_findings))
         if self._events is not None:
-            self._publisher.subscribe(on_fresh(self._events.offer))
+            self._publisher.subscribe(on_new_findings(self._events.offer))
 
-    def _source_of(self, store: Store) -> Source:
-        """Return what reads the cluster, and prepare what only a live one has."""
-        settings = self._settings
-        if settings.snapshot:
-            files = dump_files.DumpFiles(settings.snapshot)
-            return dump_files.DumpSource(files, self._publisher, reread=self._counts.reread)
+    def _files(self) -> Source:
+        files = dump_files.DumpFiles(self._settings.snapshot)
+        return dump_files.DumpSource(files, self._publisher, reread=self._counts.reread)
+
+    def _live_cluster(self, store: Store) -> Source:
+        """Return what reads a live cluster; only this source has watch metrics, Events and a state file."""
         from locator.cluster.event_poster import EventPoster
         from locator.cluster.informer import Informer
         from locator.cluster.state_file import StateFile
 
-        cluster, folder, kept = cluster_of(settings), settings.state_dir, None
+        cluster, folder, state_file = cluster_of(self._settings), self._settings.state_dir, None
         if folder is not None:
-            kept = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=settings.state_max_age)
-        informer = Informer(cluster, store.kinds, self._publisher, kept=kept)
+            max_age = self._settings.state_max_age
+            state_file = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=max_age)
+        informer = Informer(cluster, store.kinds, self._publisher, state_file=state_file)
         self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
         self._events = EventPoster(cluster, socket.gethostname())
         return informer
 
     async def run(self) -> None:
-        """Bind, read, answer, and end in the opposite order."""
+        """Bind the sockets, read the cluster, answer; end in the opposite order."""
         pairs = bound_pairs(listen_of(self._settings))
         async with trio.open_nursery() as clients:  # connections outlive the listeners
             await clients.start(self._streams.serve)
@@ -242,40 +140,26 @@ class _Server:
                     nursery.start_soon(self._source.run)
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
-                    nursery.start_soon(self._look_after)
+                    nursery.start_soon(self._check_regularly)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
                         self._source.read_again()
-                    log.info("ending: no new connections, open ones finish what they have begun")
+                    log.info("ending: topodns accepts no more connections, and open ones finish their queries")
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
-    async def _look_after(self) -> None:
-        """Do what time alone brings about: answers become stale, forwarders turn out to name no clients."""
+    async def _check_regularly(self) -> None:
+        """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
         while True:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-            for forwarder in self._counts.unnamed_clients.untold(trio.current_time()):
-                log.warning(
-                    "forwarder %s names no client, so its clients are unknown: put '%s' into its Corefile's stub "
-                    "block; 'topodns corefile' prints what others than CoreDNS need",
-                    forwarder,
-                    ECS_RULE,
-                )
-            for source in self._counts.ignored_clients.untold(trio.current_time()):
-                log.warning(
-                    "%s names clients, but nobody vouched for it as a forwarder, so its clients are located by its own "
-                    "address: if it forwards for them, start topodns with --trusted-forwarder %s/%d",
-                    source,
-                    source,
-                    128 if ":" in source else 32,
-                )
+            warn_about_forwarders(self._counts, trio.current_time())
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:
-    """Return a subscriber that answers from each view, marked as stale from the beginning if it is."""
+    """Return a subscriber from whose snapshots *responder* answers, marked as stale at once if *source* is."""
 
     def subscriber(snapshot: Snapshot, _: Sequence[Finding]) -> None:
         responder.mark_stale(source.stale(stale_after))
@@ -285,16 +169,35 @@ def answering(responder: Responder, source: Source, stale_after: float) -> Subsc
 
 
 def ready_line() -> Subscriber:
-    """Return a subscriber that prints ``ready`` at the first publication, alone on a line: programs wait for it."""
-    said = False
+    """Return a subscriber that prints the line ``ready`` at the first snapshot, for programs that wait for it."""
+    printed = False
 
     def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
-        nonlocal said
-        if not said:
+        nonlocal printed
+        if not printed:
             print("ready", file=sys.stderr, flush=True)
-        said = True
+        printed = True
 
     return subscriber
+
+
+def warn_about_forwarders(counts: Counts, now: float) -> None:
+    """Log the forwarders that do not name their clients, or name clients without being trusted."""
+    for forwarder in counts.unnamed_clients.due(now):
+        log.warning(
+            "forwarder %s names no client, so topodns cannot locate its clients: put '%s' into the stub block of its "
+            "Corefile; for forwarders other than CoreDNS, 'topodns corefile' prints the configuration",
+            forwarder,
+            ECS_RULE,
+        )
+    for source in counts.ignored_clients.due(now):
+        log.warning(
+            "%s names clients but is no trusted forwarder, so topodns locates its clients by its own address: if it "
+            "forwards their queries, start topodns with --trusted-forwarder %s/%d",
+            source,
+            source,
+            128 if ":" in source else 32,
+        )
 
 
 def _upstream(settings: Settings, counts: Counts) -> Upstream:
@@ -304,9 +207,15 @@ def _upstream(settings: Settings, counts: Counts) -> Upstream:
 
 
 async def start_http(
-    nursery: trio.Nursery, settings: Settings, metrics: Undescribed, health: Callable[[], Mapping[str, Health]]
+    nursery: trio.Nursery,
+    settings: Settings,
+    metrics: TopodnsCollector,
+    health: Callable[[], Mapping[str, Health]],
 ) -> None:
-    """Serve metrics, and *health* as readiness, unless that is off. Raises CannotListen if it was asked for."""
+    """Serve metrics and readiness, which is *health*, unless ``--http off``.
+
+    Raises CannotListen if the settings give the address; on the default address this is a warning.
+    """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
@@ -322,3 +231,30 @@ async def start_http(
     name = sock.getsockname()
     await nursery.start(application.serve, sock, application.application(metrics.registry(), ready=health))
     announce("http", name)
+
+
+async def _control(settings: Settings) -> None:
+    from locator.cluster.controller import Controller
+    from locator.podlocators.objects import CONTROLLER_RESOURCES
+
+    cluster = cluster_of(settings)
+    namespace, name = settings.lease or (cluster.namespace, LEASE)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
+    election = LeaderElection(identity, namespace=namespace, name=name)
+    controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
+
+    def state() -> ControllerState:
+        return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
+
+    def health() -> Mapping[str, Health]:
+        return {kind: reflector.health() for kind, reflector in watches.items()}
+
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await start_http(nursery, settings, ControllerMetrics(state), health)
+            nursery.start_soon(controller.run)
+            async for _ in signals:
+                break
+            log.info("ending: the controller stops writing, and releases its Lease if it leads")
+            nursery.cancel_scope.cancel()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Serves the example cluster, and shows one name asked by two clients in two zones.
-# Run it by 'make run', which makes the environment first.
+# Serves the example cluster, and shows what two clients in two zones get for one name.
+# 'make run' creates the environment and runs this.
 set -eu
 
 topodns=.venv/bin/topodns
@@ -23,9 +23,8 @@ Serving at $udp until Ctrl-C. Ask it from another terminal:
   $dig +subnet=$in_zone_a/32 $name
   $dig +subnet=$in_zone_b/32 $name
 
-A query from this machine comes from nowhere in the cluster. So this server trusts loopback as
-it would trust the cluster's CoreDNS, and dig names the client as CoreDNS would: by EDNS client
-subnet. More to ask is in examples/README.md.
+This machine is no client in the cluster. So dig names a client by EDNS client subnet, as CoreDNS
+would, and this server trusts loopback as a forwarder. examples/README.md has more to ask.
 END
 }
 

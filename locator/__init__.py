@@ -1,4 +1,4 @@
-"""What is where in a cluster, and what each Service asks for.
+"""Where everything in a cluster is, and what each Service asks for.
 
-Knows nothing of DNS messages: ``dnsserver`` imports this package, never the other way round.
+``dnsserver`` imports this package, never the other way round: nothing here knows DNS messages.
 """

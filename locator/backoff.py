@@ -1,32 +1,33 @@
-"""Delays between tries, as values: a floor, a cap, doubling, jitter from a chance handed in, and a reset.
+"""Exponential backoff as a value: a floor, a cap, doubling, jitter and a reset.
 
-With these numbers a reflector whose every try fails asks ten times in its first two minutes, and then between two and
-four times a minute, whatever the number of replicas that started together.
+A reflector whose every try fails sends ten requests in its first two minutes, then two to four a minute. The jitter
+keeps replicas that started together apart.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-FLOOR = 0.8  # seconds; client-go's own, as the others are: API servers are built to bear it
+# All three as in client-go's reflector, a load that API servers are built for.
+FLOOR = 0.8  # seconds
 CAP = 30.0  # seconds
-STEADY = 120.0  # seconds that something must have worked for before earlier failures are forgotten
+STEADY = 120.0  # seconds that something must have worked before its earlier failures are forgotten
 
 
 class Backoff(Struct, frozen=True):
-    """How often something has failed in a row."""
+    """How many times in a row something has failed."""
 
     failures: int = 0
 
     def failed(self, lived: float = 0.0) -> Backoff:
-        """Return what holds after one more failure, of something that had worked for *lived* seconds."""
+        """Return the backoff after one more failure of something that had worked for *lived* seconds."""
         return Backoff(1 if lived >= STEADY else self.failures + 1)
 
     def delay(self, chance: float) -> float:
-        """Return the seconds to wait before the next try, for a *chance* from 0 to below 1.
+        """Return the seconds to wait before the next try: 0 without a failure, else from FLOOR to CAP.
 
-        Never below the floor nor above the cap; 0 where nothing has failed. The spread is as wide as the
-        least delay, so that those who failed together come back apart.
+        *chance* is a random number from 0 to below 1. It at most doubles the delay, so that clients which failed
+        together come back apart.
         """
         if not self.failures:
             return 0.0

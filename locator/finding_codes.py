@@ -1,7 +1,7 @@
-"""What can be wrong in a cluster: one code for each cause, with its severity and its cure.
+"""The causes of findings in a cluster: one code for each, with its severity and its cure.
 
-A code is stable: scripts, dashboards and people look it up, so nothing has to read a message.
-``docs/findings.md`` is made from this table by ``make docs``.
+Codes are stable, so that scripts and dashboards need not parse messages.
+``make docs`` generates ``docs/findings.md`` from this table.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from locator.model import ERROR, WARNING, Finding
 
 
 class FindingCode(Enum):
-    """A cause that a finding can have. Its name is the code.
+    """The cause of a finding. The name of the member is the code.
 
-    ``cause`` says what is wrong and what comes of it, ``cure`` what to do about it, both in Markdown; ``command`` is
-    what to type for the cure, empty where no command helps.
+    ``cause`` says what is wrong and its effect, ``cure`` how to fix it, both in Markdown. ``command`` is a command
+    for the cure, empty if no command helps.
     """
 
     def __init__(self, severity: str, cause: str, cure: str, command: str = "") -> None:
@@ -36,26 +36,26 @@ class FindingCode(Enum):
         line: int | None = None,
         file: str = "",
     ) -> Finding:
-        """Return a finding of this cause about one object, or about a line of a file."""
+        """Return a finding with this cause about an object, or about a line of a file."""
         return Finding(self.name, self.severity, kind, namespace, name, field, message, expected, line, file)
 
 
 @unique
 class ClusterCode(FindingCode):
-    """What ``topodns check`` finds in a cluster or in a dump of one."""
+    """The causes that ``topodns check`` reports for a cluster or a dump."""
 
     InvalidTopologyKeys = (
         ERROR,
-        "The annotation `topodns.io/topology-keys` of a Service, or its `spec.topologyKeys`, breaks a rule. The Service"
-        " is answered as if it asked for nothing: every client gets all ready endpoints.",
+        "The annotation `topodns.io/topology-keys` of a Service, or its `spec.topologyKeys`, breaks a rule. topodns"
+        " ignores the constraint: every client gets all ready endpoints.",
         "Write at most 16 label keys, separated by commas, none of them twice, and `*` only at the end. Remove"
         " `externalTrafficPolicy: Local` if the Service has it.",
         "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'",
     )
     InvalidServicePolicy = (
         ERROR,
-        "A ServicePolicy breaks a rule, or the policies that select a Service break one together. The Services that it"
-        " selects are answered as if they asked for nothing. A policy with an empty or unreadable selector selects no"
+        "A ServicePolicy breaks a rule, or the policies that select a Service break one together. topodns answers the"
+        " Services that it selects without a constraint. A policy with an empty or unreadable selector selects no"
         " Service.",
         "Give the policy a `spec.serviceSelector` that is not empty, a label key as `spec.topology.key`, and one of"
         " `required`, `preferred` and `ignored` as `spec.topology.mode`. All policies of one Service may name 16 keys"
@@ -93,22 +93,22 @@ class ClusterCode(FindingCode):
         "A Service asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
         " address for all clients. If a Service publishes addresses that are not ready, ServicePolicies do not narrow"
         " its answers, so that its peers find each other.",
-        "Make the Service headless (`clusterIP: None`, which Kubernetes takes only for a new Service), or remove the"
+        "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service), or remove the"
         " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
         " `topodns.io/topology-keys`.",
     )
     NoTrustedForwarder = (
         WARNING,
-        "topodns knows no endpoint of the cluster's DNS Service, and no `--trusted-forwarder` is given. A DNS server"
-        " that asks on behalf of clients is not believed: it gets the answer for the place where it runs itself.",
+        "topodns knows no endpoint of the cluster's DNS Service, and no `--trusted-forwarder` is given. If a"
+        " DNS server names a client, topodns ignores that and answers for the place where the DNS server itself runs.",
         "Name the Service of the DNS server with `--forwarder-service NAMESPACE/NAME`, or its addresses with"
         " `--trusted-forwarder CIDR`. A dump must contain the Service and its EndpointSlices:",
         "kubectl -n kube-system get endpointslices -l kubernetes.io/service-name=kube-dns",
     )
     NodeWithoutZone = (
         WARNING,
-        "A node has no label `topology.kubernetes.io/zone`. By zone, clients on it are near no endpoint, and endpoints"
-        " on it are near no client.",
+        "A node has no label `topology.kubernetes.io/zone`. A constraint by zone never matches clients or"
+        " endpoints on this node.",
         "Label the node, if your cloud provider does not:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
     )
@@ -122,8 +122,8 @@ class ClusterCode(FindingCode):
     PodCidrDistrusted = (
         WARNING,
         "The pod CIDR of a node does not say where a pod is: an endpoint has an address in it and runs on another node,"
-        " or several nodes have the same CIDR. topodns does not locate clients by a CIDR that an endpoint contradicts;"
-        " by one that nodes share it knows only the labels that these nodes share.",
+        " or several nodes have the same CIDR. topodns does not locate clients by a CIDR that an endpoint contradicts."
+        " For a CIDR that several nodes have, it uses only the labels that these nodes share.",
         "While topodns watches Pods, it locates pods by their own addresses: nothing has to be done. Some network"
         " plugins, such as Calico with its own IPAM, do not use `spec.podCIDRs`; do not run topodns with"
         " `--client-source nodes` there.",
@@ -131,7 +131,7 @@ class ClusterCode(FindingCode):
     SliceWithoutService = (
         WARNING,
         "An EndpointSlice has no label `kubernetes.io/service-name`, or the label names a Service that its namespace"
-        " does not have. No name is answered with its endpoints.",
+        " does not have. No answer contains its endpoints.",
         "Correct the label, or delete the slice if its Service is gone:",
         "kubectl -n NAMESPACE delete endpointslice NAME",
     )

@@ -1,4 +1,4 @@
-"""Where something is to be found by what it says: the one multimap of the store and its parts."""
+"""The one multimap of the store and its parts: finds objects by values that they hold, as client-go's Indexer does."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ T = TypeVar("T")
 
 
 class Index(Generic[K, T]):
-    """Keys of objects, by values that functions read off these objects, as client-go's Indexer has it.
+    """Keys of objects by values that index functions read from the objects.
 
-    ``Index(node=nodes_of, pod=pods_of).keys("node", "a1")`` are the keys of the objects for which ``nodes_of`` yields
-    ``"a1"``. The objects themselves are not held. A value that no object has any more leaves no trace.
+    ``Index(node=nodes_of, pod=pods_of).keys("node", "a1")`` returns the keys of the objects for which ``nodes_of``
+    yields ``"a1"``. The index holds no objects, and drops a value when the last object with it is gone.
     """
 
     def __init__(self, **functions: Callable[[T], Iterable[Hashable]]) -> None:
-        # Most values have one key, which stands there by itself: a set of its own would be ten times its size.
+        # Most values have one key. The table holds that key itself: a set around it would take ten times the memory.
         self._tables: dict[str, dict[Hashable, Any]] = {name: {} for name in functions}
         self._functions = [(function, self._tables[name]) for name, function in functions.items()]
 
     def move(self, key: K, before: T | None, after: T | None) -> None:
-        """Note that the object at *key* was *before* and is *after*, None where there was or is none."""
+        """Replace the object *before* at *key* by *after*; either is None if there is no such object."""
         for function, table in self._functions:
             joined: Iterable[Hashable] = function(after) if after is not None else ()
             if before is not None:
@@ -31,34 +31,34 @@ class Index(Generic[K, T]):
                     _leave(table, value, key)
                 joined = has - had
             for value in joined:
-                if (found := table.setdefault(value, key)) is not key:
-                    _join(table, value, key, found)
+                if (present := table.setdefault(value, key)) is not key:
+                    _join(table, value, key, present)
 
     def keys(self, name: str, value: Hashable) -> Collection[K]:
-        """Return the keys of the objects that have *value*, in no order."""
-        found = self._tables[name].get(value)
-        if found.__class__ is dict:
-            keys: Collection[K] = found
+        """Return the keys of the objects that have *value*, in no particular order."""
+        present = self._tables[name].get(value)
+        if present.__class__ is dict:
+            keys: Collection[K] = present
             return keys
-        return () if found is None else (found,)
+        return () if present is None else (present,)
 
     def values(self, name: str) -> Collection[Any]:
-        """Return every value that some object has."""
+        """Return all values that at least one object has."""
         return self._tables[name].keys()
 
 
-def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, found: Any) -> None:
-    if found.__class__ is dict:
-        found[key] = None
-    elif found != key:
-        table[value] = {found: None, key: None}
+def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, present: Any) -> None:
+    if present.__class__ is dict:
+        present[key] = None
+    elif present != key:
+        table[value] = {present: None, key: None}
 
 
 def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
-    found = table.get(value)
-    if found.__class__ is dict:
-        found.pop(key, None)
-        if len(found) == 1:
-            (table[value],) = found
-    elif found == key:
+    present = table.get(value)
+    if present.__class__ is dict:
+        present.pop(key, None)
+        if len(present) == 1:
+            (table[value],) = present
+    elif present == key:
         del table[value]

@@ -1,4 +1,4 @@
-"""IP addresses and blocks of them as packed bytes, and as people write them."""
+"""IP addresses and networks, as packed bytes and as text."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 
 class Network(NamedTuple):
-    """An address block: packed address with the host bits zero, and prefix length in bits."""
+    """A network: its packed address, host bits zero, and its prefix length in bits."""
 
     address: bytes
     length: int
 
 
 def network_end(network: Network) -> bytes:
-    """Return the last address of a block."""
+    """Return the last address of a network."""
     size = len(network.address)
     return (int.from_bytes(network.address) | ((1 << (8 * size - network.length)) - 1)).to_bytes(size)
 
 
 def parse_address(text: str) -> bytes:
-    """Return an address as 4 or 16 bytes; IPv4-mapped IPv6 is IPv4. Raises ValueError.
+    """Return an address as 4 or 16 bytes; an IPv4-mapped IPv6 address becomes IPv4. Raises ValueError.
 
-    One with an interface (``fe80::1%eth0``) is none: it would be lost.
+    Refuses an address with a zone (``fe80::1%eth0``), since the packed form cannot hold the zone.
     """
     try:
         if "%" in text:
@@ -33,14 +33,14 @@ def parse_address(text: str) -> bytes:
 
 
 def plain_address(packed: bytes) -> bytes:
-    """Return the 4 bytes of an IPv4-mapped IPv6 address, and any other address as it is."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and any other address unchanged."""
     if len(packed) == 16 and packed.startswith(b"\0\0\0\0\0\0\0\0\0\0\xff\xff"):
         return packed[12:]
     return packed
 
 
 def parse_network(text: str, *, strict: bool = True) -> Network:
-    """Return an address block; *strict* refuses host bits. Raises ValueError."""
+    """Return a network; *strict* refuses an address with host bits set. Raises ValueError."""
     try:
         block = ipaddress.ip_network(text, strict=strict)
     except ValueError as error:
@@ -52,7 +52,7 @@ def parse_network(text: str, *, strict: bool = True) -> Network:
 
 
 def parse_client(text: str) -> Network:
-    """Return an address as a block as long as it, or a block; host bits are passed over. Raises ValueError."""
+    """Return an address as a /32 or /128 network, or a network, whose host bits are ignored. Raises ValueError."""
     if "/" in text:
         return parse_network(text, strict=False)
     address = parse_address(text)
@@ -60,7 +60,7 @@ def parse_client(text: str) -> Network:
 
 
 def plain_network(network: Network) -> Network:
-    """Return the IPv4 form of a block of IPv4-mapped addresses, and any other as it is."""
+    """Return a network of IPv4-mapped addresses as IPv4, and any other network unchanged."""
     address = plain_address(network.address)
     if len(address) == 4 and len(network.address) == 16 and network.length >= 96:
         return Network(address, network.length - 96)
@@ -68,10 +68,10 @@ def plain_network(network: Network) -> Network:
 
 
 def address_text(address: bytes) -> str:
-    """Return an address as people write it."""
+    """Return an address as text."""
     return str(ipaddress.ip_address(address))
 
 
 def network_text(network: Network) -> str:
-    """Return a block as people write it."""
+    """Return a network in CIDR notation."""
     return f"{address_text(network.address)}/{network.length}"

@@ -1,4 +1,4 @@
-"""Labels: what their keys and values may be, and what selects objects by them."""
+"""Kubernetes labels: which keys and values are valid, and label selectors."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SIGNS = {"=": IN, "==": IN, "!=": NOT_IN, ">": ABOVE, "<": BELOW}
 
 
 class Requirement(Struct, frozen=True):
-    """One thing that labels must fulfil."""
+    """One requirement of a label selector."""
 
     key: str
     operator: str
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* fulfil it; a label that is not there is in no set, and so ``notin`` every one."""
+        """Whether *labels* meet the requirement; as in Kubernetes, a missing label meets every ``notin``."""
         value = labels.get(self.key)
         if self.operator in (EXISTS, ABSENT):
             return (value is not None) == (self.operator == EXISTS)
@@ -42,39 +42,39 @@ class Requirement(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """Requirements all of which must hold; without any, every label set is selected."""
+    """Requirements that must all hold; a selector without requirements matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether *labels* are selected."""
-        return all(each.holds(labels) for each in self.requirements)
+        """Whether *labels* meet every requirement."""
+        return all(requirement.holds(labels) for requirement in self.requirements)
 
     def relevant(self, labels: Mapping[str, str]) -> dict[str, str]:
-        """Return those of *labels* that can make a difference."""
-        keys = {each.key for each in self.requirements}
+        """Return the part of *labels* that this selector looks at."""
+        keys = {requirement.key for requirement in self.requirements}
         return {key: value for key, value in labels.items() if key in keys}
 
 
 def requirement(key: str, operator: str, values: Iterable[str] = ()) -> Requirement:
-    """Return what Kubernetes lets labels be selected by. Raises ValueError."""
-    wanted = frozenset(values)
+    """Return a requirement. Raises ValueError if Kubernetes would reject it."""
+    distinct = frozenset(values)
     if not valid_label_key(key):
         raise ValueError(f"{key!r} is no valid label key")
-    for value in sorted(wanted):
+    for value in sorted(distinct):
         if not valid_label_value(value):
             raise ValueError(f"{value!r} is no valid label value")
         if operator in (ABOVE, BELOW) and not is_number(value):
             raise ValueError(f"{value!r} is no number")
-    if operator in (EXISTS, ABSENT) and wanted:
-        raise ValueError(f"values stand beside {key!r}, which is to be there or not, whatever its value")
-    if operator not in (EXISTS, ABSENT) and not wanted:
-        raise ValueError(f"no value stands beside {key!r}")
-    return Requirement(key, operator, wanted)
+    if operator in (EXISTS, ABSENT) and distinct:
+        raise ValueError(f"{key!r} has values, but Exists and DoesNotExist take none")
+    if operator not in (EXISTS, ABSENT) and not distinct:
+        raise ValueError(f"{key!r} has no value")
+    return Requirement(key, operator, distinct)
 
 
 def valid_label_key(key: str) -> bool:
-    """Return whether *key* is a label key: a name of at most 63 characters, perhaps with a DNS prefix."""
+    """Whether *key* is a label key: a name of at most 63 characters, optionally after ``DNS-DOMAIN/``."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix)):
         return False
@@ -82,17 +82,17 @@ def valid_label_key(key: str) -> bool:
 
 
 def valid_label_value(text: str) -> bool:
-    """Return whether *text* is a label's value: at most 63 characters, perhaps none."""
+    """Whether *text* is a label value: at most 63 characters, possibly none."""
     return not text or _NAME.fullmatch(text) is not None
 
 
 def is_number(text: str) -> bool:
-    """Return whether *text* is a whole number that may be compared: one of 64 bits or little more."""
+    """Whether *text* is a whole number of at most 19 characters, which ``>`` and ``<`` can compare."""
     return text.removeprefix("-").isdigit() and text.isascii() and len(text) < 20
 
 
 def parse_selector(text: str) -> Selector:
-    """Return the selector that *text* writes, as the API's ``labelSelector`` parameter has it. Raises ValueError."""
+    """Parse a selector in the syntax of ``kubectl -l``: ``app=web,tier in (front,back),!canary``. Raises ValueError."""
     requirements: list[Requirement] = []
     position = 0
     while not requirements or position < len(text):

@@ -1,8 +1,9 @@
 """Frozen records of the Kubernetes objects that can change an answer.
 
-A record holds what an answer can depend on and nothing else, so that two records compare
-equal exactly when no client could tell them apart: a heartbeat is invisible here.
-Addresses are packed bytes, 4 or 16 of them, IPv4-mapped IPv6 already turned into IPv4.
+A record holds only what an answer can depend on. If a change to an object, such as a node's heartbeat, cannot change
+an answer, the records before and after it are equal.
+Addresses are 4 or 16 packed bytes; an IPv4-mapped IPv6 address is stored as IPv4.
+The ``key`` of a record identifies the object among all objects of its kind.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
-# Kubernetes 1.17 renamed these labels; both spellings still occur, sometimes on one node.
+# Kubernetes 1.17 renamed these labels. Both names are still in use, sometimes on one node.
 SUCCESSORS = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
@@ -29,22 +30,21 @@ SUCCESSORS = {
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
 
 ERROR, WARNING, INFO = "error", "warning", "info"
-SEVERITIES = (ERROR, WARNING, INFO)  # the gravest first
-
+SEVERITIES = (ERROR, WARNING, INFO)  # most severe first
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 def is_dns_label(text: str) -> bool:
-    """Whether *text* can be a host's label: at most 63 small letters, digits and hyphens (RFC 1123, section 2.1)."""
+    """Whether *text* is a lower-case DNS label: 1 to 63 letters, digits and inner hyphens (RFC 1123, section 2.1)."""
     return _DNS_LABEL.fullmatch(text) is not None
 
 
 class Location(Struct, frozen=True, eq=False):
     """Where an address is: a node and its labels, or only some labels.
 
-    ``known`` is false for a client that could not be located. Two locations are equal only if they
-    are the same object, so that what is worked out for one can be remembered by it.
+    ``known`` is false for a client that could not be located. Locations compare by identity, so that a reader can
+    use a location as the key of a cache.
     """
 
     node: str | None
@@ -52,7 +52,7 @@ class Location(Struct, frozen=True, eq=False):
     known: bool = True
 
     def value(self, key: str) -> str | None:
-        """Return the value of a topology key here, under either of its names, or None."""
+        """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))
 
 
@@ -60,7 +60,7 @@ UNKNOWN = Location(None, {}, known=False)
 
 
 def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict[str, str]:
-    """Return *labels* under their present names; *node* stands in for a missing hostname label."""
+    """Return *labels* under their current names; *node* is the hostname label if there is none."""
     present = {key: value for key, value in labels.items() if key not in SUCCESSORS}
     for old, new in SUCCESSORS.items():
         if old in labels:
@@ -70,20 +70,32 @@ def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict
     return present
 
 
+class Namespaced(Struct, frozen=True):
+    """What all objects in a namespace have in common."""
+
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """The object's ``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Namespace(Struct, frozen=True):
-    """A namespace: its name, and its labels, by which it may be selected."""
+    """A namespace and its labels, which ``--namespace-selector`` can match."""
 
     name: str
     labels: dict[str, str] = {}
 
     @property
     def key(self) -> str:
-        """What tells this object from others of its kind."""
+        """The object's name."""
         return self.name
 
 
 class Node(Struct, frozen=True):
-    """A node: its labels (canonical), its own addresses, and the blocks its pods live in."""
+    """A node: its labels (canonical), its own addresses, and its pod CIDRs."""
 
     name: str
     labels: dict[str, str]
@@ -92,61 +104,48 @@ class Node(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What tells this object from others of its kind."""
+        """The object's name."""
         return self.name
 
 
-class Pod(Struct, frozen=True, gc=False):
-    """A pod as a client: who holds which address, where, since when (RFC 3339 text)."""
+class Pod(Namespaced, frozen=True, gc=False):
+    """A pod as a client: its addresses, its node, and when it was created (RFC 3339 text).
 
-    namespace: str
-    name: str
+    ``finished``: its phase is Succeeded or Failed, so its addresses are free for other pods.
+    """
+
     addresses: tuple[bytes, ...] = ()
     node: str | None = None
     host_network: bool = False
     finished: bool = False
     created: str = ""
 
-    @property
-    def key(self) -> str:
-        """What tells this object from others of its kind."""
-        return f"{self.namespace}/{self.name}"
 
+class PodLocator(Namespaced, frozen=True):
+    """A pod's addresses, its node, and some of that node's labels (canonical), as KEP-536 defines the kind."""
 
-class PodLocator(Struct, frozen=True):
-    """Where a pod's addresses are, by KEP-536: those of its node's labels (canonical) that are told."""
-
-    namespace: str
-    name: str
     addresses: tuple[bytes, ...] = ()
     node: str | None = None
     labels: dict[str, str] = {}
 
-    @property
-    def key(self) -> str:
-        """What tells this object from others of its kind."""
-        return f"{self.namespace}/{self.name}"
-
 
 class Port(Struct, frozen=True, gc=False):
-    """A port of a Service or of an endpoint; ``name`` is empty for an unnamed one, ``protocol`` in lower case."""
+    """A port of a Service or an endpoint. ``name`` is empty for an unnamed port; ``protocol`` is in lower case."""
 
     name: str
     number: int
     protocol: str = "tcp"
 
 
-class Service(Struct, frozen=True):
-    """A Service: what it is called, how it is reached, what it asks for, and its labels.
+class Service(Namespaced, frozen=True):
+    """A Service.
 
-    ``alias`` is the name that an ExternalName Service stands for, in lower case and without a
-    final dot, None for other Services; one that stands for no name has an empty one.
-    ``publishes_unready`` says that addresses which are not ready are published, too, so that
-    those behind it find each other.
+    ``alias`` is the target of an ExternalName Service, in lower case without a final dot: empty if the target is not
+    a domain name, None for every other type of Service.
+    ``publishes_unready`` is ``spec.publishNotReadyAddresses``: peers find each other before they are ready.
+    ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only ``topodns.io/...``.
     """
 
-    namespace: str
-    name: str
     headless: bool = False
     cluster_ips: tuple[bytes, ...] = ()
     ports: tuple[Port, ...] = ()
@@ -156,66 +155,46 @@ class Service(Struct, frozen=True):
     publishes_unready: bool = False
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    """Only those of our own prefix."""
 
     @property
     def virtual(self) -> bool:
-        """Whether it is reached by an address of its own, which leads to the endpoints."""
+        """Whether clients reach the endpoints through a cluster IP, even one that is not allocated yet."""
         return not self.headless and self.alias is None
 
-    @property
-    def key(self) -> str:
-        """What tells this object from others of its kind."""
-        return f"{self.namespace}/{self.name}"
 
+class ServicePolicy(Namespaced, frozen=True):
+    """A constraint on all Services of a namespace whose labels ``selector`` matches.
 
-class ServicePolicy(Struct, frozen=True):
-    """What is asked for all Services of a namespace that are selected by their labels.
-
-    ``topology_key`` and ``mode`` stand as they were written, valid or not; ``created`` is RFC 3339 text.
+    ``topology_key`` and ``mode`` may be invalid: they hold what the user wrote. ``created`` is RFC 3339 text.
     """
 
-    namespace: str
-    name: str
     created: str
     selector: Selector
     topology_key: str
     mode: str
 
-    @property
-    def key(self) -> str:
-        """What tells this object from others of its kind."""
-        return f"{self.namespace}/{self.name}"
-
 
 class Endpoint(Struct, frozen=True):
-    """One endpoint: a pod, or whatever else stands behind a Service.
+    """One endpoint of a Service: a pod or another host.
 
-    ``word`` holds the labels that the slice itself states for the endpoint (its zone, or the
-    topology map of older APIs); they count only where the node is not known.
+    ``slice_labels`` are the labels that the EndpointSlice states for the endpoint: its zone, or the topology map of
+    older API versions. They count only if the cluster has no Node called ``node``.
     """
 
     addresses: tuple[bytes, ...]
     ports: tuple[Port, ...] = ()
     hostname: str | None = None
     node: str | None = None
-    word: dict[str, str] = {}
+    slice_labels: dict[str, str] = {}
     ready: bool = True
     pod: str | None = None
 
 
-class EndpointSlice(Struct, frozen=True):
-    """A slice of a Service's endpoints. ``service`` is None where no label names one."""
+class EndpointSlice(Namespaced, frozen=True):
+    """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it."""
 
-    namespace: str
-    name: str
     service: str | None
     endpoints: tuple[Endpoint, ...] = ()
-
-    @property
-    def key(self) -> str:
-        """What tells this object from others of its kind."""
-        return f"{self.namespace}/{self.name}"
 
     @property
     def service_key(self) -> str | None:
@@ -229,18 +208,18 @@ KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, PodLocator, Service, Se
 
 
 def by_kind(objects: Iterable[Object]) -> dict[type[Object], list[Object]]:
-    """Return *objects* by their kind, an empty list for a kind of which there are none."""
-    rows: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
-    for each in objects:
-        rows[type(each)].append(each)
-    return rows
+    """Return *objects* by their kind, with an empty list for a kind without objects."""
+    of_kind: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
+    for item in objects:
+        of_kind[type(item)].append(item)
+    return of_kind
 
 
 class Finding(Struct, frozen=True, gc=False):
-    """Something wrong in a cluster, a dump or a Corefile, in the words of ``check``.
+    """A problem in a cluster, a dump or a Corefile, as ``topodns check`` reports it.
 
-    ``code`` names the cause and never changes; the other words may, and nothing reads them.
-    ``file`` is where the object stood, if it came from a file, and ``line`` its line there, if it is known.
+    ``code`` names the cause and is stable. The texts may change, and no program parses them.
+    ``file`` is the file that holds the object, empty for a live cluster. ``line`` is None if it is not known.
     """
 
     code: str
@@ -257,13 +236,13 @@ class Finding(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"
         key = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        what = f"{self.message}, expected {self.expected}" if self.expected else self.message
-        where = (self.file, line, f"{self.kind} {key}".strip(), self.field)
-        return f"{': '.join(part for part in (*where, what) if part)} [{self.code}]"
+        message = f"{self.message}, expected {self.expected}" if self.expected else self.message
+        parts = (self.file, line, f"{self.kind} {key}".strip(), self.field, message)
+        return f"{': '.join(part for part in parts if part)} [{self.code}]"
 
 
 class Health(NamedTuple):
-    """Whether something is well enough to answer, and what there is to say of it."""
+    """One line of ``/readyz?verbose``: whether this part of topodns is healthy, and why."""
 
     ok: bool
     text: str = "ok"

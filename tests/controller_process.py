@@ -23,7 +23,7 @@ from locator.cluster.controller import Controller
 from locator.cluster.leader_elector import now
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
-from locator.control.lease import Election
+from locator.control.lease import LeaderElection
 from tests.programs import Daemon
 from tests.this_machine import ROOT
 from tests.waiting import until
@@ -155,7 +155,7 @@ async def control(arguments: Sequence[str]) -> None:
     kubeconfig, file, identity, key, times, *globs = arguments
     namespace, _, name = key.partition("/")
     duration, deadline, retry = map(float, times.split(","))
-    election = Election(identity, namespace, name, duration=duration, deadline=deadline, retry=retry)
+    election = LeaderElection(identity, namespace, name, duration=duration, deadline=deadline, retry=retry)
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
         controller = Controller(
             NotingCluster(kubeconfig, notes), election, labels=globs, writes_per_second=WRITES_PER_SECOND

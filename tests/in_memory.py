@@ -10,7 +10,7 @@ from typing import Any
 import dns.message
 import yaml
 
-from dnsserver.app import authority_of, store_of
+from dnsserver.from_settings import authority_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder

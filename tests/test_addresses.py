@@ -17,7 +17,7 @@ from locator.ip import (
     parse_network,
 )
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import STRANGER, AddressBook, AgreedParts, Place
+from locator.places.address_book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
 from locator.places.address_map import AddressMap
 from tests import api_objects
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, pod, service
@@ -118,7 +118,7 @@ def test_a_whole_family_is_nowhere() -> None:
     book = snapshot_of(cluster).addresses
     assert book.locate_network(parse_network("10.0.0.0/9")).holder
     for text in ("0.0.0.0/0", "::/0", "::ffff:0:0/96"):
-        assert book.locate_network(parse_network(text)) is STRANGER
+        assert book.locate_network(parse_network(text)) is UNKNOWN_PLACE
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_cluster_without_a_trusted_forwarder_is_a_warning(
     cluster: list[dict[str, Any]], flags: dict[str, Any], words: tuple[str, ...] | None
 ) -> None:
     """The warning names the Services whose endpoints topodns looked for, and says what to do."""
-    found = [each for each in snapshot_of(cluster, flags).findings if "no forwarder is trusted" in each.message]
+    found = [finding for finding in snapshot_of(cluster, flags).findings if finding.code == "NoTrustedForwarder"]
     assert len(found) == (words is not None)
     for finding in found:
         assert finding.severity == "warning" and all(word in str(finding) for word in words or ())
@@ -379,7 +379,7 @@ def test_a_block_is_where_all_that_is_known_of_it_agrees(
     asked: list[Network],
 ) -> None:
     """After any changes, each address book, older ones too, locates a block by its own content."""
-    naive, book, known = Naive(subnets), AddressBook(subnets=subnets), AgreedParts()
+    naive, book, known = Naive(subnets), AddressBook(subnets=subnets), AgreementCache()
     books = [(book, dict(zip(asked, map(naive.agreed, asked), strict=True)))]
     for places, cidrs in steps:
         naive.change(places, cidrs)
@@ -394,7 +394,7 @@ def test_a_block_is_where_all_that_is_known_of_it_agrees(
 Expected = dict[Network, tuple[dict[str, str], str | None]]
 
 
-def assert_agreed(book: AddressBook, expected: Expected, known: AgreedParts) -> None:
+def assert_agreed(book: AddressBook, expected: Expected, known: AgreementCache) -> None:
     for block, (labels, node) in expected.items():
         for remembered in (None, known, known):
             place = book.locate_network(block, remembered)
@@ -404,7 +404,7 @@ def assert_agreed(book: AddressBook, expected: Expected, known: AgreedParts) -> 
                 node,
             )
             if not place.location.known:
-                assert place is STRANGER
+                assert place is UNKNOWN_PLACE
 
 
 @given(

@@ -13,7 +13,7 @@ import pytest
 
 from dnsserver.answers.decision import Decision
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of, store_of
+from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.records import Address, Record
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
 from dnsserver.metrics.counters import Counts, Tally
@@ -174,7 +174,7 @@ def test_endless_names_share_a_small_memory() -> None:
         question = b"\x06%06d\0\0\x01\0\x01" % number
         read = Query(len(question), (b"%06d" % number,), A, 1, None)
         decision = Decision(None, A, 0, tuple(records))
-        cache.keep(question, lambda: renderer.render(read, decision), hangs_on=None, location=UNKNOWN, terms=())  # noqa: B023
+        cache.keep(question, lambda: renderer.render(read, decision), basis=None, location=UNKNOWN, terms=())  # noqa: B023
     assert MAX_ENDLESS / 4 < sum(found.weight for found in cache.endless.values()) <= MAX_ENDLESS
 
 

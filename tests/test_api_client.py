@@ -32,7 +32,7 @@ from locator.cluster.responses import (
     Refused,
     Stream,
     Unreachable,
-    asked,
+    resource_attributes,
     unreachable,
 )
 from locator.model import Namespace, Service, ServicePolicy
@@ -189,12 +189,13 @@ def test_in_a_pod_its_service_account_is_used(pod: Path, control_plane: ControlP
 
 def test_in_a_pod_without_a_service_account(pod: Path) -> None:
     """As with ``automountServiceAccountToken: false``: an error; a token that vanishes later means no contact."""
+    (pod / "token").write_text("expired")
     cluster = ApiClient()
     (pod / "token").unlink()
     with pytest.raises(BadCluster, match="expected the service account of a pod"):
         ApiClient()
-    with pytest.raises(BadCluster):
-        cluster.renew()
+    with pytest.raises(Unreachable, match=r"no credentials: .*expected the service account of a pod"):
+        cluster.request("GET", "/api/v1/services")
 
 
 def test_a_flag_beats_the_pod(pod: Path, control_plane: ControlPlane) -> None:
@@ -241,8 +242,8 @@ def test_a_plugin_gives_the_credentials(no_pod: Path, control_plane: ControlPlan
     assert runs.read_text() == "."
     assert Path(path).read_text() == before
     written(says, json.dumps({"expirationTimestamp": "never"}))
-    with pytest.raises(BadCluster, match="neither token nor certificate"):
-        cluster.renew()
+    with pytest.raises(Unreachable, match=r"no credentials: .*neither token nor certificate"):
+        ApiClient(kubeconfig=path).request("GET", "/api/v1/services")
     says.unlink()
     with pytest.raises(Unreachable, match=r"no credentials: context 'tests': exec .*returned 1"):
         ApiClient(kubeconfig=path).request("GET", "/api/v1/services")
@@ -265,7 +266,7 @@ def test_nobody_is_there(no_pod: Path) -> None:
     cluster = ApiClient(kubeconfig=written(no_pod / "config", config_of(f"https://127.0.0.1:{port}")))
     with pytest.raises(Unreachable, match=f"^https://127.0.0.1:{port}: Connection refused$") as caught:
         cluster.request("GET", "/version")
-    assert caught.value.word == "unreachable"
+    assert caught.value.reason == "unreachable"
     with pytest.raises(Unreachable, match=r"^Service: https://127\.0\.0\.1"):
         api_client.read(cluster, [Service])
 
@@ -370,7 +371,7 @@ def test_requests_in_the_words_of_rbac(
     method: str, path: str, query: dict[str, str], expected: tuple[str, ...]
 ) -> None:
     """A request is described by verb, group, resource and namespace, as in a rule."""
-    assert asked(method, path, query) == expected
+    assert resource_attributes(method, path, query) == expected
 
 
 # Lines
@@ -435,7 +436,7 @@ def test_an_answer_that_breaks_off(error: Exception, word: str, text: str) -> No
     assert next(batches) == [b"one"]
     with pytest.raises(Unreachable, match=text) as caught:
         next(batches)
-    assert caught.value.word == word
+    assert caught.value.reason == word
     assert response.closed
     stream.end()
 

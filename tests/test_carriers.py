@@ -13,11 +13,11 @@ import dns.message
 import pytest
 
 from dnsserver.answers.resolution import resolve
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.metrics.counters import (
     MAX_SOURCES,
     OTHER,
-    TELL_SECONDS,
+    WARN_SECONDS,
     SourceCounter,
 )
 from dnsserver.metrics.exposition import (
@@ -482,11 +482,11 @@ def numbers_in_octets(reply: bytes | None) -> int:
 NOTED = [
     ("nobody", [(0.0, "", "")]),
     ("once", [(0.0, "x", "x"), (1.0, "", "")]),
-    ("again-within-the-hour", [(0.0, "x", "x"), (1.0, "x", ""), (TELL_SECONDS - 1, "xx", "")]),
-    ("again-after-an-hour", [(0.0, "x", "x"), (10.0, "x", ""), (TELL_SECONDS, "", "x"), (TELL_SECONDS + 1, "x", "")]),
-    ("not-again-after-an-hour", [(0.0, "xxx", "x"), (TELL_SECONDS, "", ""), (2 * TELL_SECONDS, "", "")]),
-    ("again-much-later", [(0.0, "x", "x"), (9 * TELL_SECONDS, "", ""), (9 * TELL_SECONDS + 1, "x", "x")]),
-    ("hour-after-hour", [(number * TELL_SECONDS, "x", "x") for number in range(5)]),
+    ("again-within-the-hour", [(0.0, "x", "x"), (1.0, "x", ""), (WARN_SECONDS - 1, "xx", "")]),
+    ("again-after-an-hour", [(0.0, "x", "x"), (10.0, "x", ""), (WARN_SECONDS, "", "x"), (WARN_SECONDS + 1, "x", "")]),
+    ("not-again-after-an-hour", [(0.0, "xxx", "x"), (WARN_SECONDS, "", ""), (2 * WARN_SECONDS, "", "")]),
+    ("again-much-later", [(0.0, "x", "x"), (9 * WARN_SECONDS, "", ""), (9 * WARN_SECONDS + 1, "x", "x")]),
+    ("hour-after-hour", [(number * WARN_SECONDS, "x", "x") for number in range(5)]),
     ("the-hour-begins-when-it-is-told", [(0.0, "x", "x"), (5000.0, "x", "x"), (7200.0, "x", ""), (8600.0, "", "x")]),
     ("each-for-itself", [(0.0, "x", "x"), (1800.0, "y", "y"), (3600.0, "xy", "x"), (5400.0, "", "y")]),
     ("two-at-once", [(0.0, "xyx", "xy"), (3600.0, "y", "y")]),
@@ -501,8 +501,8 @@ def test_each_forwarder_is_told_of_once_an_hour(steps: list[tuple[float, str, st
     for now, noted, told in steps:
         for forwarder in noted:
             unnamed_clients.note(forwarder)
-        assert "".join(unnamed_clients.untold(now)) == told, now
-        assert unnamed_clients.untold(now) == []
+        assert "".join(unnamed_clients.due(now)) == told, now
+        assert unnamed_clients.due(now) == []
 
 
 @pytest.mark.parametrize("rtype", ["SOA", "NS", "A"])
@@ -524,7 +524,7 @@ def test_forwarders_without_end_are_counted_together() -> None:
     unnamed_clients.note("0")
     assert len(unnamed_clients.numbers) == MAX_SOURCES + 1
     assert (unnamed_clients.numbers["0"], unnamed_clients.numbers["1"], unnamed_clients.numbers[OTHER]) == (3, 2, 1000)
-    assert unnamed_clients.untold(0.0) == [str(number) for number in range(MAX_SOURCES)]
+    assert unnamed_clients.due(0.0) == [str(number) for number in range(MAX_SOURCES)]
 
 
 def test_a_metric_counts_by_forwarder() -> None:

@@ -641,7 +641,7 @@ BAD_OBJECTS: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "Service shop/s2", "metadata.annotations[topodns.io/topology-keys]", "invalid constraint"),
     "invalid-field": (
         changed(SERVICE, metadata__name="s2", metadata__annotations={}, spec__topologyKeys=["a", "a"]),
-        "Service shop/s2", "spec.topologyKeys", "'a' stands twice"),
+        "Service shop/s2", "spec.topologyKeys", "'a' is listed twice"),
 }  # fmt: skip
 
 
@@ -975,7 +975,7 @@ def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, 
 def test_what_holds_no_object_is_no_cluster(topodns: Run, tmp_path: Path, text: str) -> None:
     """A file without any Kubernetes object is an error, not an empty cluster."""
     ran = topodns("check", "--snapshot", *_files(tmp_path, text))
-    assert ran.status == WRONG and "no object that matters" in ran.err
+    assert ran.status == WRONG and "no object that topodns reads" in ran.err
 
 
 def test_huge_number_in_an_unreadable_object(topodns: Run, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import trio
 from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import CONFLICT, DONE, Controller
 from locator.cluster.leader_elector import now
-from locator.control.lease import Election
+from locator.control.lease import LeaderElection
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, namespace, node
 from tests.controller_process import ALONE, SHORT, Controlling, assert_in_turn, controlling, until_true
@@ -231,7 +231,7 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
     del control  # it cleans up
     plane.api.create(pod("contested"))
     duration, deadline, retry = ALONE
-    election = Election("in-process", SPACE, "conflicts", duration=duration, deadline=deadline, retry=retry)
+    election = LeaderElection("in-process", SPACE, "conflicts", duration=duration, deadline=deadline, retry=retry)
     right = (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a"))
 
     async def main() -> Controller:

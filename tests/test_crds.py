@@ -63,16 +63,16 @@ def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
     ("field", "text"),
     [
         ("podlocator", "says where the Pod of the same namespace and name is"),
-        ("podlocator.ips", "None once the Pod is finished"),
+        ("podlocator.ips", "Empty when the Pod has finished"),
         ("podlocator.ips.ip", "An IPv4 or IPv6 address."),
-        ("podlocator.nodeName", "empty once that Node is gone"),
+        ("podlocator.nodeName", "Empty when that Node is gone"),
         ("podlocator.nodeLabels", "The labels of that Node"),
-        ("servicepolicy", "how near to their clients"),
-        ("servicepolicy.spec.serviceSelector", "It must not be empty."),
-        ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values that In and NotIn speak of."),
+        ("servicepolicy", "how near to the client"),
+        ("servicepolicy.spec.serviceSelector", "Must not be empty."),
+        ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values for In and NotIn."),
         ("servicepolicy.spec.topology.key", "the same value of it"),
         ("servicepolicy.spec.topology.mode", "ENUM: required preferred ignored"),
-        ("servicepolicy.spec.topology.mode", "only near endpoints are answered, or none"),
+        ("servicepolicy.spec.topology.mode", "only with near endpoints, or with none"),
     ],
 )
 def test_kubectl_explains(cluster: ControlPlane, field: str, text: str) -> None:

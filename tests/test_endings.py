@@ -197,6 +197,16 @@ def test_what_prints_a_text_loads_no_library_for_it(arguments: list[str]) -> Non
     assert not imported & HEAVY
 
 
+@pytest.mark.parametrize("arguments", [["check"], ["explain", "web.shop.svc.cluster.local", "--client", "10.0.0.1"]])
+def test_what_reads_a_dump_loads_no_server(arguments: list[str]) -> None:
+    """``check`` and ``explain`` need no sockets, no metrics and no API client to read a file."""
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], *arguments, "--snapshot", CLUSTER]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
+    imported = set(re.findall(r"\| +(\S+)$", ended.stderr, re.MULTILINE))
+    assert {"dnsserver.from_settings", "locator.cluster.dumps.reading"} <= imported
+    assert not imported & {"dns", "dnsserver.app", "dnsserver.net.udp", "kubernetes", "prometheus_client", "urllib3"}
+
+
 def test_every_command_is_listed() -> None:
     """Each command is a module of its name and a row in the table."""
     modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").glob("[!_]*.py")}

@@ -30,7 +30,7 @@ WRONG = ClusterCode.InvalidTopologyKeys.finding(
     "shop",
     "web",
     field=FIELD,
-    message="invalid constraint: 'x' stands twice",
+    message="invalid constraint: 'x' is listed twice",
     expected="distinct label keys",
 )
 WALL = "2026-01-01T00:00:00Z"
@@ -50,7 +50,7 @@ def test_an_event() -> None:
         "involvedObject": {"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "u1"},
         "type": "Warning",
         "reason": "InvalidTopology",
-        "message": f"{FIELD}: invalid constraint: 'x' stands twice, expected distinct label keys",
+        "message": f"{FIELD}: invalid constraint: 'x' is listed twice, expected distinct label keys",
         "source": {"component": "topodns"},
         "reportingComponent": "topodns",
         "reportingInstance": "pod-1",
@@ -66,7 +66,7 @@ def test_an_event() -> None:
         (event(instance="pod-2"), True),
         (event(wall="2026-01-01T00:00:07Z"), True),
         (event(uid="u2"), False),
-        (event(replace(WRONG, message="invalid constraint: 'y' stands twice")), False),
+        (event(replace(WRONG, message="invalid constraint: 'y' is listed twice")), False),
         (event(replace(WRONG, field="spec.topologyKeys")), False),
         (event(replace(WRONG, name="api")), False),
     ],
@@ -149,8 +149,8 @@ def test_the_api_takes_it_once(cluster: ApiClient, control_plane: ControlPlane) 
     (found,) = events(control_plane)
     assert found["reportingInstance"] == "pod-1"
     described = control_plane.kubectl("describe", "service", "web", "-n", SPACE)
-    assert "InvalidTopology" in described and "'x' stands twice" in described
-    posted(cluster, replace(finding, message="invalid constraint: 'y' stands twice"))
+    assert "InvalidTopology" in described and "'x' is listed twice" in described
+    posted(cluster, replace(finding, message="invalid constraint: 'y' is listed twice"))
     assert len(events(control_plane)) == 2
 
 

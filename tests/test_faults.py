@@ -199,7 +199,7 @@ def test_while_there_is_no_api_server(
             serving_live(folders[1], kubeconfig, state) as kept,
             serving_live(folders[2], kubeconfig, started=False) as new,
         ):
-            kept.wait_for(r"answering from the view in .*/state/view, \d+ s old, until the cluster has been listed")
+            kept.wait_for(r"answering from the state file .*/state/view, \d+ s old, until the cluster has been listed")
             until(lambda: errors(knowing) == {STALE}, "answers that say they are stale")
             assert errors(kept) == {STALE}
             assert gets_both(knowing) and gets_both(kept), "the last known answer"

@@ -22,7 +22,7 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.names import labels_of
 from locator.ip import parse_address, parse_client
 from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service

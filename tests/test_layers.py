@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
+from tests.import_graph import COMPOSITION, EDGES, FOLDERS, MODULES, folder_imports, imports, is_edge, within
 from tests.this_machine import ROOT
 
-PACKAGES = ("dnsserver", "locator")
-EDGES = ("dnsserver.cli", "dnsserver.http", "dnsserver.net", "locator.cluster")
-COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app")  # each may import those after it
 MAX_ROOMS = 11  # modules, or folders, in a folder: what a newcomer takes in at a glance
 
 # What reaches outside, waits, or differs from one call to the next.
@@ -25,41 +20,6 @@ IMPURE = {
     *("ctypes", "os", "pathlib", "select", "selectors", "socket", "ssl", "sys", "tempfile", "urllib"),  # the machine
     *("kubernetes", "logging", "random", "secrets", "time"),
 }
-
-
-def _name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-MODULES = {_name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
-FOLDERS = {name: path.parent for name, path in MODULES.items() if path.name == "__init__.py"}
-
-
-def within(name: str, packages: tuple[str, ...]) -> bool:
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
-
-
-def is_edge(name: str) -> bool:
-    return within(name, EDGES) or name in COMPOSITION
-
-
-def imports(name: str) -> Iterator[str]:
-    """Yield every module that a module imports, wherever the import stands in it."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name}: a relative import"
-            module = node.module or ""
-            # ``from package import module`` imports the module, ``from module import thing`` the module, too.
-            yield from (f"{module}.{alias.name}" if f"{module}.{alias.name}" in MODULES else module
-                        for alias in node.names)  # fmt: skip
-
-
-def room(name: str) -> str:
-    """Return the folder that a module lies in; one that lies in the package itself is a room of its own."""
-    package, _, rest = name.partition(".")
-    return name.rpartition(".")[0] if "." in rest else name if rest else package
 
 
 PURE = [name for name in MODULES if not is_edge(name)]
@@ -82,12 +42,8 @@ def test_pure_modules_reach_nothing_outside(name: str) -> None:
 
 def test_there_is_no_circle_between_folders() -> None:
     """Whoever reads one folder need not know those that use it."""
-    graph: dict[str, set[str]] = {}
-    for name in MODULES:
-        used = {room(imported) for imported in imports(name) if imported in MODULES and imported not in PACKAGES}
-        graph.setdefault(room(name), set()).update(used - {room(name)})
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(folder_imports()).prepare()
     except CycleError as error:
         pytest.fail(" imports ".join(reversed(error.args[1])))
 

@@ -14,7 +14,7 @@ from locator.cluster import controller
 from locator.cluster.controller import Controller
 from locator.cluster.leader_elector import LeaderElector
 from locator.cluster.responses import Refused
-from locator.control.lease import Election
+from locator.control.lease import LeaderElection
 from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
 from locator.podlocators.reconciler import Reconciler, Write
 from tests import api_objects
@@ -69,18 +69,20 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
     woken = []
 
     async def main() -> None:
-        candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: woken.append(1))
+        candidate = LeaderElector(
+            server, LeaderElection("me", "ns", "lease", **SHORT), on_observed=lambda: woken.append(1)
+        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
-            await until_in_trio(lambda: candidate.may_write() and len(woken) >= 5)
+            await until_in_trio(lambda: candidate.is_leader() and len(woken) >= 5)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
-    """After a conflict, the elector reads the Lease again before it writes."""
+def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
+    """After a refusal, the elector reads the Lease again before its next write."""
     server: Any = FakeServer()
     spec = {"holderIdentity": "another", "leaseDurationSeconds": 1, "leaseTransitions": 2**31 - 1}
     server.lease = {"metadata": {"name": "lease", "resourceVersion": "1"}, "spec": spec}
@@ -88,10 +90,10 @@ def test_a_claim_that_does_not_fit_is_made_anew(status: int) -> None:
     server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
 
     async def main() -> None:
-        candidate = LeaderElector(server, Election("me", "ns", "lease", **SHORT), changed=lambda: None)
+        candidate = LeaderElector(server, LeaderElection("me", "ns", "lease", **SHORT), on_observed=lambda: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
-            await until_in_trio(candidate.may_write)
+            await until_in_trio(candidate.is_leader)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -117,8 +119,8 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     class NotingReconciler(Reconciler):
         """Records the writes in their order; threads send them in another order."""
 
-        def next(self, now: float, *, most: int = 1000) -> Write | None:
-            write = super().next(now, most=most)
+        def next(self, now: float) -> Write | None:
+            write = super().next(now)
             if write is not None:
                 tried.append(write.key)
             return write
@@ -126,7 +128,7 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     monkeypatch.setattr(controller, "Reconciler", NotingReconciler)
 
     async def main() -> None:
-        one = Controller(server, Election("me", "ns", "lease", **LONG), writes_per_second=1000)
+        one = Controller(server, LeaderElection("me", "ns", "lease", **LONG), writes_per_second=1000)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
             await until_in_trio(lambda: written in server.asked)

@@ -11,35 +11,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.control.lease import Claim, Election, Lease, lease_untrusted
+from locator.control.lease import LeaderElection, Lease, LeaseWrite, lease_untrusted
 
 WALL = "2026-01-01T00:00:00.000000Z"
 LATER = "2026-01-01T00:01:00.000000Z"
 
 
-def election(identity: str = "a", **more: float) -> Election:
-    return Election(identity, "topodns", "controller", **more)
+def election(identity: str = "a", **more: float) -> LeaderElection:
+    return LeaderElection(identity, "topodns", "controller", **more)
 
 
-def held(version: str, holder: str = "a", seconds: int = 15, transitions: int = 0) -> Lease:
-    return Lease(version, holder, seconds, transitions, WALL)
+def held(version: str, holder: str = "a", duration: int = 15, transitions: int = 0) -> Lease:
+    return Lease(version, holder, duration, transitions, WALL)
 
 
-def leading(now: float = 0.0) -> Election:
+def leading(now: float = 0.0) -> LeaderElection:
     one = election()
-    one.absent()
-    assert one.claim(now, WALL) is not None
-    one.heard(held("1"), began=now, now=now + 0.1, claimed=True)
-    assert one.may_write(now)
+    one.not_found()
+    assert one.acquire_or_renew(now, WALL) is not None
+    one.observed(held("1"), began=now, now=now + 0.1, written=True)
+    assert one.is_leader(now)
     return one
 
 
 def test_who_finds_no_lease_makes_one() -> None:
     """The new Lease has the form that other tools expect: whole seconds, MicroTime, 0 transitions."""
     one = election(duration=14.2)
-    assert one.claim(0.0, WALL) is None  # it is read first
-    one.absent()
-    assert one.claim(0.0, WALL) == Claim(
+    assert one.acquire_or_renew(0.0, WALL) is None  # it is read first
+    one.not_found()
+    assert one.acquire_or_renew(0.0, WALL) == LeaseWrite(
         "POST",
         {
             "apiVersion": "coordination.k8s.io/v1",
@@ -54,67 +54,67 @@ def test_who_finds_no_lease_makes_one() -> None:
             },
         },
     )
-    assert not one.may_write(0.0)  # asked for is not granted
+    assert not one.is_leader(0.0)  # asked for is not granted
 
 
 def test_a_leader_writes_until_the_deadline_after_it_began_to_renew() -> None:
     one = leading(now=100.0)
-    assert one.may_write(109.9) and not one.may_write(110.0)
-    claim = one.claim(105.0, LATER)
-    assert claim is not None and claim.method == "PUT"
-    assert claim.body["metadata"]["resourceVersion"] == "1"
-    assert (claim.body["spec"]["acquireTime"], claim.body["spec"]["renewTime"]) == (WALL, LATER)
-    one.heard(held("2"), began=105.0, now=109.0, claimed=True)  # the answer took four seconds
-    assert one.may_write(114.9) and not one.may_write(115.0)
+    assert one.is_leader(109.9) and not one.is_leader(110.0)
+    write = one.acquire_or_renew(105.0, LATER)
+    assert write is not None and write.method == "PUT"
+    assert write.body["metadata"]["resourceVersion"] == "1"
+    assert (write.body["spec"]["acquireTime"], write.body["spec"]["renewTime"]) == (WALL, LATER)
+    one.observed(held("2"), began=105.0, now=109.0, written=True)  # the answer took four seconds
+    assert one.is_leader(114.9) and not one.is_leader(115.0)
 
 
 def test_a_leader_that_finds_another_writes_no_more() -> None:
     one = leading()
-    one.lost()
-    assert not one.may_write(1.0) and one.claim(1.0, WALL) is None
-    one.heard(held("5", "b"), began=1.0, now=1.1, claimed=False)
-    assert not one.may_write(1.2) and one.claim(1.2, WALL) is None
+    one.write_refused()
+    assert not one.is_leader(1.0) and one.acquire_or_renew(1.0, WALL) is None
+    one.observed(held("5", "b"), began=1.0, now=1.1, written=False)
+    assert not one.is_leader(1.2) and one.acquire_or_renew(1.2, WALL) is None
 
 
 def test_reading_ones_own_name_is_no_renewal() -> None:
     """A Lease that names the replica itself, without a reply to its renewal, does not prove when it was renewed."""
     one = leading()
-    one.lost()
-    one.heard(held("2"), began=20.0, now=20.1, claimed=False)
-    assert not one.may_write(20.2)
-    claim = one.claim(20.2, LATER)
-    assert claim is not None and claim.body["spec"]["leaseTransitions"] == 0
-    one.heard(held("3"), began=20.2, now=20.3, claimed=True)
-    assert one.may_write(20.4)
+    one.write_refused()
+    one.observed(held("2"), began=20.0, now=20.1, written=False)
+    assert not one.is_leader(20.2)
+    write = one.acquire_or_renew(20.2, LATER)
+    assert write is not None and write.body["spec"]["leaseTransitions"] == 0
+    one.observed(held("3"), began=20.2, now=20.3, written=True)
+    assert one.is_leader(20.4)
 
 
 @pytest.mark.parametrize("seconds", [3, 15, 60])
 def test_a_follower_waits_for_the_holders_own_duration(seconds: int) -> None:
     """A follower counts the Lease's duration by its own clock, from when it first saw that version."""
     one = election("b")
-    one.heard(held("7", seconds=seconds, transitions=4), began=1000.0, now=1000.5, claimed=False)
-    assert one.claim(1000.4 + seconds, WALL) is None
-    one.heard(held("7", seconds=seconds, transitions=4), began=1001.0, now=1001.5, claimed=False)
-    claim = one.claim(1000.5 + seconds, LATER)
-    assert claim is not None and claim.body["metadata"]["resourceVersion"] == "7"
-    spec = claim.body["spec"]
+    one.observed(held("7", duration=seconds, transitions=4), began=1000.0, now=1000.5, written=False)
+    assert one.acquire_or_renew(1000.4 + seconds, WALL) is None
+    one.observed(held("7", duration=seconds, transitions=4), began=1001.0, now=1001.5, written=False)
+    write = one.acquire_or_renew(1000.5 + seconds, LATER)
+    assert write is not None and write.body["metadata"]["resourceVersion"] == "7"
+    spec = write.body["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["acquireTime"]) == ("b", 5, LATER)
 
 
 def test_a_renewal_begins_the_wait_anew() -> None:
     one = election("b")
-    one.heard(held("7"), began=0.0, now=0.0, claimed=False)
-    one.heard(held("8"), began=14.0, now=14.0, claimed=False)
-    assert one.claim(28.0, WALL) is None and one.claim(29.0, WALL) is not None
+    one.observed(held("7"), began=0.0, now=0.0, written=False)
+    one.observed(held("8"), began=14.0, now=14.0, written=False)
+    assert one.acquire_or_renew(28.0, WALL) is None and one.acquire_or_renew(29.0, WALL) is not None
 
 
 def test_a_lease_given_back_is_taken_at_once() -> None:
     one, other = leading(), election("b")
-    claim = one.release(1.0, LATER)
-    assert claim is not None and not one.may_write(1.0)
-    assert (claim.body["spec"]["holderIdentity"], claim.body["spec"]["leaseDurationSeconds"]) == (None, 1)
-    other.heard(held("2", "", 1), began=1.0, now=1.0, claimed=False)
-    assert other.claim(1.0, WALL) is not None
+    write = one.release(1.0, LATER)
+    assert write is not None and not one.is_leader(1.0)
+    assert (write.body["spec"]["holderIdentity"], write.body["spec"]["leaseDurationSeconds"]) == (None, 1)
+    other.observed(held("2", "", 1), began=1.0, now=1.0, written=False)
+    assert other.acquire_or_renew(1.0, WALL) is not None
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["never-held", "ran-out"])
@@ -157,19 +157,19 @@ class ModelServer:
         self.item: dict[str, Any] | None = None
         self.version = 0
 
-    def carry_out(self, claim: Claim | None) -> bytes | int:
+    def carry_out(self, write: LeaseWrite | None) -> bytes | int:
         """Return the Lease, or the status of a refusal."""
-        if claim is None:
+        if write is None:
             return 404 if self.item is None else json.dumps(self.item).encode()
-        if claim.method == "POST" and self.item is not None:
+        if write.method == "POST" and self.item is not None:
             return 409
-        if claim.method == "PUT":
+        if write.method == "PUT":
             if self.item is None:
                 return 404
-            if claim.body["metadata"]["resourceVersion"] != self.item["metadata"]["resourceVersion"]:
+            if write.body["metadata"]["resourceVersion"] != self.item["metadata"]["resourceVersion"]:
                 return 409
         self.version += 1
-        self.item = json.loads(json.dumps(claim.body))
+        self.item = json.loads(json.dumps(write.body))
         self.item["metadata"]["resourceVersion"] = str(self.version)
         return json.dumps(self.item).encode()
 
@@ -178,9 +178,9 @@ class Replica:
     """A replica with its own clock, and the request that it waits for."""
 
     def __init__(self, identity: str, offset: float) -> None:
-        self.election = Election(identity, "ns", "lease", duration=15.0, deadline=10.0, retry=2.0)
+        self.election = LeaderElection(identity, "ns", "lease", duration=15.0, deadline=10.0, retry=2.0)
         self.offset = offset
-        self.claim: Claim | None = None
+        self.write: LeaseWrite | None = None
         self.began: float | None = None
         self.answer: bytes | int | None = None
         self.writes_until = float("-inf")  # when the last write that it may have begun is over
@@ -197,7 +197,7 @@ class Electing:
         self.server = ModelServer()
         self.time = 0.0
         self.replicas = [Replica(name, offset) for name, offset in zip("ab", offsets, strict=True)]
-        self.late: list[Claim | None] = []
+        self.late: list[LeaseWrite | None] = []
         for _ in range(2):
             self.step(0)
 
@@ -208,11 +208,11 @@ class Electing:
         """Send a request and give up the one before, which may still be carried out."""
         replica = self.replicas[which]
         replica.began, replica.answer = self.now(replica), None
-        replica.claim = replica.election.claim(replica.began, WALL)
+        replica.write = replica.election.acquire_or_renew(replica.began, WALL)
         if arrives == "now":
-            replica.answer = self.server.carry_out(replica.claim)
+            replica.answer = self.server.carry_out(replica.write)
         elif arrives == "late":
-            self.late.append(replica.claim)
+            self.late.append(replica.write)
 
     def arrive_late(self) -> None:
         if self.late:
@@ -225,12 +225,12 @@ class Electing:
         if isinstance(replica.answer, bytes):
             lease = lease_untrusted(replica.answer)
             assert lease is not None
-            claimed = replica.claim is not None
-            replica.election.heard(lease, began=replica.began, now=self.now(replica), claimed=claimed)
-        elif replica.answer == 404 and replica.claim is None:
-            replica.election.absent()
+            written = replica.write is not None
+            replica.election.observed(lease, began=replica.began, now=self.now(replica), written=written)
+        elif replica.answer == 404 and replica.write is None:
+            replica.election.not_found()
         else:
-            replica.election.lost()
+            replica.election.write_refused()
         replica.began = replica.answer = None
 
     def step(self, which: int) -> None:
@@ -242,9 +242,9 @@ class Electing:
         replica = self.replicas[which]
         if not crash:
             replica.writes_until = float("-inf")
-            claim = replica.election.release(self.now(replica), WALL)
-            if claim is not None:
-                self.server.carry_out(claim)
+            write = replica.election.release(self.now(replica), WALL)
+            if write is not None:
+                self.server.carry_out(write)
         until = replica.writes_until
         replica.restart()
         replica.writes_until = until  # what is under way arrives
@@ -255,7 +255,7 @@ class Electing:
     def nobody_writes_while_another_may(self) -> None:
         """No write overlaps another leader's, even one that began in the last moment of the Lease."""
         for replica in self.replicas:
-            if replica.election.may_write(self.now(replica)):
+            if replica.election.is_leader(self.now(replica)):
                 for other in self.replicas:
                     assert other is replica or other.writes_until <= self.time + 1e-6
                 replica.writes_until = self.time + 5.0
@@ -266,7 +266,7 @@ class Electing:
             self.time += 2.0
             for which in range(2):
                 self.step(which)
-        assert any(each.election.may_write(self.now(each)) for each in self.replicas)
+        assert any(each.election.is_leader(self.now(each)) for each in self.replicas)
 
 
 # What happens, and how often among a hundred happenings: dense enough that what must come together often does.

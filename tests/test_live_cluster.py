@@ -146,7 +146,7 @@ def test_an_invalid_constraint_is_told_to_whoever_describes_the_service(cluster:
             ),
             "an event",
         )
-        assert re.search(r"Warning\s+InvalidTopology\s.*topodns.*'\*' stands at place 1 of 2", described)
+        assert re.search(r"Warning\s+InvalidTopology\s.*topodns.*'\*' is key 1 of 2", described)
         server.wait_for(r"Service kep/broken: metadata\.annotations\[topodns\.io/topology-keys\]: invalid constraint")
     finally:
         cluster.api.delete(broken)

@@ -13,7 +13,7 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.replies import PendingReply
@@ -318,29 +318,30 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
 REASONS = [
     # name, type, flags, reason
     ("example.org", "A", {}, "the name is outside the served zones"),
-    ("cluster.local", "AXFR", {}, "zones are not transferred"),
-    ("out.lab.svc.cluster.local", "A", {}, "an alias of a name elsewhere"),
+    ("cluster.local", "AXFR", {}, "zone transfers are not served"),
+    ("out.lab.svc.cluster.local", "A", {}, "an alias of a name outside the served zones"),
     ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},
-     "an alias of a name elsewhere, for which an upstream is asked"),
-    ("out.lab.svc.cluster.local", "TYPE65280", {"upstream": "192.0.2.1"}, "an alias of a name elsewhere"),
-    ("self.lab.svc.cluster.local", "A", {}, "an alias that leads back to itself, or too far"),
+     "an alias of a name outside the served zones, which an upstream resolves"),
+    ("out.lab.svc.cluster.local", "TYPE65280", {"upstream": "192.0.2.1"},
+     "an alias of a name outside the served zones"),
+    ("self.lab.svc.cluster.local", "A", {}, "the aliases form a loop, or are more than 8"),
     ("missing.lab.svc.cluster.local", "A", {}, "an alias of a name that does not exist"),
-    ("number.lab.svc.cluster.local", "A", {}, "the Service is an alias of something that is no name"),
+    ("number.lab.svc.cluster.local", "A", {}, "the Service's externalName is not a domain name"),
     ("out.lab.svc.cluster.local", "CNAME", {}, "the Service is an alias"),
-    ("1.0.0.10.in-addr.arpa", "PTR", {}, "the way back from an address is never narrowed"),
-    ("9.9.9.9.in-addr.arpa", "PTR", {}, "there is no such name"),
+    ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
+    ("9.9.9.9.in-addr.arpa", "PTR", {}, "the name does not exist"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
-    (f"none.{DB}", "A", {}, "the Service has nothing of this name"),
+    (f"none.{DB}", "A", {}, "no endpoint or port of the Service has this name"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
     ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
-    (DB, "A", {}, "the Service asks for nothing"),
+    (DB, "A", {}, "the Service has no constraint"),
     ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
     ("hard.shop.svc.cluster.local", "TXT", {}, "no endpoint is chosen for this name and type"),
-    (f"a.pin._zone.{DB}", "A", {}, "the endpoints where the name says"),
-    (f"z.pin._zone.{DB}", "A", {}, "no endpoint is where the name says"),
-    (f"z.prefer._zone.{DB}", "A", {}, "every ready endpoint, since none is where the name says"),
+    (f"a.pin._zone.{DB}", "A", {}, "the endpoints in the zone that the name gives"),
+    (f"z.pin._zone.{DB}", "A", {}, "no ready endpoint is in the zone that the name gives"),
+    (f"z.prefer._zone.{DB}", "A", {}, "every ready endpoint: none is in the zone that the name gives"),
 ]  # fmt: skip
 ALIASES = "\n".join(
     ["---", "apiVersion: v1", "kind: ServiceList", "items:"]

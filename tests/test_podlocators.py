@@ -14,16 +14,17 @@ from msgspec.structs import replace
 
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
+from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (
     CONTROLLER_RESOURCES,
     ActualLocator,
     ControllerObject,
     LabelledNode,
-    Owner,
     OwnerPod,
-    owner_of,
+    OwnerReference,
+    owner_reference,
 )
-from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Labels, Reconciler, Write
+from locator.podlocators.reconciler import CREATE, DELETE, PATCH, Reconciler, Write
 from tests.api_objects import HOSTNAME, OLD, ZONE
 
 Item = dict[str, Any]
@@ -31,7 +32,7 @@ Item = dict[str, Any]
 ZONES = {"a1": {ZONE: "a", HOSTNAME: "a1"}, "b1": {ZONE: "b", "rack": "7"}}
 POD = OwnerPod("shop", "web-0", "u1", ("10.0.0.1", "fd00::1"), "a1")
 TRUE = ActualLocator(
-    "shop", "web-0", "l1", "5", POD.ips, "a1", ZONES["a1"], (Owner("v1", "Pod", "web-0", "u1"),)
+    "shop", "web-0", "l1", "5", POD.ips, "a1", ZONES["a1"], (OwnerReference("v1", "Pod", "web-0", "u1"),)
 )  # what POD's PodLocator should be
 KEY = POD.key
 
@@ -46,7 +47,7 @@ def desk_of(
     pods: Sequence[OwnerPod] = (),
     written: Sequence[ActualLocator] = (),
     nodes: Mapping[str, dict[str, str]] = ZONES,
-    labels: Labels | None = None,
+    labels: LabelFilter | None = None,
 ) -> Reconciler:
     desk = Reconciler(labels)
     desk.apply(Replace(ActualLocator, list(written)))
@@ -177,7 +178,7 @@ def test_what_is_written(pods: list[OwnerPod], written: list[ActualLocator], ver
         assert writes == []
         return
     (write,) = writes
-    assert (write.verb, write.unseen, write.version) == (verb, None, "5")
+    assert (write.verb, write.unseen_owner, write.version) == (verb, None, "5")
     assert write.body == {"metadata": {"resourceVersion": "5"}, **body}
     assert (write.method, write.path) == (
         "PATCH", "/apis/topodns.io/v1alpha1/namespaces/shop/podlocators/web-0"
@@ -204,10 +205,14 @@ def test_a_pod_with_address_and_node_gets_one() -> None:
 
 @pytest.mark.parametrize(
     ("owners", "mended"),
-    [((), True), ((owner_of(POD), Owner("v1", "Node", "a1", "n1")), True), ((owner_of(POD),), False)],
+    [
+        ((), True),
+        ((owner_reference(POD), OwnerReference("v1", "Node", "a1", "n1")), True),
+        ((owner_reference(POD),), False),
+    ],
     ids=["missing", "another-beside", "right"],
 )
-def test_the_owner_reference_is_mended(owners: tuple[Owner, ...], mended: bool) -> None:
+def test_the_owner_reference_is_mended(owners: tuple[OwnerReference, ...], mended: bool) -> None:
     """The pod is the only owner: with a second one, the PodLocator would outlive the pod."""
     writes = writes_of(desk_of([POD], [replace(TRUE, owners=owners)]))
     assert [write.body["metadata"].get("ownerReferences") for write in writes] == (
@@ -220,7 +225,7 @@ def test_deletion_goes_with_the_pod() -> None:
     desk = desk_of([POD], [TRUE])
     desk.apply(Drop(OwnerPod, KEY))
     (write,) = writes_of(desk)
-    assert (write.verb, write.unseen) == (DELETE, None)
+    assert (write.verb, write.unseen_owner) == (DELETE, None)
     assert write.body["preconditions"] == {"uid": "l1", "resourceVersion": "5"}
 
 
@@ -229,12 +234,12 @@ def test_a_successor_takes_over() -> None:
     desk = desk_of([POD], [TRUE])
     desk.apply(Put(OTHER))
     (write,) = writes_of(desk)
-    assert (write.verb, write.unseen) == (PATCH, None)
+    assert (write.verb, write.unseen_owner) == (PATCH, None)
     assert write.body["metadata"]["ownerReferences"][0]["uid"] == "u2"
     assert (write.body["ips"], write.body["nodeName"]) == ([{"ip": "10.0.0.9"}], "b1")
     desk = desk_of([POD], [TRUE])
     desk.apply(Put(PENDING))
-    assert [(write.verb, write.unseen) for write in writes_of(desk)] == [(DELETE, None)]
+    assert [(write.verb, write.unseen_owner) for write in writes_of(desk)] == [(DELETE, None)]
 
 
 @pytest.mark.parametrize(
@@ -247,21 +252,21 @@ def test_the_unseen_pod_is_asked_for(pods: list[OwnerPod], alive: str, resolved:
     """For a PodLocator of an unseen pod, the controller asks the API: its watch may be behind."""
     desk = desk_of(pods, [TRUE])
     (write,) = writes_of(desk)
-    assert write.unseen == "u1"
-    assert desk.asked(write, alive) is resolved
+    assert write.unseen_owner == "u1"
+    assert desk.confirm_owner(write, alive) is resolved
     again = desk.write_for(KEY)
     assert again is not None
-    assert again.unseen == (None if resolved else "u1")
+    assert again.unseen_owner == (None if resolved else "u1")
 
 
 def test_an_orphan_without_owner_is_removed() -> None:
     """Once the controller knows that no pod has its name."""
     desk = desk_of([], [replace(TRUE, owners=())])
     (write,) = writes_of(desk)
-    assert write.unseen == ""
-    assert not desk.asked(write, "u1")
-    assert desk.asked(write, "")
-    assert desk.write_for(KEY) == replace(write, unseen=None)
+    assert write.unseen_owner == ""
+    assert not desk.confirm_owner(write, "u1")
+    assert desk.confirm_owner(write, "")
+    assert desk.write_for(KEY) == replace(write, unseen_owner=None)
 
 
 def test_nothing_is_written_before_all_is_known() -> None:
@@ -280,7 +285,8 @@ def test_a_relabelled_node_concerns_its_pods_only() -> None:
     pods = [OwnerPod("shop", f"p{n}", f"u{n}", (f"10.0.0.{n}",), "a1" if n % 2 else "b1") for n in range(1, 9)]
     desk = desk_of(pods)
     known = [
-        ActualLocator("shop", pod.name, "l", "1", pod.ips, pod.node, ZONES[pod.node], (owner_of(pod),)) for pod in pods
+        ActualLocator("shop", pod.name, "l", "1", pod.ips, pod.node, ZONES[pod.node], (owner_reference(pod),))
+        for pod in pods
     ]
     desk.apply(Replace(ActualLocator, known))
     assert writes_of(desk) == []
@@ -305,7 +311,7 @@ def test_a_relabelled_node_concerns_its_pods_only() -> None:
 def test_labels(globs: tuple[str, ...], told: set[str]) -> None:
     """A PodLocator has the labels that a glob matches, under old and new names; changes of others cause no write."""
     labels = {ZONE: "a", OLD[ZONE]: "a", HOSTNAME: "a1", "example.com/rack": "7", "beta": "x"}
-    desk = desk_of([POD], nodes={"a1": labels}, labels=Labels(globs))
+    desk = desk_of([POD], nodes={"a1": labels}, labels=LabelFilter(globs))
     (write,) = writes_of(desk)
     assert set(write.body.get("nodeLabels", {})) == told
     if globs:
@@ -321,9 +327,9 @@ def test_an_older_echo_changes_nothing() -> None:
     desk.apply(Put(replace(TRUE, version="10")))
     desk.apply(Put(replace(TRUE, version="9", node="b1")))
     assert desk.write_for(KEY) is None
-    desk.vanished(Write("shop", "web-0", DELETE, {}, version="9"))
+    desk.locator_gone(Write("shop", "web-0", DELETE, {}, version="9"))
     assert desk.write_for(KEY) is None
-    desk.vanished(Write("shop", "web-0", DELETE, {}, version="10"))
+    desk.locator_gone(Write("shop", "web-0", DELETE, {}, version="10"))
     assert desk.write_for(KEY) is not None
 
 
@@ -492,9 +498,9 @@ class Controlling:
         self.settle()
 
     def finish(self, write: Write, lost: str = "") -> None:
-        if write.unseen is not None:
+        if write.unseen_owner is not None:
             alive = self.api.pods.get(write.key)
-            if not self.desk.asked(write, alive.uid if alive else ""):
+            if not self.desk.confirm_owner(write, alive.uid if alive else ""):
                 lost = "request"
         failed = bool(lost)
         if lost != "request":
@@ -505,14 +511,14 @@ class Controlling:
                 if not lost:
                     present = self.api.locators.get(write.key)
                     if present is None:
-                        self.desk.vanished(write)
+                        self.desk.locator_gone(write)
                     else:
                         self.desk.apply(Put(decoded(ActualLocator, present)))
             else:
                 if not lost and written is not None:
                     self.desk.apply(Put(written))
                 elif not lost:
-                    self.desk.vanished(write)
+                    self.desk.locator_gone(write)
         if failed:
             self.desk.queue.retry(write.key, self.clock, 0.5)
         else:
@@ -582,7 +588,7 @@ def test_one_that_somebody_holds_tells_no_address() -> None:
     desk = Reconciler()
     for kind in KINDS:
         desk.apply(Replace(kind, []))
-    held = ActualLocator("shop", "web", "l1", "7", ("10.0.0.1",), "n1", {"zone": "a"}, ending=True)
+    held = ActualLocator("shop", "web", "l1", "7", ("10.0.0.1",), "n1", {"zone": "a"}, terminating=True)
     desk.apply(Put(held))
     write = desk.write_for("shop/web")
     assert write is not None

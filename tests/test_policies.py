@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dnsserver.answers.explain import as_text, explain
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.message.wire import A
 from dnsserver.names import labels_of
 from locator.api.deltas import Put, Replace

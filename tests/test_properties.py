@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from dnsserver.app import store_of
+from dnsserver.from_settings import store_of
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.responder.replies import PendingReply
@@ -547,9 +547,11 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         },
         "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
         "namespaces": snapshot.namespaces,
-        "holders": {key: snapshot.holders.of(key) for each in snapshot.services.values() for key in each.addresses},
-        "held": sorted(snapshot.holders.addresses()),
-        "pods": dict(snapshot.pods.items()),
+        "holders": {
+            key: snapshot.service_addresses.of(key) for each in snapshot.services.values() for key in each.addresses
+        },
+        "held": sorted(snapshot.service_addresses.addresses()),
+        "pods": dict(snapshot.pod_namespaces.items()),
         "findings": sorted(map(str, snapshot.findings)),
         "objects": snapshot.objects,
     }

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace, replacements
-from locator.cluster.publisher import AT_ONCE, Publisher, on_fresh
+from locator.cluster.publisher import AT_ONCE, Publisher, on_new_findings
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
 from locator.state.snapshot import Snapshot
@@ -134,7 +134,7 @@ def test_a_kept_view_is_published_at_once() -> None:
     """A start from a state file does not wait for the API server, whose lists replace it kind by kind."""
 
     async def test(desk: Desk) -> None:
-        desk.tell(*replacements([A, Namespace("old")]), kept=True)
+        desk.tell(*replacements([A, Namespace("old")]), restored=True)
         await desk.publisher.flush()
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
         assert desk.publisher.missing == set(desk.store.kinds), "it is not the cluster's own word"
@@ -183,7 +183,7 @@ def test_subscribers_are_told_one_after_the_other() -> None:
 def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
     """A finding is reported when it appears, and again if it comes back."""
     told: list[list[str]] = []
-    subscriber = on_fresh(lambda findings: told.append([finding.name for finding in findings]))
+    subscriber = on_new_findings(lambda findings: told.append([finding.name for finding in findings]))
     store = Store()
     web, api = (
         ClusterCode.UnreadableObject.finding("Service", "shop", name, field="", message="bad")

@@ -391,7 +391,7 @@ def test_death_of_the_reading_process(serve: Serve, path: Path) -> None:
     with reading(server, path, "10.0.0.9") as reader:
         os.kill(reader, signal.SIGKILL)
         said = server.wait_for("the process that reads it was ended", after=before)
-        assert str(path) in said.string and "Killed" in said.string and "the view from before stays" in said.string
+        assert str(path) in said.string and "Killed" in said.string and "keeping the previous version" in said.string
         assert asked(server) == {"10.0.0.1"}
     reload(server)
     assert asked(server) == {"10.0.0.9"}

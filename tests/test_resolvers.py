@@ -22,7 +22,7 @@ import pytest
 
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.explain import explain
-from dnsserver.app import authority_of
+from dnsserver.from_settings import authority_of
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from locator.ip import parse_network

@@ -105,11 +105,11 @@ def folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (foreign, "no view of a cluster"),
+        (foreign, "not a state file"),
         (damaged, "damaged"),
         (old, "61 s old, expected at most 60 s"),
         (future, "s old, expected at most 60 s"),
-        (older_version, "kept by another version"),
+        (older_version, "written by another version"),
         (folder, "Is a directory"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -130,8 +130,8 @@ def test_what_cannot_be_believed_is_reported_and_passed_over(
 @pytest.mark.parametrize(
     ("reader", "why"),
     [
-        ({"cluster": "https://10.96.0.1:443 of others"}, "the view of another cluster"),
-        ({"kinds": (Pod, Node)}, "kept with other settings: without Pod"),
+        ({"cluster": "https://10.96.0.1:443 of others"}, "state of another cluster"),
+        ({"kinds": (Pod, Node)}, "written with other settings: without Pod"),
     ],
     ids=["cluster", "kinds"],
 )

@@ -82,11 +82,13 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         "held": {a: (at(p.location), p.located_by, p.holder, p.forwarder) for a, p in book.places.items()},
         "distrusted": book.distrusted_cidrs,
         "namespaces": snapshot.namespaces,
-        "holders": {address: snapshot.holders.of(address) for address in snapshot.holders.addresses()},
-        "pods": dict(snapshot.pods.items()),
+        "holders": {
+            address: snapshot.service_addresses.of(address) for address in snapshot.service_addresses.addresses()
+        },
+        "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
         "objects": snapshot.objects,
-        "sizes": [len(book.places), len(snapshot.pods)],
+        "sizes": [len(book.places), len(snapshot.pod_namespaces)],
     }
 
 
@@ -121,7 +123,7 @@ locators = st.builds(
     st.sampled_from(SPACES), st.sampled_from(PODS), held, maybe_node, labels,
 )  # fmt: skip
 endpoints = st.builds(
-    lambda addresses, node, word, ready, pod: Endpoint(addresses, node=node, word=word, ready=ready, pod=pod),
+    lambda addresses, node, word, ready, pod: Endpoint(addresses, node=node, slice_labels=word, ready=ready, pod=pod),
     some(ADDRESSES[:13], least=1), maybe_node, labels, st.sampled_from((True, True, False)),
     st.sampled_from((*PODS, None)),
 )  # fmt: skip
@@ -593,7 +595,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
-    row = Endpoint((ip("10.0.0.1"),), node=node, word={ZONE: word} if word else {}, pod=pod)
+    row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
     return Put(EndpointSlice("shop", "x", "web", (row,)))
 
 

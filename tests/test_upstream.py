@@ -25,7 +25,7 @@ import trio
 import trio.testing
 from prometheus_client import generate_latest
 
-from dnsserver import app
+from dnsserver import from_settings
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
@@ -485,10 +485,10 @@ def test_memory_is_bounded() -> None:
 
     async def main() -> None:
         async with asking(says()) as (elsewhere, _, _):
-            asked = range(256, 256 + upstream.MAX_KNOWN + 50)
+            asked = range(256, 256 + upstream.MAX_REMEMBERED + 50)
             for qtype in asked:
                 await elsewhere.find(TARGET, qtype)
-            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_KNOWN :]]
+            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_REMEMBERED :]]
 
     run(main)
 
@@ -667,13 +667,13 @@ def test_who_is_asked(
 ) -> None:  # fmt: skip
     """--upstream; otherwise, in a pod, the servers of its resolv.conf, or none with a warning; else none."""
     (tmp_path / "resolv.conf").write_text(text)
-    monkeypatch.setattr(app, "RESOLV_CONF", str(tmp_path / "resolv.conf"))
+    monkeypatch.setattr(from_settings, "RESOLV_CONF", str(tmp_path / "resolv.conf"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     if pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     settings = settings_of(flags)
-    assert [str(each) for each in app.upstream_of(settings)] == expected
-    assert app.authority_of(settings).chases == bool(expected)
+    assert [str(each) for each in from_settings.upstream_of(settings)] == expected
+    assert from_settings.authority_of(settings).chases == bool(expected)
     assert ("--upstream" in caplog.text) == (pod and not flags and not expected)
 
 

@@ -13,7 +13,7 @@ import dns.name
 import dns.rdata
 import pytest
 
-from dnsserver.app import store_of
+from dnsserver.from_settings import store_of
 from dnsserver.net.mmsg import QUERY_SIZE
 from locator.ip import parse_address
 from tests import api_objects

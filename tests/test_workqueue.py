@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.backoff import CAP
-from locator.control.workqueue import Pace, WorkQueue
+from locator.control.workqueue import RateLimiter, WorkQueue
 
 
 def taken(queue: WorkQueue, now: float = 0.0) -> list[str]:
     keys = []
-    while (key := queue.take(now)) is not None:
+    while (key := queue.get(now)) is not None:
         keys.append(key)
     return keys
 
@@ -29,7 +29,7 @@ def test_nobody_gets_what_another_works_on() -> None:
     """A key that changes during its work comes once more afterwards."""
     queue = WorkQueue()
     queue.add("a")
-    assert queue.take(0.0) == "a"
+    assert queue.get(0.0) == "a"
     queue.add("a", urgent=True)
     queue.add("a")
     queue.add("b", urgent=True)
@@ -46,19 +46,19 @@ def test_a_failure_is_waited_out_longer_each_time() -> None:
     queue.add("a")
     now, pauses = 0.0, []
     for _ in range(9):
-        assert queue.take(now) == "a"
+        assert queue.get(now) == "a"
         queue.retry("a", now, 0.5)
         due = queue.due()
-        assert due is not None and queue.take(due - 0.01) is None
+        assert due is not None and queue.get(due - 0.01) is None
         pauses.append(due - now)
         now = due
     assert pauses == sorted(pauses) and pauses[0] == pytest.approx(1.2) and pauses[-1] <= CAP
     queue.add("a")
-    assert (queue.due(), queue.take(now)) == (None, "a")
+    assert (queue.due(), queue.get(now)) == (None, "a")
     queue.done("a")
     assert taken(queue, now + 2 * CAP) == []
     queue.add("a")
-    assert queue.take(now) == "a"
+    assert queue.get(now) == "a"
     queue.retry("a", now, 0.5)
     assert queue.due() == pytest.approx(now + 1.2)
 
@@ -67,7 +67,7 @@ def test_what_is_not_urgent_after_a_failure_comes_behind_all_else() -> None:
     """A key that fails again and again does not hold up others."""
     queue = WorkQueue()
     queue.add("refused", urgent=True)
-    assert queue.take(0.0) == "refused"
+    assert queue.get(0.0) == "refused"
     queue.retry("refused", 0.0, 0.5, urgent=False)
     for key in "abc":
         queue.add(key)
@@ -79,14 +79,14 @@ def test_what_is_forgotten_is_not_given_out() -> None:
     queue = WorkQueue()
     for key in ("waits", "urgent", "fails", "again"):
         queue.add(key, urgent=key == "urgent")
-    queue.take(0.0)
+    queue.get(0.0)
     for key in ("waits", "fails", "again"):
-        assert queue.take(0.0) == key
+        assert queue.get(0.0) == key
     queue.retry("fails", 0.0, 0.5)
     queue.add("again")
     queue.add("waits")
     for key in ("urgent", "fails", "again", "waits"):
-        queue.forget(key)
+        queue.discard(key)
     for key in ("urgent", "again", "waits"):
         queue.done(key)
     assert (len(queue), taken(queue, 2 * CAP)) == (0, [])
@@ -95,7 +95,7 @@ def test_what_is_forgotten_is_not_given_out() -> None:
 def test_what_changed_while_it_failed_comes_at_once() -> None:
     queue = WorkQueue()
     queue.add("a")
-    assert queue.take(0.0) == "a"
+    assert queue.get(0.0) == "a"
     queue.add("a")
     queue.retry("a", 0.0, 0.5)
     assert (queue.due(), taken(queue)) == (None, ["a"])
@@ -116,7 +116,7 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
             queue.add(key, urgent=step == "urgent")
             owed.add(key)
         elif step == "take":
-            if (found := queue.take(now)) is not None:
+            if (found := queue.get(now)) is not None:
                 assert found not in working
                 assert found in owed
                 working.add(found)
@@ -143,7 +143,7 @@ def test_nothing_is_lost(steps: list[tuple[str, str]]) -> None:
 )
 def test_the_pace_holds(rate: float, burst: float | None, pauses: list[float]) -> None:
     """In any stretch of time there are at most as many writes as its length allows, and a burst."""
-    pace, now, sent = Pace(rate, burst=burst), 0.0, []
+    pace, now, sent = RateLimiter(rate, burst=burst), 0.0, []
     for pause in pauses:
         now += pause
         if (wait := pace.wait(now)) > 0:

@@ -1,1 +1,1 @@
-"""What a name is answered, for whom, and why."""
+"""Decides the answer to each query: which records a client gets, and why."""

@@ -1,4 +1,4 @@
-"""What is decided about one query, from what, and the records that every decision is made of."""
+"""A Decision, the Request that it answers, and the Authority that a server answers with."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 
 NAPTR, SVCB, HTTPS = 35, 64, 65
-# What is looked up elsewhere; there are 65,000 types, and asking for them all must not become as many look-ups.
+# The types that topodns asks an upstream for. Without this list, a client that asks for all 65,000 types would
+# cause as many look-ups.
 LOOKED_UP = frozenset((wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS))
 
 
 class Authority(Struct, frozen=True):
-    """What is answered from beside the cluster: zones, and what the operator says.
+    """The served zones, and what the settings say about their answers.
 
-    ``ttl`` in seconds, ``addresses`` of the name servers, packed. ``unknown_gets_all`` gives
-    clients that cannot be located what a hard constraint denies. ``pods`` is how names of pods
-    are answered, ``zonal`` the label behind zonal names, None for none. ``chases`` says that
-    names elsewhere are looked up.
+    ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With
+    ``unknown_gets_all``, a client without a location gets every endpoint. ``pods`` is the
+    ``--pods`` mode. ``zonal`` is the label key of zonal names, None if they are off. With
+    ``chases``, an upstream resolves aliases that lead outside the zones.
     """
 
     zones: tuple[Zone, ...]
@@ -43,19 +44,20 @@ class Authority(Struct, frozen=True):
     chases: bool = False
 
     def looks_up(self, qtype: int) -> bool:
-        """Whether records of this type are looked up under names elsewhere."""
+        """Whether an upstream is asked for records of this type."""
         return self.chases and qtype in LOOKED_UP
 
 
 class Decision(Struct, frozen=True, eq=False):
-    """What one client is answered, and why.
+    """The answer for one client, and why it is that.
 
-    ``aliases`` are the CNAME records on the way to ``answers``; ``elsewhere`` is the name
-    outside the zones that they lead to. ``service`` is the Service that the answers are of,
-    ``declaration`` and ``selection`` how its endpoints were chosen, None where nothing was.
-    ``terms`` are the label keys on whose values at the client the answer depends. ``hangs_on``
-    is the value that holds all that the decision was made from, None for a name of which there
-    is no end: one that does not exist, say.
+    ``aliases`` are the CNAME records on the way to ``answers``; ``elsewhere`` is the name outside
+    the zones where they end, None if they end inside. ``service`` is the Service that the answers
+    belong to. ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if
+    no endpoints were chosen. ``terms`` are the label keys whose values at the client the answer
+    depends on. ``basis`` is the value that the whole decision was computed from: the decision
+    holds as long as the basis does. It is None for names that are unlimited in number, such as
+    those that do not exist.
     """
 
     meaning: Meaning | None
@@ -70,26 +72,27 @@ class Decision(Struct, frozen=True, eq=False):
     declaration: Declaration | None = None
     selection: Selection | None = None
     terms: tuple[str, ...] = ()
-    hangs_on: CompiledService | Snapshot | None = None
+    basis: CompiledService | Snapshot | None = None
     extended_error: tuple[int, str] | None = None
 
     @property
     def outcome(self) -> str:
-        """How the endpoints were chosen, in a word."""
+        """How the endpoints were chosen: ``nearest``, ``all``, ``unconstrained`` or ``unmet``."""
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
 class EndpointNames(Struct, frozen=True):
-    """The endpoints of a Service by the first label of their names, and these labels by address."""
+    """A Service's endpoints and addresses by the first label of their names, and these labels by address."""
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
     labels: dict[bytes, list[str]]
 
 
 class Request(Struct, frozen=True):
-    """Everything that a resolver may look at, and how it says what it found.
+    """Everything that a resolver may read, and the methods with which it builds its Decision.
 
-    ``names_of`` returns the names of a Service's endpoints; whoever asks often remembers them.
+    ``names_of`` returns the names of a Service's endpoints. A caller with many requests passes
+    one that remembers them.
     """
 
     meaning: Meaning
@@ -107,14 +110,14 @@ class Request(Struct, frozen=True):
         service: CompiledService | None = None,
         additional: Sequence[Record] = (),
     ) -> Decision:
-        """Return a decision; without records it carries the zone's SOA.
+        """Return a decision; without *answers* it carries the zone's SOA.
 
-        It hangs on the Service that it is made from, else on the snapshot; on nothing if the
-        name does not exist, unless it is a Service's.
+        Its basis is *service*, or else the snapshot; but None if the name does not exist and is
+        not that of a Service.
         """
-        hangs_on: CompiledService | Snapshot | None = self.snapshot if service is None else service
+        basis: CompiledService | Snapshot | None = self.snapshot if service is None else service
         if rcode == wire.NXDOMAIN and (service is None or self.meaning.shape != names.SERVICE):
-            hangs_on = None
+            basis = None
         return Decision(
             meaning=self.meaning,
             qtype=self.qtype,
@@ -124,28 +127,29 @@ class Request(Struct, frozen=True):
             additional=tuple(additional),
             service=service,
             declaration=service.declaration if service is not None else None,
-            hangs_on=hangs_on,
+            basis=basis,
         )
 
     def alias(self, target: str, service: CompiledService) -> Decision:
-        """Return the decision that the name is another one's alias (RFC 1034, section 3.6.2)."""
+        """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
         record = self.record(wire.CNAME, Host(target))
-        return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, hangs_on=service)
+        return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, basis=service)
 
     def soa(self, *, ttl: int | None = None) -> Record:
-        """Return the zone's SOA; *ttl* is that of the record and of negative answers (RFC 2308)."""
+        """Return the zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
         zone, ttl = self.meaning.zone, self.authority.ttl if ttl is None else ttl
         data = Soa(f"ns.dns.{zone.name}", f"hostmaster.{zone.name}", self.snapshot.serial & 0xFFFFFFFF, ttl)
         return Record(zone.name, wire.SOA, ttl, data)
 
     def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
-        """Return a record of the question's name, or of another."""
+        """Return a record with the TTL of the zone; *name* is by default the question's."""
         return Record(name or self.meaning.name, rtype, self.authority.ttl, data)
 
     def addresses(self, packed: Sequence[bytes]) -> list[Record]:
-        """Return the records of the addresses that the question's type asks for."""
-        return [self.record(self.qtype, Address(each)) for each in packed if len(each) == ADDRESS_SIZES.get(self.qtype)]
+        """Return an A or AAAA record for each packed address of the question's type."""
+        size = ADDRESS_SIZES.get(self.qtype)
+        return [self.record(self.qtype, Address(address)) for address in packed if len(address) == size]
 
-    def glue(self, rows: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
-        """Return the records of names and their addresses."""
-        return tuple(self.record(_TYPES[len(address)], Address(address), name) for name, address in rows)
+    def glue(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
+        """Return an A or AAAA record for each name and packed address."""
+        return tuple(self.record(_TYPES[len(address)], Address(address), name) for name, address in hosts)

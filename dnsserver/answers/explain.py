@@ -1,4 +1,4 @@
-"""A Decision in words: the very one that ``serve`` answers from, as text for people and as JSON."""
+"""Explains a Decision, the same that ``serve`` answers from, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from dnsserver import names
 from dnsserver.answers.decision import Authority, Decision
-from dnsserver.answers.resolution import resolve
+from dnsserver.answers.resolution import MAX_ALIASES, resolve
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NOERROR, NXDOMAIN, REFUSED
 from dnsserver.names import meaning_of
@@ -24,13 +24,13 @@ SHOWN_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", 
 BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
 OUTCOMES = {
     NEAREST: "the endpoints nearest to the client",
-    ALL: "every ready endpoint, since any will do",
-    UNMET: "no endpoint is as near as the Service demands",
+    ALL: "every ready endpoint: none is nearer, and the constraint allows any",
+    UNMET: "no ready endpoint is as near as the constraint demands",
 }
 ZONAL_OUTCOMES = {
-    NEAREST: "the endpoints where the name says",
-    ALL: "every ready endpoint, since none is where the name says",
-    UNMET: "no endpoint is where the name says",
+    NEAREST: "the endpoints in the zone that the name gives",
+    ALL: "every ready endpoint: none is in the zone that the name gives",
+    UNMET: "no ready endpoint is in the zone that the name gives",
 }
 COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 
@@ -38,9 +38,9 @@ COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 def explain(
     name: Sequence[bytes], qtype: int, client: Network, snapshot: Snapshot, authority: Authority
 ) -> dict[str, Any]:
-    """Return what a final client is answered, and why, as JSON's types.
+    """Return the answer for a final client, and the reasons, as types that JSON has.
 
-    *client* is an address (a block as long as it) or a shorter block.
+    *client* is a prefix; a prefix of full length is a single address.
     """
     place = snapshot.addresses.locate_network(client)
     decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, place.location, authority)
@@ -64,39 +64,38 @@ def explain(
 
 
 def _reason(decision: Decision, authority: Authority) -> str:
-    """Return in a few words why the answer is what it is."""
+    """Return in one phrase why the answer is what it is."""
     meaning, compiled, exists = decision.meaning, decision.service, decision.rcode != NXDOMAIN
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
         return _outcome(decision, decision.selection)
     if meaning is None:
         return "the name is outside the served zones"
     if decision.rcode == REFUSED:
-        return "zones are not transferred"
+        return "zone transfers are not served"
     if decision.aliases and decision.qtype in (CNAME, ANY):
         return "the Service is an alias"
     if decision.elsewhere is not None:
-        return "an alias of a name elsewhere" + (
-            ", for which an upstream is asked" if authority.looks_up(decision.qtype) else ""
-        )
+        asked = ", which an upstream resolves" if authority.looks_up(decision.qtype) else ""
+        return f"an alias of a name outside the served zones{asked}"
     if decision.aliases and not decision.answers and not decision.authority:
-        return "an alias that leads back to itself, or too far"
+        return f"the aliases form a loop, or are more than {MAX_ALIASES}"
     if decision.aliases and not exists:
         return "an alias of a name that does not exist"
     if meaning.shape == names.REVERSE and exists:
-        return "the way back from an address is never narrowed"
+        return "a reverse name is never narrowed"
     if compiled is None:
-        return "the name belongs to no Service" if exists else "there is no such name"
+        return "the name belongs to no Service" if exists else "the name does not exist"
     if compiled.service.alias == "":
-        return "the Service is an alias of something that is no name"
+        return "the Service's externalName is not a domain name"
     if not exists:
         empty = meaning.shape == names.SERVICE and compiled.empty
-        return "the Service has no ready endpoint" if empty else "the Service has nothing of this name"
+        return "the Service has no ready endpoint" if empty else "no endpoint or port of the Service has this name"
     if meaning.shape == names.ENDPOINT:
         return "an endpoint's own name is never narrowed"
     if not compiled.service.headless:
         return "the Service is not headless"
     if compiled.declaration is None:
-        return "the Service asks for nothing"
+        return "the Service has no constraint"
     if not compiled.declaration.valid:
         return "the constraint is invalid"
     return compiled.declaration.without_effect or "no endpoint is chosen for this name and type"
@@ -106,7 +105,7 @@ def _outcome(decision: Decision, selection: Selection) -> str:
     if decision.declaration is not None and decision.declaration.source == ZONAL_NAME:
         return ZONAL_OUTCOMES[selection.outcome]
     if selection.outcome == ALL and selection.key is None:
-        return "every ready endpoint, since unknown clients are given all"
+        return "every ready endpoint: the client is unknown, and --unknown-client is all"
     return OUTCOMES[selection.outcome]
 
 
@@ -158,7 +157,7 @@ def _error(decision: Decision) -> dict[str, Any] | None:
 
 
 def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
-    """Return the explanation for people: aligned, with ANSI colours if *colour*."""
+    """Return the explanation as aligned text, with ANSI colours if *colour*."""
 
     def paint(text: str, code: str) -> str:
         return f"{code}{text}{PLAIN}" if colour else text
@@ -185,7 +184,7 @@ def _titled_once(rows: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Of the labels, the usual places and what the constraint names; JSON has them all."""
+    """Return the rows on the client. Of its labels, only the usual ones and those of the constraint: JSON has all."""
     holder = f" ({client['holder']})" if client["holder"] else ""
     rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
     if client["node"]:
@@ -197,7 +196,7 @@ def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> l
 
 def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
     if constraint is None:
-        return ["none: the Service asks for nothing"]
+        return ["none"]
     lines = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
     if constraint["policies"]:
         lines.append(f"required: {', '.join(constraint['required']) or 'none'}")
@@ -205,7 +204,7 @@ def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
     if constraint["min_endpoints"] > 1:
         lines.append(f"at least {counted(constraint['min_endpoints'], 'endpoint')}")
     if constraint["error"]:
-        lines.append(f"INVALID and so without effect: {constraint['error']}")
+        lines.append(f"invalid, and so ignored: {constraint['error']}")
     elif constraint["without_effect"]:
         lines.append(f"without effect: {constraint['without_effect']}")
     return lines
@@ -214,18 +213,23 @@ def _constraint_text(constraint: dict[str, Any] | None) -> list[str]:
 def _steps_text(steps: Sequence[dict[str, Any]]) -> list[str]:
     if not steps:
         return []
-    names = [step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}" for step in steps]
-    width = max(map(len, names))
-    return [f"{name:<{width}}  {counted(step['matched'], 'endpoint')}" for name, step in zip(names, steps, strict=True)]
+    labels = [step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}" for step in steps]
+    width = max(map(len, labels))
+    return [
+        f"{label:<{width}}  {counted(step['matched'], 'endpoint')}" for label, step in zip(labels, steps, strict=True)
+    ]
 
 
-def counted(number: int, word: str) -> str:
-    """Return a number with its word, in the plural where that is due."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def counted(number: int, noun: str) -> str:
+    """Return for example ``1 endpoint`` or ``2 endpoints``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _aligned_answers(answers: Sequence[dict[str, Any]]) -> list[str]:
     if not answers:
         return []
     name, rtype = (max(len(answer[field]) for answer in answers) for field in ("name", "type"))
-    return [f"{each['name']:<{name}}  {each['ttl']:>4}  {each['type']:<{rtype}}  {each['data']}" for each in answers]
+    return [
+        f"{answer['name']:<{name}}  {answer['ttl']:>4}  {answer['type']:<{rtype}}  {answer['data']}"
+        for answer in answers
+    ]

@@ -1,6 +1,7 @@
-"""From a name, a type, a snapshot and a location to a Decision: what is answered, and why.
+"""Resolves a query: from a name, a type, a snapshot and the client's location to a Decision.
 
-``RESOLVERS`` has one row a shape of name. Nothing here knows bytes; nothing else decides.
+``RESOLVERS`` has one row for each shape of name. This module and ``services.py`` alone decide answers.
+They never see a message as bytes.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from locator.model import Location
 from locator.state.snapshot import CompiledService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
-VERSION_TTL = 28800  # seconds; as CoreDNS has it: it changes with the server only
-MAX_ALIASES = 8  # followed in one answer; who needs more has a loop or bad luck
+VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
+MAX_ALIASES = 8  # followed in one answer, so that loops end
 
 
 def resolve(
@@ -33,9 +34,9 @@ def resolve(
     *,
     names_of: Callable[[CompiledService], EndpointNames] | None = None,
 ) -> Decision:
-    """Decide what a client at *location* is answered; *meaning* is None for a name outside the zones.
+    """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
 
-    *names_of* returns what ``services.endpoint_names`` makes of a Service; without it they are worked out anew.
+    *names_of* may replace ``services.endpoint_names`` by a function that remembers its results.
     """
     if meaning is None or qtype in (wire.AXFR, wire.IXFR):
         return Decision(meaning, qtype, wire.REFUSED)
@@ -53,7 +54,7 @@ def resolve(
 
 
 def _decided(request: Request) -> Decision:
-    """Return what the name itself has; one between two zones exists, whatever is beneath the outer one (RFC 8020)."""
+    """Return the decision on the name itself. A name between two served zones always exists (RFC 8020)."""
     decision, name = RESOLVERS[request.meaning.shape](request), f".{request.meaning.name}"
     if decision.rcode == wire.NXDOMAIN and any(zone.name.endswith(name) for zone in request.authority.zones):
         return request.decision()
@@ -61,7 +62,7 @@ def _decided(request: Request) -> Decision:
 
 
 def _followed(request: Request, decision: Decision) -> Decision:
-    """Return what stands at the end of the aliases, with the aliases in front (RFC 1034, section 4.3.2)."""
+    """Return the decision on the last alias's target, with all aliases in front (RFC 1034, section 4.3.2)."""
     aliases = list(decision.aliases)
     for _ in range(MAX_ALIASES):
         target = _target(aliases[-1])
@@ -69,16 +70,16 @@ def _followed(request: Request, decision: Decision) -> Decision:
             break
         meaning = meaning_of(labels_of(target), request.authority.zones)
         if meaning is None:
-            hangs_on = decision.hangs_on if len(aliases) == 1 else request.snapshot
-            return replace(decision, aliases=tuple(aliases), elsewhere=target, hangs_on=hangs_on)
-        found = _decided(replace(request, meaning=meaning))
-        if not found.aliases:
-            service = found.service or decision.service
+            basis = decision.basis if len(aliases) == 1 else request.snapshot
+            return replace(decision, aliases=tuple(aliases), elsewhere=target, basis=basis)
+        end = _decided(replace(request, meaning=meaning))
+        if not end.aliases:
+            service = end.service or decision.service
             return replace(
-                found, meaning=request.meaning, aliases=tuple(aliases), service=service, hangs_on=request.snapshot
+                end, meaning=request.meaning, aliases=tuple(aliases), service=service, basis=request.snapshot
             )
-        aliases += found.aliases
-    return replace(decision, aliases=tuple(aliases), hangs_on=request.snapshot)
+        aliases += end.aliases
+    return replace(decision, aliases=tuple(aliases), basis=request.snapshot)
 
 
 def _target(alias: Record) -> str:
@@ -123,45 +124,47 @@ def _pod_namespace(request: Request) -> Decision:
 
 
 def _pod(request: Request) -> Decision:
-    """A name that is made from an address; verified, it exists while a pod of the namespace has that address."""
+    """A name like ``10-0-0-1.shop.pod``. In mode verified it exists while a pod of the namespace has that address."""
     namespace, address = request.meaning.namespace, pod_address(request.meaning.pod)
     mode, snapshot = request.authority.pods, request.snapshot
     if address is None or mode == DISABLED or namespace not in snapshot.namespaces:
         return request.decision(wire.NXDOMAIN)
     if mode == VERIFIED:
-        exists = namespace in (snapshot.pods.get(address) or ())
+        exists = namespace in (snapshot.pod_namespaces.get(address) or ())
         return request.decision(answers=request.addresses((address,))) if exists else request.decision(wire.NXDOMAIN)
-    # Of addresses there is no end.
-    return replace(request.decision(answers=request.addresses((address,))), hangs_on=None)
+    # Every address has such a name, so they are unlimited in number.
+    return replace(request.decision(answers=request.addresses((address,))), basis=None)
 
 
 def _reverse(request: Request) -> Decision:
-    """The names of an address; parts of an address are names between (RFC 8020)."""
+    """PTR for an address. A part of an address exists if an address beneath it does (RFC 8020)."""
     network, zone = request.meaning.network, next((zone for zone in request.authority.zones if not zone.reverse), None)
     if network is None or zone is None:
         return request.decision(wire.NXDOMAIN)
     if network.length < 8 * len(network.address):
-        return request.decision(wire.NOERROR if request.snapshot.holders.any_within(network) else wire.NXDOMAIN)
-    found = dict.fromkeys(_names_of(request, network.address, zone))
-    if not found:
+        return request.decision(
+            wire.NOERROR if request.snapshot.service_addresses.any_within(network) else wire.NXDOMAIN
+        )
+    owners = dict.fromkeys(_names_of(request, network.address, zone))
+    if not owners:
         return request.decision(wire.NXDOMAIN)
-    answers = [request.record(wire.PTR, Host(name)) for name in found] if request.qtype == wire.PTR else ()
+    answers = [request.record(wire.PTR, Host(name)) for name in owners] if request.qtype == wire.PTR else ()
     return request.decision(answers=answers)
 
 
 def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the name of the Service whose own address it is, else those of the endpoints that have it."""
-    holders = [request.snapshot.services[key] for key in request.snapshot.holders.of(address)]
-    for compiled in holders:
+    """Yield the name of the Service with this cluster IP; if there is none, those of the endpoints at *address*."""
+    services_there = [request.snapshot.services[key] for key in request.snapshot.service_addresses.of(address)]
+    for compiled in services_there:
         if address in compiled.service.cluster_ips:
             yield from services.names_of_service(compiled, zone)
             return
-    for compiled in holders:
+    for compiled in services_there:
         yield from services.names_of_address(request, compiled, address, zone)
 
 
 def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Callable[[Request], Decision]:
-    """Return a resolver of names under a Service, which do not exist without it."""
+    """Wrap a resolver for names that exist only if their Service does."""
 
     def resolve(request: Request) -> Decision:
         compiled = request.snapshot.services.get(request.meaning.service_key)
@@ -174,7 +177,7 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
     return resolve
 
 
-# Shape of name -> what answers it.
+# Shape of name -> its resolver.
 RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.APEX: _apex,
     names.BETWEEN: _between,

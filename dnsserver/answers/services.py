@@ -1,4 +1,4 @@
-"""What is answered under the name of a Service: its addresses, ports, endpoints, zonal names."""
+"""Resolves the names under a Service: its own, and those of its ports, endpoints and zones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WantedPort = Callable[[tuple[str, str]], bool]  # by name and protocol
 
 
 def service(request: Request, compiled: CompiledService) -> Decision:
-    """A Service's own name."""
+    """The Service's own name."""
     alias = compiled.service.alias
     if alias is not None:
         return request.alias(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
@@ -41,7 +41,7 @@ def service(request: Request, compiled: CompiledService) -> Decision:
 
 
 def port(request: Request, compiled: CompiledService) -> Decision:
-    """A named port: such names have SRV alone."""
+    """The name of a port, ``_http._tcp.web.shop.svc``: it has only SRV records."""
     meaning = request.meaning
 
     def wanted(port: tuple[str, str]) -> bool:
@@ -55,25 +55,25 @@ def port(request: Request, compiled: CompiledService) -> Decision:
 
 
 def protocol(request: Request, compiled: CompiledService) -> Decision:
-    """No record stands here; the name exists if a port's name stands beneath it (RFC 8020)."""
+    """The name ``_tcp.web.shop.svc``: it has no records, and exists if a port has that protocol (RFC 8020)."""
     exists = any(protocol == request.meaning.protocol for _, protocol in _named_ports(compiled))
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
 
 def endpoint(request: Request, compiled: CompiledService) -> Decision:
-    """An endpoint's own name is never narrowed: who uses it wants that very one."""
-    rows = request.names_of(compiled).endpoints.get(request.meaning.endpoint)
-    if rows is None:
+    """The name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
+    located_addresses = request.names_of(compiled).endpoints.get(request.meaning.endpoint)
+    if located_addresses is None:
         return request.decision(wire.NXDOMAIN, service=compiled)
     if request.qtype == wire.SRV:
-        ports = dict.fromkeys(port.number for located, _ in rows for port in located.endpoint.ports)
+        ports = dict.fromkeys(port.number for located, _ in located_addresses for port in located.endpoint.ports)
         return _srv(request, compiled, [(request.meaning.name, number) for number in ports],
-                    [(request.meaning.name, address) for _, address in rows])  # fmt: skip
-    return request.decision(answers=request.addresses([address for _, address in rows]), service=compiled)
+                    [(request.meaning.name, address) for _, address in located_addresses])  # fmt: skip
+    return request.decision(answers=request.addresses([address for _, address in located_addresses]), service=compiled)
 
 
 def zonal(request: Request, compiled: CompiledService) -> Decision:
-    """The endpoints in the zone that the name says; where the client is does not matter."""
+    """A zonal name: the endpoints in the zone that the name gives, wherever the client is."""
     key, shape, value = request.authority.zonal, request.meaning.shape, request.meaning.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)
@@ -85,12 +85,13 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
         _records_of(request, compiled, selection.endpoints, _any_port),
         declaration=Declaration(ZONAL_NAME, constraint),
         selection=selection,
-        hangs_on=compiled if selection.outcome == NEAREST else None,  # of names without such a zone there is no end
+        # A client can write any zone: names whose zone has no endpoint are unlimited in number.
+        basis=compiled if selection.outcome == NEAREST else None,
     )
 
 
 def names_of_address(request: Request, compiled: CompiledService, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the names that endpoints with *address* have in a zone, but for those that nobody can ask for."""
+    """Yield the names of the endpoints with *address* in a zone, without those too long for a query."""
     base = _base(compiled, zone)
     for label in request.names_of(compiled).labels.get(address, ()):
         if len(label) + 1 + len(base) <= MAX_NAME:
@@ -98,7 +99,7 @@ def names_of_address(request: Request, compiled: CompiledService, address: bytes
 
 
 def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:
-    """Yield a Service's own name in a zone, unless nobody can ask for it."""
+    """Yield the Service's own name in a zone, unless it is too long for a query."""
     base = _base(compiled, zone)
     if len(base) <= MAX_NAME:
         yield base
@@ -109,12 +110,12 @@ def _base(compiled: CompiledService, zone: names.Zone) -> str:
 
 
 def endpoint_names(compiled: CompiledService, *, pod_names: bool) -> EndpointNames:
-    """Return the names of a Service's endpoints; *pod_names* is ``--endpoint-pod-names``."""
-    found = EndpointNames({}, {})
+    """Return the names of the Service's endpoints; *pod_names* is ``--endpoint-pod-names``."""
+    by_name = EndpointNames({}, {})
     for located, label, address in _labelled(compiled.endpoints, pod_names=pod_names):
-        found.endpoints.setdefault(label, []).append((located, address))
-        found.labels.setdefault(address, []).append(label)
-    return found
+        by_name.endpoints.setdefault(label, []).append((located, address))
+        by_name.labels.setdefault(address, []).append(label)
+    return by_name
 
 
 def _any_port(port: tuple[str, str]) -> bool:
@@ -122,7 +123,7 @@ def _any_port(port: tuple[str, str]) -> bool:
 
 
 def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
-    """Return name and protocol of the ports that have names of their own."""
+    """Return name and protocol of every port with a name."""
     if compiled.service.headless:
         ports = {port for located in compiled.endpoints for port in located.endpoint.ports}
     else:
@@ -131,7 +132,7 @@ def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
 
 
 def _labelled(endpoints: Sequence[LocatedEndpoint], *, pod_names: bool) -> Iterator[tuple[LocatedEndpoint, str, bytes]]:
-    """Yield each address of endpoints with the first label of its name."""
+    """Yield every endpoint and address, with the first label of the name for that address."""
     for located in endpoints:
         for address in located.endpoint.addresses:
             yield located, endpoint_label(located.endpoint, address, pod_names=pod_names), address
@@ -141,11 +142,11 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
     if not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
     if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
-        return request.decision(service=compiled)  # nobody has records of this type, wherever they are
+        return request.decision(service=compiled)  # no endpoint has records of this type, for any client
     constraint, unknown_gets_all = compiled.constraint, request.authority.unknown_gets_all
     selection = select(constraint, request.location, compiled.endpoints, unknown_gets_all=unknown_gets_all)
     if selection.outcome == UNMET:
-        # Caches share negative answers among clients (RFC 7871, section 7.4), so this one must not stay.
+        # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.
         return replace(
             request.decision(service=compiled),
             authority=(request.soa(ttl=0),),
@@ -156,9 +157,9 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
     decision, terms = _records_of(request, compiled, selection.endpoints, wanted), constraint.terms
     if terms and not decision.answers:
         if _records_of(request, compiled, compiled.endpoints, wanted).answers:
-            decision = replace(decision, authority=(request.soa(ttl=0),))  # others do get records of this type
+            decision = replace(decision, authority=(request.soa(ttl=0),))  # other clients do get records of this type
         elif constraint.soft:
-            terms = ()  # nobody does, wherever they are
+            terms = ()  # no client does, wherever it is
     return replace(decision, selection=selection, terms=terms)
 
 
@@ -173,17 +174,17 @@ def _unmet_text(selection: Selection, constraint: Constraint) -> str:
 def _records_of(
     request: Request, compiled: CompiledService, endpoints: Sequence[LocatedEndpoint], wanted: WantedPort
 ) -> Decision:
-    """Answer with what endpoints have of the question's type."""
+    """Answer with the records of *endpoints* that have the question's type."""
     if request.qtype != wire.SRV:
-        packed = dict.fromkeys(address for located in endpoints for address in located.endpoint.addresses)
-        return request.decision(answers=request.addresses(list(packed)), service=compiled)
+        addresses = dict.fromkeys(address for located in endpoints for address in located.endpoint.addresses)
+        return request.decision(answers=request.addresses(list(addresses)), service=compiled)
     base = _base(compiled, request.meaning.zone)
     targets: dict[tuple[str, int], None] = {}
     glue: dict[tuple[str, bytes], None] = {}
     for located, label, address in _labelled(endpoints, pod_names=request.authority.endpoint_pod_names):
         numbers = [port.number for port in located.endpoint.ports if wanted((port.name, port.protocol))]
         name = f"{label}.{base}"
-        if not numbers or len(name) > MAX_NAME:  # in a zone with a very long name: nobody can ask for it
+        if not numbers or len(name) > MAX_NAME:  # longer than a query can hold
             continue
         glue[name, address] = None
         targets.update(dict.fromkeys((name, number) for number in numbers))
@@ -200,7 +201,7 @@ def _virtual_ports(request: Request, compiled: CompiledService, wanted: WantedPo
 def _srv(
     request: Request, compiled: CompiledService, targets: Sequence[tuple[str, int]], glue: Sequence[tuple[str, bytes]]
 ) -> Decision:
-    """Answer with an SRV record for each target and port, all of one weight, and their addresses."""
+    """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
     weight = max(1, 100 // (len(targets) or 1))
     answers = [request.record(wire.SRV, Srv(weight, port, target)) for target, port in targets]
     return request.decision(answers=answers, additional=request.glue(glue) if answers else (), service=compiled)

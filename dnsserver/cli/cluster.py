@@ -6,23 +6,26 @@ It brings all that reads clusters, so commands import it when they run, not befo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from dnsserver import app
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.net.sockets import CannotListen
+from dnsserver.from_settings import cluster_of, store_of
+from dnsserver.net.listening import CannotListen
 from dnsserver.settings.fields import Settings
-from locator.cluster import api_client, dump_files
-from locator.cluster.credentials import BadCluster
+from locator.api.deltas import DeltaBatch
+from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
-from locator.cluster.responses import Refused, Unreachable
+from locator.model import Object
 from locator.state.cluster_view import ClusterView, Publication
 
 
 @contextmanager
 def cluster_errors() -> Iterator[None]:
     """Turn errors of snapshots, clusters and listeners into those that end a command."""
+    from locator.cluster.credentials import BadCluster  # these import urllib3, which reading files does not need
+    from locator.cluster.responses import Refused, Unreachable
+
     try:
         yield
     except (BadDump, BadCluster) as error:
@@ -33,12 +36,21 @@ def cluster_errors() -> Iterator[None]:
 
 def read_cluster(settings: Settings) -> Publication:
     """Return the cluster as it is now, and all that is wrong in it. Raises CommandError."""
-    store = app.store_of(settings)
-    with cluster_errors():
-        if settings.snapshot:
-            batch = dump_files.read(dump_files.DumpFiles(settings.snapshot).inputs()).batch()
-        else:
-            batch = api_client.read(app.cluster_of(settings), store.kinds)
+    store = store_of(settings)
     view = ClusterView(store)
-    view.take(batch)
+    view.take(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
     return view.publish(int(time.time()))
+
+
+def _files(paths: Sequence[str]) -> DeltaBatch:
+    try:
+        return dump_files.read(dump_files.DumpFiles(paths).inputs()).batch()
+    except BadDump as error:
+        raise WrongInput(str(error)) from None
+
+
+def _live(settings: Settings, kinds: Sequence[type[Object]]) -> DeltaBatch:
+    from locator.cluster import api_client
+
+    with cluster_errors():
+        return api_client.read(cluster_of(settings), kinds)

@@ -1,1 +1,1 @@
-"""The edge that speaks HTTP: health and metrics."""
+"""EDGE: serves health and metrics over HTTP."""

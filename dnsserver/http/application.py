@@ -1,4 +1,4 @@
-"""HTTP for those who run a server: health and metrics."""
+"""The HTTP application: health and metrics."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ Healths = Callable[[], Mapping[str, Health]]
 
 
 def application(registry: CollectorRegistry, *, ready: Healths) -> Starlette:
-    """Return the HTTP application; *ready* returns what must be well, by name, before queries can be answered."""
+    """Return the HTTP application; *ready* returns the health of everything that readiness needs, by name."""
 
-    def health(look: Healths) -> Callable[[Request], Awaitable[Response]]:
+    def health(check: Healths) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            results = look()
-            well = all(each.ok for each in results.values())
-            shown = {name: each for name, each in results.items() if "verbose" in request.query_params or not each.ok}
-            lines = [f"[{'+' if each.ok else '-'}]{name} {each.text}" for name, each in shown.items()]
-            lines.append("ok" if well else "not ok")
-            return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if well else 503)
+            results = check()
+            verbose = "verbose" in request.query_params
+            lines = [
+                f"[{'+' if result.ok else '-'}]{name} {result.text}"
+                for name, result in results.items()
+                if verbose or not result.ok
+            ]
+            healthy = all(result.ok for result in results.values())
+            lines.append("ok" if healthy else "not ok")
+            return PlainTextResponse("\n".join(lines) + "\n", status_code=200 if healthy else 503)
 
         return respond
 
@@ -52,13 +56,13 @@ def application(registry: CollectorRegistry, *, ready: Healths) -> Starlette:
 
 
 def _alive() -> Mapping[str, Health]:
-    return {"loop": Health(True)}  # whoever can say this is alive
+    return {"loop": Health(True)}  # a process that can answer is alive
 
 
 async def serve(
     sock: socket.socket, app: Starlette, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve HTTP at a bound socket, which is taken over, until cancelled."""
+    """Serve *app* at a bound socket until cancelled, and close the socket."""
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.accesslog = None

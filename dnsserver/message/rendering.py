@@ -104,7 +104,8 @@ class RenderedAnswer:
         self.plain = not aliases and error is None
         self.tally = tally
         self.rotation = rotations.of(len(answers))
-        self.turns, self.cut_turns = self.rotation.begin(), self.rotation.begin()
+        self.turns = self.rotation.begin()
+        self.cut_turns: Iterator[int] | None = None
 
     @property
     def weight(self) -> int:
@@ -125,7 +126,7 @@ class RenderedAnswer:
 
         They take turns of their own: a client that asks again by TCP would take two of one round else.
         """
-        turn = next(self.cut_turns, None)
+        turn = None if self.cut_turns is None else next(self.cut_turns, None)
         if turn is None:
             self.cut_turns = self.rotation.go_on()
             turn = next(self.cut_turns)

@@ -1,1 +1,1 @@
-"""What is counted, and how Prometheus reads it."""
+"""Counters, and their form for Prometheus."""

@@ -1,4 +1,4 @@
-"""What is counted. On the query path these are plain integers; Prometheus sees them when it asks."""
+"""The counters of a server: plain integers, so that a query pays little. ``exposition.py`` shows them to Prometheus."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from bisect import bisect_left
 from collections import Counter
 
 from msgspec import Struct
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
 
 from dnsserver.message.records import type_name
 
-# Seconds: from a remembered answer to one that waited its turn in a full socket buffer.
+# Seconds: from a remembered answer to one whose query waited in a full socket buffer.
 DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-# Seconds: from an event that is heard of at once to one after a watch was lost. The controller's own delay counts, too.
+# Seconds: from an event that arrives at once to one after a lost watch. They include the delay of Kubernetes'
+# EndpointSlice controller.
 PROGRAMMING_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0)
-# Types that have a label of their own; the rest are "other", so that nobody can make labels by asking.
+# Types with a label value of their own. All others count as "other", so that queries cannot create label values.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
-MAX_SOURCES = 1024  # distinct addresses counted; more are counted together as "other"
-TELL_SECONDS = 3600.0  # between two log lines about one source: it asks on meanwhile, and somebody must mend it
-SUSPICIOUS_CLIENTS = 3  # named by one source that is not trusted: it is likely to be a forwarder
+MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
+WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
+SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be a forwarder
 
 
 class Tally(Struct, frozen=True):
-    """What an answer counts as: all that its labels are made from. Empty strings count nowhere."""
+    """The label values of an answer in all metrics. A metric does not count an answer with an empty value."""
 
     qtype: str
     rcode: int
@@ -34,10 +33,10 @@ class Tally(Struct, frozen=True):
 
 
 class Channel:
-    """Where queries come in: transport and address family, and how many answers of each tally left.
+    """The replies over one transport and address family (1 for IPv4, 2 for IPv6).
 
-    ``counts`` is indexed by the tally's number; ``Counts.tally`` keeps it long enough.
-    ``limited`` is whether replies must fit a datagram.
+    ``counts`` is the number of replies, by the number that ``Counts.tally`` gives a tally.
+    ``limited`` is whether replies must fit a datagram. ``truncated`` counts those with TC.
     """
 
     __slots__ = ("counts", "family", "limited", "proto", "truncated")
@@ -51,7 +50,7 @@ class Channel:
 
 
 class Durations:
-    """How often something took how long: by upper bounds in seconds, and in all."""
+    """A histogram of durations: ``numbers`` by upper ``bounds`` in seconds, and the sum in ``seconds``."""
 
     __slots__ = ("bounds", "numbers", "seconds")
 
@@ -61,33 +60,25 @@ class Durations:
         self.seconds = 0.0
 
     def add(self, seconds: float, times: int) -> None:
-        """Note that it took *seconds*, some times."""
+        """Count a duration of *seconds*, as often as *times*."""
         self.numbers[bisect_left(self.bounds, seconds)] += times
         self.seconds += seconds * times
 
-    def family(self, name: str, text: str) -> Metric:
-        """Return it as Prometheus' histogram."""
-        total, buckets = 0, []
-        for bound, number in zip((*map(str, self.bounds), "+Inf"), self.numbers, strict=True):
-            total += number
-            buckets.append((bound, total))
-        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self.seconds)
-
 
 class SourceCounter:
-    """Queries of one sort by the address that they came from, bounded; and of whom people are to be told.
+    """Counts the queries with one fault by source address, bounded, and says which sources to warn about.
 
-    People are told of a source that named at least *clients* different clients.
+    A source needs a warning once it has named at least *clients* different clients.
     """
 
     def __init__(self, *, clients: int = 0) -> None:
         self.numbers: Counter[str] = Counter()
         self._clients = clients
         self._named: dict[str, set[bytes]] = {}
-        self._told: dict[str, tuple[float, int]] = {}  # when last, and how many queries there were
+        self._warned: dict[str, tuple[float, int]] = {}  # the time of the last warning, and the count of queries then
 
     def note(self, source: str, named: bytes = b"") -> None:
-        """Count a query from *source*, which *named* a client other than itself if that is not empty."""
+        """Count a query from *source*; *named* is a client other than itself that the query names, or empty."""
         known = source in self.numbers or len(self.numbers) < MAX_SOURCES
         self.numbers[source if known else OTHER] += 1
         if known and named and self._clients:
@@ -95,20 +86,20 @@ class SourceCounter:
             if len(clients) < self._clients:
                 clients.add(named)
 
-    def untold(self, now: float) -> list[str]:
-        """Return the sources that did it again since they were returned last: each once an hour at most."""
-        fresh = []
+    def due(self, now: float) -> list[str]:
+        """Return the sources to warn about at *now*: those with new queries, each at most once an hour."""
+        sources = []
         for source, number in self.numbers.items():
-            since, before = self._told.get(source, (-math.inf, 0))
+            last, before = self._warned.get(source, (-math.inf, 0))
             enough = len(self._named.get(source, ())) >= self._clients
-            if source != OTHER and enough and number > before and now - since >= TELL_SECONDS:
-                self._told[source] = now, number
-                fresh.append(source)
-        return fresh
+            if source != OTHER and enough and number > before and now - last >= WARN_SECONDS:
+                self._warned[source] = now, number
+                sources.append(source)
+        return sources
 
 
 class Counts:
-    """Every counter of one server. Read by ``families``; written to directly by those who count."""
+    """All counters of one server. The code that counts writes to them directly."""
 
     def __init__(self) -> None:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
@@ -118,7 +109,7 @@ class Counts:
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
-        """Queries that name a client but come from nobody who is trusted."""
+        """Queries that name a client but do not come from a trusted forwarder."""
         self.computed = 0
         self.silent = 0
         self.malformed_headers: Counter[str] = Counter()
@@ -130,7 +121,7 @@ class Counts:
         self.durations = Durations(DURATION_BOUNDS)
 
     def tally(self, tally: Tally) -> int:
-        """Return the number under which a tally is counted."""
+        """Return the index of a tally in ``Channel.counts``."""
         number = self._numbers.get(tally)
         if number is None:
             number = self._numbers[tally] = len(self.tallies)
@@ -140,19 +131,19 @@ class Counts:
         return number
 
     def took(self, seconds: float, queries: int) -> None:
-        """Note that each of some queries was answered within *seconds* of being received."""
+        """Count *queries* that were each answered *seconds* after they were received."""
         self.durations.add(seconds, queries)
 
     def programmed(self, seconds: float) -> None:
-        """Note that an EndpointSlice's change was in the answers after *seconds*."""
+        """Count a change of an EndpointSlice that was in the answers after *seconds*."""
         self.programming.add(seconds, 1)
 
     def reread(self, good: bool) -> None:
-        """Note that the snapshot's files were read again, or could not be."""
+        """Count a reload of the ``--snapshot`` files: *good* if they could be read."""
         self.reloads["success" if good else "failure"] += 1
 
 
 def counted_type(qtype: int) -> str:
-    """Return the label under which a query type is counted."""
+    """Return the label value for a query type."""
     name = type_name(qtype)
     return name if name in COUNTED_TYPES else OTHER

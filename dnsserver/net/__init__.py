@@ -1,1 +1,1 @@
-"""The edge of ``dnsserver``: sockets in, sockets out."""
+"""EDGE: receives queries from sockets, and sends the replies."""

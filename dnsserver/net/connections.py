@@ -1,9 +1,9 @@
-"""The open TCP connections: what each waits for, since when, and which must go.
+"""The open TCP connections: what each one waits for, since when, and which one to close.
 
-A connection is in one phase at a time. Each phase keeps its connections in the order in which
-they came into it, and gives all of them the same time: so the first one is the first whose time
-is over, and one timer does for thousands. They share an epoll of their own: a task, or even
-a cancel scope, for each would cost several times what an answer does.
+A connection is in one phase at a time. A phase gives all its connections the same time limit and
+keeps them in the order in which they entered. So the first one always expires first, and one timer
+is enough for thousands of connections. All share one epoll: a task, or even a cancel scope, for
+each connection would cost several times as much as an answer.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import trio
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.metrics.counters import Channel, Counts
 
-MESSAGE_SECONDS = 5.0  # for a started message to be whole, and for a piece of the replies to be taken
+MESSAGE_SECONDS = 5.0  # for a started message to be complete, and for the client to take a piece of the replies
 READ_SIZE = 65536
-WRITE_SIZE = 65536  # taken within the time of a message: a slow reader is waited for, one that stopped is not
+WRITE_SIZE = 65536  # octets of a piece: a slow reader takes one within MESSAGE_SECONDS, a stopped one does not
 
-GONE = EPOLLHUP | EPOLLERR  # told without being asked for; whoever only stops writing is not gone
+GONE = EPOLLHUP | EPOLLERR  # epoll always reports these; a client that has only stopped writing is not gone
 
 
 class Phase:
-    """What some connections wait for: events of epoll, and for how many seconds at most."""
+    """A state of connections: the epoll events that they wait for, and their time limit in seconds."""
 
     def __init__(self, events: int, seconds: float = math.inf) -> None:
         self.events = events
@@ -42,12 +42,12 @@ CLOSED = Phase(0)
 class Connection:
     """One open connection.
 
-    ``received`` is what has been read and not been answered yet; it ``arrived`` then, by
-    ``time.perf_counter``. It is ``headed`` once no PROXY header can come any more; ``client`` is
-    what one said: a packed address, empty where it named none, None without a header. ``unsent``
-    are pieces of replies that the client has not taken yet, those to ``answered`` queries.
-    ``waiting`` holds a scope for each query that waits for a name elsewhere. A connection that
-    has ``ended`` is not read any more.
+    ``received`` are octets that have been read but not answered; ``arrived`` is when they were
+    read, by ``time.perf_counter``. ``headed`` is whether the place for a PROXY header is passed.
+    ``client`` is the packed address in that header: empty if it has none, None without a header.
+    ``unsent`` are pieces of replies that the client has not taken yet; they belong to ``answered``
+    queries. ``waiting`` has a cancel scope for each query that waits for an upstream. After
+    ``ended``, the connection is not read any more.
     """
 
     __slots__ = (
@@ -72,27 +72,27 @@ class Connection:
 
     @property
     def due(self) -> float:
-        """When its time is over, by trio's clock."""
+        """The time at which the connection expires, by trio's clock."""
         return self.since + self.phase.seconds
 
     def receive(self) -> None:
-        """Read what there is, up to a limit. Raises OSError."""
+        """Read at most ``READ_SIZE`` octets, if there are any. Raises OSError."""
         try:
             data = self.sock.recv(READ_SIZE)
-        except BlockingIOError:  # a readiness that was none
+        except BlockingIOError:  # epoll reported it readable, but it is not
             return
         self.arrived = time.perf_counter()
         self.received = self.received + data if self.received else data
         self.ended = not data
 
     def send(self, replies: bytes) -> None:
-        """Send framed replies, behind what is still unsent. Raises OSError."""
+        """Send framed replies, after those still unsent. Raises OSError."""
         sent = 0 if self.unsent else self._sent(replies)
         for start in range(sent, len(replies), WRITE_SIZE):
             self.unsent.append(replies[start : start + WRITE_SIZE])
 
     def send_unsent(self) -> bool:
-        """Send what can be sent of the replies; return whether a piece of them left whole. Raises OSError."""
+        """Send as much of the unsent replies as possible; return whether a whole piece was sent. Raises OSError."""
         number = len(self.unsent)
         while self.unsent:
             piece = self.unsent[0]
@@ -110,7 +110,7 @@ class Connection:
             return 0
 
     def take_header(self) -> None:
-        """Take the PROXY header off what was received, if one begins there and is whole. Raises Unreadable."""
+        """Remove a complete PROXY header from the start of the received octets. Raises Unreadable."""
         received = self.received
         if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
             self.headed = True
@@ -118,27 +118,27 @@ class Connection:
             self.headed, self.client, self.received = True, header.client, received[header.size :]
 
     def has_whole_message(self) -> bool:
-        """Whether a message stands in what was received."""
+        """Whether the received octets contain a complete message."""
         return self.headed and len(self.received) >= 2 and len(self.received) >= 2 + int.from_bytes(self.received[:2])
 
 
 class Connections:
-    """The open connections of a server: *limit* in all, each idle for *idle* seconds at most.
+    """The open connections of a server: at most *limit*, each idle for at most *idle* seconds.
 
-    One with *in_flight* queries that wait for names elsewhere is not read any further.
+    While *in_flight* queries of a connection wait for an upstream, the connection is not read.
     """
 
     def __init__(self, counts: Counts, *, limit: int, idle: float, in_flight: int) -> None:
         self.in_flight = in_flight
-        self.ended = trio.Event()  # when the server ends, and no connection is left
+        self.ended = trio.Event()  # set when the server ends and no connection is left
         self._draining = False
         self._counts = counts
         self._limit = limit
         self._open: dict[int, Connection] = {}
         self._epoll = epoll()
         self._idle = Phase(EPOLLIN, idle)
-        self._message = Phase(EPOLLIN, MESSAGE_SECONDS)  # it has begun, and is not whole
-        self._writing = Phase(EPOLLOUT, MESSAGE_SECONDS)  # then what was received is gone on with
+        self._message = Phase(EPOLLIN, MESSAGE_SECONDS)  # a message has begun and is not complete
+        self._writing = Phase(EPOLLOUT, MESSAGE_SECONDS)  # then the received octets are answered
         self._waiting = Phase(EPOLLIN)
         self._full = Phase(0)
         self._phases = (self._idle, self._message, self._writing, self._waiting, self._full)
@@ -148,29 +148,30 @@ class Connections:
         return iter(self._open.values())
 
     def fileno(self) -> int:
-        """Return what is readable when a connection is ready."""
+        """Return a descriptor that is readable when a connection is ready."""
         return self._epoll.fileno()
 
     def ready(self, most: int) -> list[tuple[Connection, int]]:
-        """Return connections that something can be done for, and what; each in its turn when there are more."""
+        """Return at most *most* ready connections with their events; epoll gives each its turn if there are more."""
         return [(self._open[number], events) for number, events in self._epoll.poll(0, most)]
 
     def open(self, connection: Connection) -> None:
-        """Take in a new connection; at the limit, the one that has been idle longest is closed.
+        """Add a new connection. At the limit, close the one that has been idle longest first.
 
-        Where none is idle, the one that has been getting on with nothing for longest. Raises OSError.
+        If none is idle, close the one without progress for longest. Raises OSError.
         """
         while len(self._open) >= self._limit:
-            self.close(next(iter(self._idle.connections), None) or min(self._firsts(), key=lambda each: each.since))
+            idle = next(iter(self._idle.connections), None)
+            self.close(idle or min(self._oldest(), key=lambda connection: connection.since))
         self._epoll.register(connection.sock, self._idle.events)
         self._open[connection.sock.fileno()] = connection
         self._counts.connections = len(self._open)
         self._enter(self._idle, connection)
 
-    def settle(self, connection: Connection, *, got_on: bool) -> None:
-        """Work out what a connection waits for now; its time begins anew if that is something new, or it *got on*.
+    def settle(self, connection: Connection, *, progressed: bool) -> None:
+        """Put a connection into the phase that it belongs to now, or close it if it has nothing to wait for.
 
-        If there is nothing more to wait for, or the connection is idle when the server ends, it is closed.
+        Its time limit starts again if the phase is new, or if the connection *progressed*.
         """
         before = connection.phase
         if before is CLOSED:
@@ -183,12 +184,12 @@ class Connections:
                 self._epoll.modify(connection.sock, phase.events)
             del before.connections[connection]
             self._enter(phase, connection)
-        elif got_on:
+        elif progressed:
             connection.since = trio.current_time()
             phase.connections.move_to_end(connection)
 
     def close(self, connection: Connection) -> None:
-        """Close a connection, and end whatever waits for its sake."""
+        """Close a connection, and cancel its waiting queries."""
         if connection.phase is CLOSED:
             return
         del connection.phase.connections[connection]
@@ -203,7 +204,7 @@ class Connections:
             self.ended.set()
 
     def drain(self) -> None:
-        """Close idle connections now, and others as soon as they are; ``ended`` is set when none is left."""
+        """Close idle connections now, and others once they are idle; set ``ended`` when none is left."""
         self._draining = True
         if not self._open:
             self.ended.set()
@@ -211,36 +212,36 @@ class Connections:
             self.close(connection)
 
     def close_all(self) -> None:
-        """Close everything; nothing can be opened any more."""
+        """Close all connections for good: no new one can be opened."""
         for connection in list(self):
             self.close(connection)
         self._epoll.close()
 
     async def expire(self) -> None:
-        """Go through those whose time is over, one by one, until cancelled."""
+        """Close each connection that expires, until cancelled."""
         while True:
-            first = min(self._firsts(), key=lambda each: each.due, default=None)
+            first = min(self._oldest(), key=lambda connection: connection.due, default=None)
             if first is not None and first.due <= trio.current_time():
-                self._give_up(first)
+                self._expire(first)
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.CancelScope(deadline=first.due if first else math.inf) as self._sleep:
                     await trio.sleep_forever()
 
-    def _give_up(self, connection: Connection) -> None:
-        """Close a connection whose time is over, but where only a message stalls, what waits is answered first."""
+    def _expire(self, connection: Connection) -> None:
+        """Close an expired connection. If only a message is incomplete, waiting queries are answered first."""
         if connection.phase is self._message:
             connection.ended, connection.received = True, b""
-            self.settle(connection, got_on=False)
+            self.settle(connection, progressed=False)
         else:
             self.close(connection)
 
-    def _firsts(self) -> Iterator[Connection]:
-        """Yield of each phase the connection that has been in it for longest."""
+    def _oldest(self) -> Iterator[Connection]:
+        """Yield the connection that has been longest in each phase."""
         return (next(iter(phase.connections)) for phase in self._phases if phase.connections)
 
     def _next(self, connection: Connection) -> Phase | None:
-        """Return what a connection waits for, and None where there is nothing."""
+        """Return the phase that a connection belongs to; None if it has nothing to wait for, or is idle at the end."""
         if connection.unsent:
             return self._writing
         if connection.received or connection.waiting or connection.ended:

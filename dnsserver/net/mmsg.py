@@ -1,10 +1,10 @@
-"""Receive and send datagrams in batches, by ``recvmmsg`` and ``sendmmsg``.
+"""Receives and sends datagrams in batches, with ``recvmmsg`` and ``sendmmsg``.
 
-Python's own sockets lack these system calls, and one call for each datagram costs more than its
-answer. This module alone knows how the arguments are laid out in memory. It reads no datagram.
+Python's sockets lack these system calls, and one call for each datagram costs more than its
+answer. Only this module knows the memory layout of their arguments. It never looks into a datagram.
 
-The control data of a received datagram say to which address it was sent. Handed back with the
-reply, they make the reply leave from that address, on wildcard sockets too.
+The control data of a received datagram hold the address that it was sent to. Passed back with the
+reply, they make the reply leave from that address, even on a wildcard socket.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from collections.abc import Iterable
 from itertools import accumulate
 
 BATCH = 64  # datagrams for each system call; more gains nothing measurable
-QUERY_SIZE = 1536  # octets: the 1232 of our OPT records, and a PROXY header before them; what is longer is cut off
+QUERY_SIZE = 1536  # octets: a query of 1232, the size in our OPT records, and a PROXY header; more is cut off
 ADDRESS_SIZE = 28  # sockaddr_in6
-CONTROL_SIZE = 64  # one in_pktinfo or in6_pktinfo with its header, and room
+CONTROL_SIZE = 64  # one in_pktinfo or in6_pktinfo with its header, rounded up
 
-IP_PKTINFO = 8  # <linux/in.h>; Python's socket module does not name it before 3.14
+IP_PKTINFO = 8  # <linux/in.h>; Python's socket module lacks it before 3.14
 MSG_DONTWAIT = 0x40
 FORCED = {socket.SO_SNDBUF: 32, socket.SO_RCVBUF: 33}  # <asm-generic/socket.h>: SO_SNDBUFFORCE, SO_RCVBUFFORCE
 
-Path = tuple[bytes, bytes]  # where a datagram came from, and the control data that say where it arrived
+Path = tuple[bytes, bytes]  # the sockaddr that a datagram came from, and its control data
 
 _STARTS = range(0, BATCH * QUERY_SIZE, QUERY_SIZE)
-_FOUR, _SIX = struct.Struct("4x4s20x"), struct.Struct("8x16s4x")  # where the address stands in a slot of names
+_FOUR, _SIX = struct.Struct("4x4s20x"), struct.Struct("8x16s4x")  # the address within a sockaddr
 
 
 class Datagrams:
     """The buffers of one socket, and the two system calls on them.
 
-    Slot *i* holds the *i*-th datagram of a batch: its octets, the address it came from, and
-    on a wildcard socket the control data that says where it arrived. Its reply goes out
-    through the same slot.
+    Slot *i* holds the *i*-th datagram of a batch: its octets, the address that it came from, and
+    on a wildcard socket its control data. Its reply leaves through the same slot.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -49,15 +48,15 @@ class Datagrams:
         self._buffer = bytearray(BATCH * QUERY_SIZE)
         self._names = bytearray(BATCH * ADDRESS_SIZE)
         self._controls = bytearray(BATCH * CONTROL_SIZE)
-        # The kernel notes in a received header how long name and control data were: the same
-        # for every datagram of a socket, so what was large enough once stays so.
+        # The kernel overwrites the lengths of name and control data with those it received. They are
+        # the same for every datagram of a socket, so they need no reset.
         self._queries = self._headers(ADDRESS_SIZE, control)
         self._replies = self._headers(ADDRESS_SIZE if six else 16, min(control, 40 if six else 32))
         start = _address_of(self._buffer)
         self._queries.starts[:] = _numbers(range(start, start + BATCH * QUERY_SIZE, QUERY_SIZE))
         self._queries.sizes[:] = _numbers([QUERY_SIZE] * BATCH)
-        # Where an interface index stands in the control data. As received it would bind the reply
-        # to that interface, past the routing table: it is made 0.
+        # The interface indices in the control data. Unless they are set to 0, the reply would leave
+        # through the interface of the query, whatever the routing table says.
         controls = memoryview(self._controls).cast("I")
         self._interfaces = controls[(8 if six else 4) :: CONTROL_SIZE // 4] if wildcard else None
         self._no_interfaces = memoryview(bytes(4 * BATCH)).cast("I")
@@ -71,14 +70,14 @@ class Datagrams:
         return headers
 
     def receive(self) -> list[tuple[bytes, bytes]]:
-        """Receive what is there, at most ``BATCH`` datagrams, each with its source. Raises OSError.
+        """Return the waiting datagrams, at most ``BATCH``, each with its source. Raises OSError.
 
         A source is the packed address, 16 octets long on an IPv6 socket.
         """
         number = self._queries.receive(self._fd)
         if self._interfaces is not None:
             self._interfaces[:number] = self._no_interfaces[:number]
-        # One copy of the batch, so that every part of it is a single slice.
+        # One copy of the whole batch: then each datagram is a single slice.
         octets = bytes(memoryview(self._buffer)[: number * QUERY_SIZE])
         sources = _SIX.iter_unpack if self._six else _FOUR.iter_unpack
         lengths = self._queries.lengths[:number].tolist()
@@ -90,10 +89,10 @@ class Datagrams:
         ]
 
     def send(self, replies: list[bytes | None]) -> int:
-        """Send a reply through each slot, none where it is None; return how many did not leave.
+        """Send the *i*-th reply through slot *i*, nothing if it is None; return how many were lost.
 
-        A reply that the kernel refuses (a source port 0, no route back) is passed over; so is
-        what does not fit into the socket's buffer, as any datagram may be lost.
+        A reply is lost if the kernel refuses it (destination port 0, no route), or if the socket's
+        buffer is full.
         """
         octets = b"".join(filter(None, replies))
         sizes = _numbers(len(reply) if reply is not None else 0 for reply in replies)
@@ -109,12 +108,12 @@ class Datagrams:
         return lost + self._send(first, len(replies))
 
     def path(self, slot: int) -> Path:
-        """Return which way the datagram in a slot came: a reply of later finds back by it."""
+        """Return the path of the datagram in a slot, for a reply that is sent later."""
         name, control = slot * ADDRESS_SIZE, slot * CONTROL_SIZE
         return bytes(self._names[name : name + ADDRESS_SIZE]), bytes(self._controls[control : control + CONTROL_SIZE])
 
     def send_along(self, path: Path, reply: bytes) -> int:
-        """Send a reply the way back, between batches, when no slot is in use; return how many did not leave."""
+        """Send a later reply along *path*; return how many were lost. Only between batches: it uses slot 0."""
         self._names[:ADDRESS_SIZE], self._controls[:CONTROL_SIZE] = path
         return self.send([reply])
 
@@ -131,15 +130,15 @@ class Datagrams:
 
 
 def enlarge(sock: socket.socket, option: int, octets: int) -> None:
-    """Give a socket a larger ``SO_RCVBUF`` or ``SO_SNDBUF``: as large as asked for, or as the system allows."""
+    """Set ``SO_RCVBUF`` or ``SO_SNDBUF`` to *octets*, or to the system's limit for an unprivileged process."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, FORCED[option], octets)
-    except PermissionError:  # as much as net.core.rmem_max and wmem_max allow
+    except PermissionError:  # net.core.rmem_max and wmem_max are the limit
         sock.setsockopt(socket.SOL_SOCKET, option, octets)
 
 
 def tell_destinations(sock: socket.socket) -> None:
-    """Have the control data of every datagram say to which address it was sent."""
+    """Make the control data of every datagram hold the address that it was sent to."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
     else:
@@ -147,11 +146,11 @@ def tell_destinations(sock: socket.socket) -> None:
 
 
 class Headers:
-    """What the kernel reads and writes for *count* datagrams: a ``mmsghdr`` each, with one ``iovec``.
+    """The arguments of the system calls for *count* datagrams: a ``mmsghdr`` with one ``iovec`` each.
 
-    ``starts`` is where the octets of each datagram stand in memory. ``sizes`` is how many of them
-    to send, or how many there is room for. ``lengths`` is how many the kernel received. All three
-    are views of the memory that the kernel sees: a ctypes field costs several times an index.
+    ``starts`` are the memory addresses of the datagrams' octets. ``sizes`` are the numbers of octets
+    to send, or of room to receive. ``lengths`` are the numbers of octets received. All three are views
+    of the memory that the kernel uses: a ctypes field costs several times as much as an index.
     """
 
     def __init__(self, count: int) -> None:
@@ -162,33 +161,33 @@ class Headers:
         for header in self._headers:
             header.hdr.iov, header.hdr.iovlen = vector, 1
             vector += ctypes.sizeof(_Iovec)
-        words = memoryview(self._headers).cast("B").cast("I")
-        self.lengths = words[_Mmsghdr.len.offset // 4 :: step // 4]
+        integers = memoryview(self._headers).cast("B").cast("I")
+        self.lengths = integers[_Mmsghdr.len.offset // 4 :: step // 4]
         vectors = memoryview(self._vectors).cast("B").cast("Q")
         self.starts, self.sizes = vectors[0::2], vectors[1::2]
 
     def place(self, slot: int, *, name: tuple[int, int], control: tuple[int, int]) -> None:
-        """Set where a datagram's address and control data stand in memory, and how many octets each has."""
+        """Set memory address and size, in octets, of a datagram's socket address and of its control data."""
         header = self._headers[slot].hdr
         header.name, header.namelen = name
         header.control, header.controllen = control
 
     def receive(self, sock: int) -> int:
-        """Receive the datagrams that wait, at most one for each header; return how many. Raises OSError."""
+        """Receive the waiting datagrams, at most one for each header; return their number. Raises OSError."""
         number: int = _recvmmsg(sock, self._at[0], len(self._at), MSG_DONTWAIT, None)
-        return number if number >= 0 else _none()
+        return number if number >= 0 else _zero_if_temporary()
 
     def send(self, sock: int, first: int, last: int) -> int:
-        """Send the datagrams from *first* up to *last*, until the kernel refuses one; return how many left.
+        """Send datagrams *first* to *last* - 1 until the kernel refuses one; return how many were sent.
 
-        Raises OSError if the kernel refuses the first, but returns 0 if it only lacks room.
+        Returns 0 if the kernel lacks room for the first. Raises OSError if it refuses the first.
         """
         number: int = _sendmmsg(sock, self._at[first], last - first, MSG_DONTWAIT)
-        return number if number >= 0 else _none()
+        return number if number >= 0 else _zero_if_temporary()
 
 
-def _none() -> int:
-    """Return 0 if the call that just failed can succeed later. Raises OSError otherwise."""
+def _zero_if_temporary() -> int:
+    """Return 0 if the call that has just failed may succeed later. Raises OSError otherwise."""
     code = ctypes.get_errno()
     if code in (errno.EAGAIN, errno.EINTR, errno.ENOBUFS):
         return 0
@@ -215,8 +214,8 @@ class _Mmsghdr(ctypes.Structure):
     _fields_ = (("hdr", _Msghdr), ("len", ctypes.c_uint))
 
 
-# PyDLL keeps the interpreter lock: these calls never wait, and giving the lock away at each
-# would let a busy thread (one that reads a new snapshot) hold every batch up.
+# PyDLL keeps the interpreter lock. These calls never wait; if each released the lock, a busy thread
+# (one that takes in a snapshot) could delay every batch.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _recvmmsg, _sendmmsg = _libc.recvmmsg, _libc.sendmmsg
 _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)

@@ -1,4 +1,4 @@
-"""Replies that wait for a name elsewhere: one way to finish them, for UDP and TCP."""
+"""Finishes replies that wait for an upstream, in one way for UDP and TCP."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from dnsserver.metrics.counters import Counts
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 
-if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
+if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
     from dnsserver.net.upstream import Upstream
 
 
 class Asker(Struct, frozen=True):
-    """Who waits for a reply: since when, by ``time.perf_counter``, and how the reply gets there.
+    """How a pending reply reaches its client.
 
-    ``send`` takes the finished reply. ``failed`` takes the error instead, if finishing or sending
-    fails. Whoever closes the asker's connection cancels ``scope``: then nothing is sent, nor is it
-    when the server ends first, since the client sees that the connection is closed. None is for
-    a client by UDP, which sees nothing: its reply leaves even then, without what was to be found.
+    ``since`` is when the query came, by ``time.perf_counter``. ``send`` takes the finished reply;
+    ``failed`` takes the error if finishing or sending fails.
+
+    For TCP, closing the connection cancels ``scope``. Then nothing is sent, nor when the server
+    ends: the client sees the connection close. For UDP, ``scope`` is None. A client would notice
+    nothing, so when the server ends the reply is sent with the alias alone.
     """
 
     since: float
@@ -34,9 +36,9 @@ class Asker(Struct, frozen=True):
 
 
 class PendingReplies:
-    """Finishes replies with what the *upstream* says of the names that they wait for.
+    """Finishes replies with the records that the *upstream* has for their targets.
 
-    Without an upstream nothing is found, and nothing waits. What must wait does so in the *nursery*.
+    Without an upstream, a reply has the alias alone and never waits. Waiting happens in *nursery*.
     """
 
     def __init__(self, responder: Responder, counts: Counts, upstream: Upstream | None, nursery: trio.Nursery) -> None:
@@ -46,7 +48,7 @@ class PendingReplies:
         self._nursery = nursery
 
     def finish(self, pending: PendingReply, asker: Asker) -> bytes | None:
-        """Return the reply if it need not wait; else None, and the *asker* gets it later."""
+        """Return the reply if it need not wait; else None, and send it to *asker* later."""
         if self._upstream is None:
             return self._responder.finish(pending, None)
         known = self._upstream.recall(pending.target, pending.qtype)
@@ -57,20 +59,20 @@ class PendingReplies:
 
     async def _wait(self, upstream: Upstream, pending: PendingReply, asker: Asker) -> None:
         if asker.scope is None:
-            found = None
+            records = None
             try:
-                found = await upstream.find(pending.target, pending.qtype)
+                records = await upstream.find(pending.target, pending.qtype)
             finally:
-                self._send(pending, found, asker)
+                self._send(pending, records, asker)
             return
         with asker.scope:
-            found = await upstream.find(pending.target, pending.qtype)
+            records = await upstream.find(pending.target, pending.qtype)
         if not asker.scope.cancel_called:
-            self._send(pending, found, asker)
+            self._send(pending, records, asker)
 
-    def _send(self, pending: PendingReply, found: Sequence[Record] | None, asker: Asker) -> None:
+    def _send(self, pending: PendingReply, records: Sequence[Record] | None, asker: Asker) -> None:
         try:
-            asker.send(self._responder.finish(pending, found))
+            asker.send(self._responder.finish(pending, records))
             self._counts.took(time.perf_counter() - asker.since, 1)
-        except Exception as error:  # for the wall around the packet, or around the connection
+        except Exception as error:  # ``failed`` belongs to the packet or the connection, which catches its own errors
             asker.failed(error)

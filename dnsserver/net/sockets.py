@@ -1,10 +1,9 @@
-"""Bind sockets before they serve: where to listen by default, and how many connections there may be."""
+"""Binds the sockets of a server, and limits its connections to the descriptors that it may have."""
 
 from __future__ import annotations
 
 import errno
 import logging
-import os
 import resource
 import socket
 import sys
@@ -12,36 +11,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from dnsserver.net import tcp, udp
+from dnsserver.net.listening import WILDCARDS, CannotListen
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text
 
 log = logging.getLogger("topodns")
 
-SHARED_PORT_TRIES = 20  # for one that is free by UDP and by TCP, where any port will do
-V4_WILDCARD, V6_WILDCARD = bytes(4), bytes(16)
-WILDCARDS = (V4_WILDCARD, V6_WILDCARD)
-
-
-class CannotListen(Exception):
-    """Nobody can listen on this address: which flag gave it, and why."""
-
-
-def in_pod() -> bool:
-    """Whether this runs inside a pod."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def default_listen(port: int) -> ListenAddress:
-    """Return where to listen if no flag says so: on loopback, or in a pod on all addresses."""
-    if not in_pod():
-        return ListenAddress(bytes((127, 0, 0, 1)), port)
-    return ListenAddress(V6_WILDCARD if _has_ipv6() else V4_WILDCARD, port)
+SHARED_PORT_TRIES = 20  # to find a port that is free for UDP and TCP, if the settings ask for port 0
 
 
 def bound_pairs(addresses: Sequence[ListenAddress]) -> list[tuple[socket.socket, socket.socket]]:
-    """Return a bound UDP and a bound TCP socket for each address, which share a port. Raises CannotListen."""
+    """Return for each address a bound UDP and a bound TCP socket with the same port. Raises CannotListen."""
     ipv4_ports = {address.port for address in addresses if len(address.address) == 4 and address.port != 0}
-    # By default "::" takes what is sent to IPv4 addresses, too. Where one of these has the port, it must not.
+    # By default "::" also receives what is sent to IPv4 addresses. It must not if one of them has its port.
     return [_bound_pair(address, six_only=address.port in ipv4_ports) for address in addresses]
 
 
@@ -61,21 +43,21 @@ def _bound_pair(
 
 
 def bound_stream(flag: str, listen: ListenAddress) -> socket.socket:
-    """Return a bound TCP socket; *flag* is the one that gave the address. Raises CannotListen."""
+    """Return a bound TCP socket; *flag* is the flag for its address. Raises CannotListen."""
     return _bound(flag, listen, socket.SOCK_STREAM, tcp.prepare)
 
 
 def _bound(
     flag: str,
     listen: ListenAddress,
-    kind: socket.SocketKind,
+    socket_type: socket.SocketKind,
     prepare: Callable[[socket.socket], None],
     *,
     six_only: bool = False,
 ) -> socket.socket:
     family = socket.AF_INET if len(listen.address) == 4 else socket.AF_INET6
     try:
-        sock = socket.socket(family, kind)
+        sock = socket.socket(family, socket_type)
         try:
             prepare(sock)
             if family == socket.AF_INET6:
@@ -85,16 +67,16 @@ def _bound(
             sock.close()
             raise
     except OSError as error:
-        name = "udp" if kind == socket.SOCK_DGRAM else "tcp"
+        name = "udp" if socket_type == socket.SOCK_DGRAM else "tcp"
         reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
-        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected an address and port that are free") from None
+        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected a free address and port") from None
     return sock
 
 
 def connection_limit(asked: int, *, others: int) -> int:
-    """Return how many connections there may be: *asked*, or fewer if the process may not have enough descriptors.
+    """Return the limit of connections: *asked*, or fewer if the process may not have enough descriptors.
 
-    *others* is how many descriptors the process needs for anything else.
+    *others* is the number of descriptors for everything else. Raises the soft limit if necessary.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard and soft < asked + others:
@@ -107,15 +89,6 @@ def connection_limit(asked: int, *, others: int) -> int:
 
 
 def announce(proto: str, name: tuple[str, int]) -> None:
-    """Print where the server listens, on a line of its own: programs wait for it."""
+    """Print a listen address on a line of its own, for programs that wait for it."""
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)
-
-
-def _has_ipv6() -> bool:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sock:
-            sock.bind(("::", 0))
-    except OSError:
-        return False
-    return True

@@ -1,8 +1,7 @@
-"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as it can be.
+"""DNS over TCP (RFC 7766, RFC 9210): many queries on a connection, each answered as soon as possible.
 
-One task gives every connection that is ready its turn: read, answer, send, without waiting. What
-a turn leaves is a matter of the connection's phase. Only a query that waits for a name elsewhere
-has a task of its own.
+One task gives each ready connection a turn: read, answer, send, without waiting. The connection's
+phase then says what it waits for. Only a query that waits for an upstream has a task of its own.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
 
-if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
+if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
     from dnsserver.net.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-ACCEPTED_AT_ONCE = 64  # before other tasks get a turn
-ACCEPT_PAUSE = 0.1  # seconds, when the machine has no room for a connection: one that ends makes some
+ACCEPTED_AT_ONCE = 64  # connections before other tasks run
+ACCEPT_PAUSE = 0.1  # seconds without accepting, when descriptors or memory run out
 MAX_AT_ONCE = 64  # queries of a connection answered before other connections get a turn
-TURNS_AT_ONCE = 16  # connections asked for at a time
-WORK_AT_ONCE = 1024  # queries and turns before other tasks get one: some milliseconds
-UNSENT_IN_KERNEL = 16384  # octets of replies that wait there for a slow reader; trio's streams have the same
+TURNS_AT_ONCE = 16  # ready connections taken from epoll at a time
+WORK_AT_ONCE = 1024  # queries and turns before other tasks run: some milliseconds
+UNSENT_IN_KERNEL = 16384  # octets that the kernel buffers for a slow reader; as in trio's streams
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set a stream socket up, before it is bound."""
+    """Set the options of a listening TCP socket that is not bound yet."""
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 class Server:
-    """Answers queries by TCP: ``listen`` accepts connections, ``serve`` converses on them.
+    """Answers queries by TCP: ``listen`` accepts connections, ``serve`` answers on them.
 
-    At *limit* connections in all, a new one closes the one that has been idle longest; *idle* is
-    for how many seconds one may be. Queries that wait for a name elsewhere are answered when they
-    can be (RFC 7766, section 6.2.1.1); with *in_flight* of them, a connection is not read further.
+    At *limit* connections, a new one closes the one that has been idle longest. A connection is
+    closed after *idle* seconds without a query. Queries that wait for an upstream are answered out
+    of order (RFC 7766, section 6.2.1.1); while *in_flight* wait, the connection is not read.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Server:
         self._upstream = upstream
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer on all connections until cancelled, or until they have ended after ``drain``."""
+        """Answer on all connections until cancelled, or after ``drain`` until none is left."""
         try:
             async with trio.open_nursery() as nursery:
                 self._pending = PendingReplies(self._responder, self._counts, self._upstream, nursery)
@@ -94,7 +93,7 @@ class Server:
                 try:
                     for _ in range(ACCEPTED_AT_ONCE):
                         self._accept(sock)
-                except (BlockingIOError, ConnectionAbortedError):  # no more, or one that went again
+                except (BlockingIOError, ConnectionAbortedError):  # no more connections, or one that is closed already
                     pass
                 except OSError as error:
                     self._counts.failures["accept"] += 1
@@ -102,7 +101,7 @@ class Server:
                     await trio.sleep(ACCEPT_PAUSE)
 
     def drain(self) -> None:
-        """End idle connections now, and others once what they have begun is answered."""
+        """Close idle connections now, and others once their queries are answered."""
         self.connections.drain()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -129,7 +128,7 @@ class Server:
                     left -= 1 + self._give_turn(connection, events)
 
     def _give_turn(self, connection: Connection, events: int) -> int:
-        """Do for a connection what can be done at once; return how many queries were taken. Never raises."""
+        """Read, answer and send as far as possible without waiting; return the number of queries. Never raises."""
         if events & GONE:
             self.connections.close(connection)
             return 0
@@ -146,13 +145,13 @@ class Server:
             if connection.answered and not connection.unsent:
                 self._counts.took(time.perf_counter() - connection.arrived, connection.answered)
                 connection.answered = 0
-            self.connections.settle(connection, got_on=sent or taken > 0)
+            self.connections.settle(connection, progressed=sent or taken > 0)
         except Exception as error:
             self._end(connection, error)
         return taken
 
     def _end(self, connection: Connection, error: Exception) -> None:
-        """The wall around one connection: what goes wrong in it ends it, and nothing else."""
+        """Close one connection after an error in it; the server goes on."""
         if isinstance(error, OSError):
             log.debug("connection: %s", error)
         elif isinstance(error, Unreadable):
@@ -163,7 +162,7 @@ class Server:
         self.connections.close(connection)
 
     def _take_header(self, connection: Connection) -> None:
-        """Find out who asks on a connection, if it is a forwarder's that may say so at its head. Raises Unreadable."""
+        """Take the PROXY header of a connection, if its source may send one. Raises Unreadable."""
         if not connection.received:
             return
         if self._responder.proxied(connection.source):
@@ -172,7 +171,7 @@ class Server:
             connection.headed = True
 
     def _answer(self, connection: Connection) -> int:
-        """Take some whole messages and send the replies; return how many messages there were."""
+        """Answer some of the complete messages and send the replies; return the number of messages."""
         if not connection.headed:
             return 0
         received, source, channel = connection.received, connection.source, connection.channel
@@ -200,7 +199,7 @@ class Server:
         return number
 
     def _finish_or_wait(self, connection: Connection, pending: PendingReply) -> bytes | None:
-        """Return the reply if it need not wait; else None, and it leaves later, if the connection is open then."""
+        """Return the reply if it need not wait; else None, and send it later if the connection is still open."""
         scope = trio.CancelScope()
         send = partial(self._send_later, connection, scope)
         asker = Asker(connection.arrived, send, partial(self._end, connection), scope)
@@ -212,4 +211,4 @@ class Server:
     def _send_later(self, connection: Connection, scope: trio.CancelScope, reply: bytes) -> None:
         connection.send(len(reply).to_bytes(2) + reply)
         connection.waiting.remove(scope)
-        self.connections.settle(connection, got_on=False)
+        self.connections.settle(connection, progressed=False)

@@ -1,4 +1,4 @@
-"""DNS over UDP: wait until the socket is readable, then receive and answer until it is drained."""
+"""DNS over UDP: waits until the socket is readable, then receives and answers until it is empty."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from dnsserver.net.mmsg import BATCH, Datagrams, Path, enlarge, tell_destination
 from dnsserver.net.pending import Asker, PendingReplies
 from dnsserver.responder.responder import Responder
 
-if TYPE_CHECKING:  # it brings dnspython, which servers without an upstream need not
+if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
     from dnsserver.net.upstream import Upstream
 
 log = logging.getLogger(__name__)
 
-BATCHES_AT_ONCE = 16  # before other tasks get a turn: some milliseconds
-SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries waits instead of being lost
-MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
+BATCHES_AT_ONCE = 16  # before other tasks run: some milliseconds
+SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries is not lost
+MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"  # the prefix of IPv4-mapped IPv6 addresses
 
 
 def prepare(sock: socket.socket, *, wildcard: bool) -> None:
-    """Set a datagram socket up, before it is bound, for what ``serve`` does with it.
+    """Set the options of a UDP socket that is not bound yet.
 
-    A *wildcard* socket is told to which of its addresses each datagram was sent.
+    A *wildcard* socket also receives the address to which each datagram was sent.
     """
     sock.setblocking(False)
     enlarge(sock, socket.SO_RCVBUF, SOCKET_BUFFER)
@@ -56,11 +56,11 @@ async def serve(
                 if listener.drain():
                     await checkpoint()
         finally:
-            listener.drain()  # what had arrived before the end
+            listener.drain()  # answer the queries that arrived before the end
 
 
 class _Listener:
-    """One socket, and those who answer what arrives there."""
+    """The loop of one socket: receive a batch, answer it, send the replies."""
 
     def __init__(self, datagrams: Datagrams, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
         self._datagrams = datagrams
@@ -69,7 +69,7 @@ class _Listener:
         self._pending = pending
 
     def drain(self) -> bool:
-        """Answer what waits at the socket; return whether there may be more."""
+        """Answer the queries in the socket's buffer; return whether there may be more."""
         return all(self._answer_batch() for _ in range(BATCHES_AT_ONCE))
 
     def _answer_batch(self) -> bool:
@@ -90,7 +90,7 @@ class _Listener:
         return len(queries) == BATCH
 
     def _answer(self, queries: list[tuple[bytes, bytes]], began: float) -> tuple[int, list[bytes | None]]:
-        """Return how many replies leave later, and for each query its reply, None where none leaves now."""
+        """Return how many replies will be sent later, and for each query its reply, None if none is sent now."""
         four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
         answer = self._responder.answer
         replies: list[bytes | None] = []
@@ -114,13 +114,13 @@ class _Listener:
         return waiting, replies
 
     def _asker(self, slot: int, source: bytes, began: float) -> Asker:
-        """Return how a later reply reaches who sent the datagram in a slot."""
+        """Return how a later reply reaches the sender of the datagram in a slot."""
         return Asker(began, partial(self._send_later, self._datagrams.path(slot)), partial(self._failed, source))
 
     def _send_later(self, path: Path, reply: bytes) -> None:
         self._counts.failures["send"] += self._datagrams.send_along(path, reply)
 
     def _failed(self, source: bytes, error: Exception) -> None:
-        """The wall around one packet: what goes wrong costs its reply, and nothing else."""
+        """Count and log an error in one query; only this query goes without a reply."""
         self._counts.failures["packet"] += 1
         log.error("a query from %s could not be answered", source.hex(), exc_info=error)

@@ -1,7 +1,7 @@
-"""Names elsewhere: what the target of an ExternalName Service has, asked of other name servers.
+"""Resolves the targets of ExternalName Services outside the zones, by asking upstream name servers.
 
-The only import of dnspython. Nothing that such a server says or leaves unsaid may do harm: every
-look-up ends in time, what cannot be used counts as not found, and there is a bound for everything.
+This is the only module that imports dnspython. An upstream cannot do harm: every look-up has a
+deadline, a reply that cannot be used counts as a failure, and all memory is bounded.
 """
 
 from __future__ import annotations
@@ -33,32 +33,33 @@ from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)
 
-LOOKUP_SECONDS = 1.8  # in all: forwarders such as CoreDNS give a server up after 2 s
+LOOKUP_SECONDS = 1.8  # for a whole look-up: forwarders such as CoreDNS stop waiting after 2 s
 MAX_LOOKUPS = 256  # in flight, each with a socket of its own
-MAX_WAITING = 1024  # queries; more are told at once that nothing was found
-MAX_KNOWN = 1024  # answers remembered
-MAX_RECORDS, MAX_OCTETS = 256, 16384  # of one answer; a larger one is not passed on, and not cut (RFC 2181, section 9)
+MAX_WAITING = 1024  # queries; more get the alias alone, at once
+MAX_REMEMBERED = 1024  # answers
+MAX_RECORDS, MAX_OCTETS = 256, 16384  # of one answer; a larger one is a failure, not cut (RFC 2181, section 9)
 
-# Seconds for which an answer is remembered at most: long enough to spare the upstream, which
-# remembers longer, and short enough that nobody waits for a mended name.
+# The most seconds for which an answer is remembered: long enough to spare the upstream, which
+# remembers longer, and short enough that a corrected name works soon.
 LONGEST, LONGEST_NEGATIVE = 300.0, 30.0
-FAILURE_SECONDS = 5.0  # for which a failure is remembered and nobody waits; 1 s at least (RFC 9520, section 3.2)
+FAILURE_SECONDS = 5.0  # for which a failure is remembered, and no query waits; at least 1 s (RFC 9520, section 3.2)
 
 
 class NoServers(Exception):
-    """A resolv.conf that names no server that can be asked: which, and why."""
+    """A resolv.conf names no usable server. The message names the file and the reason."""
 
 
 class Found(Struct, frozen=True):
-    """What a name has: CNAMEs on the way, in order, and the records; None where nothing could be found out."""
+    """The records of a name: CNAMEs first, in order, then those of the type; None if the look-up failed."""
 
     records: tuple[Record, ...] | None
 
 
 class _Known(Struct):
-    """An answer as it came, when that was, and until when it holds, by trio's clock.
+    """A remembered answer: when it came, and until when it holds, by trio's clock.
 
-    ``aged`` is the answer as it was last handed out, ``age`` seconds after it came.
+    ``records`` have the TTLs of then, None after a failure. ``aged`` are the records as last
+    returned, with the TTLs of ``age`` seconds later.
     """
 
     records: tuple[Record, ...] | None
@@ -69,7 +70,7 @@ class _Known(Struct):
 
 
 class _Lookup:
-    """A look-up in flight, which others may join. Without an answer at its end, its asker gave up."""
+    """A look-up in flight that several queries may wait for. If it ends without an answer, it was cancelled."""
 
     def __init__(self) -> None:
         self.ended = trio.Event()
@@ -77,13 +78,13 @@ class _Lookup:
 
 
 def servers_in(resolv_conf: str) -> tuple[ListenAddress, ...]:
-    """Return the name servers that a file in the form of resolv.conf names. Raises NoServers."""
+    """Return the name servers in a file in the format of resolv.conf. Raises NoServers."""
     resolver = dns.resolver.Resolver(configure=False)
     try:
         resolver.read_resolv_conf(resolv_conf)
-        # A link-local address is of use only with its interface, which a packed address cannot name.
-        texts = [str(each) for each in resolver.nameservers if "%" not in str(each)]
-        servers = tuple(ListenAddress(parse_address(text), DNS_PORT) for text in texts)
+        # A link-local address needs its interface, which a packed address cannot hold.
+        addresses = [str(server) for server in resolver.nameservers if "%" not in str(server)]
+        servers = tuple(ListenAddress(parse_address(address), DNS_PORT) for address in addresses)
     except (dns.exception.DNSException, OSError, ValueError) as error:
         raise NoServers(f"{resolv_conf}: {error}") from None
     if not servers:
@@ -92,7 +93,7 @@ def servers_in(resolv_conf: str) -> tuple[ListenAddress, ...]:
 
 
 class Upstream:
-    """Name servers that know the rest of the world, asked in the order given until one answers."""
+    """The name servers for names outside the zones, asked in the order given until one answers."""
 
     most_sockets = MAX_LOOKUPS  # open at a time
 
@@ -101,35 +102,35 @@ class Upstream:
         self._resolver = _resolver(servers)
         self._backend = dns.asyncbackend.get_backend("trio")
         self._known: TLRUCache[tuple[str, int], _Known] = TLRUCache(
-            MAX_KNOWN, lambda _, known, __: known.until, timer=trio.current_time
+            MAX_REMEMBERED, lambda _, known, __: known.until, timer=trio.current_time
         )
-        self._flying: dict[tuple[str, int], _Lookup] = {}
+        self._in_flight: dict[tuple[str, int], _Lookup] = {}
         self._waiting = 0
 
     def recall(self, target: str, qtype: int) -> Found | None:
-        """Return what need not be waited for; None: ask.
+        """Return a remembered answer, its TTLs counted down; None if the name must be asked for with ``find``.
 
-        That is what is remembered, its TTLs counted down, and nothing at all when too many wait.
+        When too many queries wait, return a failure.
         """
         known = self._known.get((target, qtype))
         if known is not None:
             self._counts.upstream["remembered"] += 1
             return Found(_aged(known))
-        alone = (target, qtype) not in self._flying
-        if self._waiting >= MAX_WAITING or (alone and len(self._flying) >= MAX_LOOKUPS):
+        is_new = (target, qtype) not in self._in_flight
+        if self._waiting >= MAX_WAITING or (is_new and len(self._in_flight) >= MAX_LOOKUPS):
             self._counts.upstream["refused"] += 1
             return Found(None)
         return None
 
     async def find(self, target: str, qtype: int) -> tuple[Record, ...] | None:
-        """Return the CNAMEs from *target* on, in order, and its records of a type; None if nothing could be found out.
+        """Return the CNAMEs from *target* on, in order, then its records of a type; None if the look-up failed.
 
-        A name that does not exist has no records, which is an answer: whatever CNAMEs led to it.
-        Names are in lower case and have no final dot. Never raises, and takes less than 2 s.
+        A name that does not exist is an answer: the CNAMEs that lead to it, or no records. Names
+        are in lower case and have no final dot. Never raises, and takes less than 2 s.
         """
-        found = self.recall(target, qtype)
-        if found is not None:
-            return found.records
+        remembered = self.recall(target, qtype)
+        if remembered is not None:
+            return remembered.records
         self._waiting += 1
         try:
             known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)
@@ -140,23 +141,23 @@ class Upstream:
         return records
 
     async def _join(self, key: tuple[str, int], deadline: float) -> _Known | None:
-        """Wait for a look-up in flight, or begin one; if its asker gives up (a closed connection), begin again."""
-        while (lookup := self._flying.get(key)) is not None:
+        """Wait for the look-up in flight, or start one; start again if it is cancelled (its connection is closed)."""
+        while (lookup := self._in_flight.get(key)) is not None:
             with trio.move_on_at(deadline) as waiting:
                 await lookup.ended.wait()
             if lookup.answer is not None or waiting.cancelled_caught:
                 return lookup.answer
-        lookup = self._flying[key] = _Lookup()
+        lookup = self._in_flight[key] = _Lookup()
         try:
             lookup.answer = await self._look_up(*key, deadline)
             self._known[key] = lookup.answer
             return lookup.answer
         finally:
-            del self._flying[key]
+            del self._in_flight[key]
             lookup.ended.set()
 
     async def _look_up(self, target: str, qtype: int, deadline: float) -> _Known:
-        """Ask, and read what comes; whatever goes wrong is a failure, which is remembered for a while."""
+        """Ask the upstream and read its response. Every error is a failure, remembered for ``FAILURE_SECONDS``."""
         try:
             with trio.fail_at(deadline):
                 response = await self._response(dns.name.Name((*labels_of(target), b"")), qtype)
@@ -164,7 +165,7 @@ class Upstream:
         except (dns.exception.DNSException, trio.TooSlowError, OSError, ValueError) as error:
             log.debug("upstream: %s, type %d: %r", target, qtype, error)
             records, seconds = None, FAILURE_SECONDS
-        except Exception:  # the wall around one look-up
+        except Exception:  # an error of one look-up must not end the server
             self._counts.failures["upstream"] += 1
             log.exception("upstream: %s, type %d could not be looked up", target, qtype)
             records, seconds = None, FAILURE_SECONDS
@@ -172,7 +173,7 @@ class Upstream:
         return _Known(records, now, now + seconds)
 
     async def _response(self, name: dns.name.Name, qtype: int) -> dns.message.QueryMessage:
-        """Return the first response that says yes or no. Raises DNSException."""
+        """Return the first NOERROR or NXDOMAIN response. Raises DNSException."""
         try:
             answer = await self._resolver.resolve(
                 name, dns.rdatatype.RdataType.make(qtype), raise_on_no_answer=False, search=False, backend=self._backend
@@ -189,27 +190,27 @@ def _resolver(servers: Sequence[ListenAddress]) -> dns.asyncresolver.Resolver:
         dns.nameserver.Do53Nameserver(address_text(server.address), server.port) for server in servers
     ]
     resolver.lifetime = LOOKUP_SECONDS
-    # Each server gets its turn, and a single one a second try: datagrams are lost, and an answer
-    # that took a resolver long is there when it is asked again.
+    # Every server gets its share of the time, and a single one is asked twice: datagrams get lost, and
+    # a resolver that was too slow the first time has the answer the second time.
     resolver.timeout = LOOKUP_SECONDS / max(2, len(servers))
     resolver.use_edns(0, 0, MAX_UDP_REPLY)
     return resolver
 
 
 def _read(response: dns.message.QueryMessage) -> tuple[tuple[Record, ...], float]:
-    """Return what a response has for its question, and for how long it may be remembered.
+    """Return the records of a response, and for how many seconds to remember them.
 
-    Raises ValueError where it has something that cannot be passed on, and DNSException.
+    Raises DNSException, and ValueError if the response cannot be passed on.
     """
     if response.flags & dns.flags.TC:
-        raise ValueError("cut off")
+        raise ValueError("truncated, also over TCP")
     chain = response.resolve_chaining()
     records = [
         Record(_text(rrset.name), CNAME, rrset.ttl, Host(_text(next(iter(rrset)).target))) for rrset in chain.cnames
     ]
     if chain.answer is not None:
         owner, rtype, ttl = _text(chain.answer.name), int(chain.answer.rdtype), chain.answer.ttl
-        # Without compression, which could only point into the message that it came in.
+        # Uncompressed: compression pointers are valid only in the upstream's own message.
         records += [Record(owner, rtype, ttl, Opaque(rdata.to_wire() or b"")) for rdata in chain.answer]
     elif not records and response.answer:
         raise ValueError("records of another name")
@@ -220,16 +221,16 @@ def _read(response: dns.message.QueryMessage) -> tuple[tuple[Record, ...], float
 
 
 def _text(name: dns.name.Name) -> str:
-    """Return a name as text in lower case. Raises ValueError if it has octets that no name of ours has."""
+    """Return a name as text in lower case. Raises ValueError if a label is not ASCII or contains a dot."""
     labels = tuple(label.lower() for label in name.labels[:-1])
     text = b".".join(labels).decode("ascii")
     if labels_of(text) != labels:
-        raise ValueError(f"{name} has a dot in a label")
+        raise ValueError(f"{name}: a label contains a dot")
     return text
 
 
 def _aged(known: _Known) -> tuple[Record, ...] | None:
-    """Return remembered records with what is left of their TTLs: within a second, the very same."""
+    """Return remembered records with the rest of their TTLs; within one second, the same tuple."""
     age = int(trio.current_time() - known.since)
     if not age or known.records is None:
         return known.records

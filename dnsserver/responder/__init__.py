@@ -1,1 +1,1 @@
-"""Bytes in, bytes out."""
+"""Answers queries: a message as bytes in, the reply as bytes out."""

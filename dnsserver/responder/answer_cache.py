@@ -1,8 +1,11 @@
-"""Rendered answers, remembered by one responder for as long as all that they were made from stays the same.
+"""The rendered answers that one responder remembers.
 
-An answer hangs on a Service, on the whole snapshot, or on nothing (a name of which there is no
-end: one that does not exist, say). A Service's answers are found again after a publication if the
-Service is still the same object. The others are forgotten then. Nothing is ever invalidated by hand.
+An answer holds as long as its basis (``Decision.basis``). If that is a Service, the answer survives
+a publication with the same Service object. If it is the snapshot, or None, the answer lasts until
+the next publication. Nothing is ever invalidated by hand.
+
+Answers without a basis are *endless*: their names are unlimited in number. They share one bounded
+memory, so a flood of such names displaces no other answer.
 """
 
 from __future__ import annotations
@@ -16,55 +19,52 @@ from locator.bounded_map import BoundedMap
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Snapshot
 
-MAX_ENDLESS = 16 << 20  # octets of answers about names of which there is no end: most do not exist
-MAX_TERMS = 256  # lists of label keys for which the clients' values are remembered
-MAX_LOCATIONS = 16_384  # remembered for each of them: the nodes of a large cluster, and as many again
-MAX_PLACES = 1024  # answers to one question by the client's values
-MAX_QUESTIONS = 16  # remembered for each Service and address: types times zones, with room
+MAX_ENDLESS = 16 << 20  # octets of endless answers: most are about names that do not exist
+MAX_TERMS = 256  # tuples of label keys, each with the values of every location
+MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
+MAX_ANSWERS = 1024  # to one question, by the client's values
+MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
 
-# What is remembered of a question: one answer for everybody, or ...
+# What the cache has for a question: one answer for all clients, or what selects one of several.
 Remembered = RenderedAnswer | tuple[Mapping[Location, Values], Mapping[object, RenderedAnswer], "DependentAnswers"]
 
 
 class DependentAnswers:
-    """The answers to one question that depend on where the client is.
-
-    ``terms`` are the label keys that matter.
-    """
+    """The answers to one question that depend on the client's values of the label keys ``terms``."""
 
     __slots__ = ("_answers", "_values", "terms")
 
     def __init__(self, terms: tuple[str, ...], values: BoundedMap[Location, Values]) -> None:
         self.terms = terms
         self._values = values
-        self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_PLACES)
+        self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
 
     @property
     def remembered(self) -> Remembered:
-        """Itself behind the two dictionaries that a hot look-up needs: location -> values -> answer."""
+        """The two dictionaries of a hot look-up (location -> values, values -> answer), and this object."""
         return self._values.recent, self._answers.recent, self
 
     def get(self, location: Location) -> RenderedAnswer | None:
-        """Return the answer for a client at *location*, None if none is remembered."""
+        """Return the answer for a client at *location*, None if it is not remembered."""
         return self._answers.get(self._values_at(location))
 
-    def put(self, location: Location, same: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
-        """Remember what *render* makes for clients with the values that *location* has, and return it.
+    def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
+        """Remember and return the answer for clients with the same values as *location*.
 
-        Clients for which *same* is equal and not None share one answer, and one rotation.
+        Clients with an equal *share_key* that is not None share one answer, and its rotation.
         """
-        found = self._answers.get(same) if same is not None else None
-        if found is None:
-            found = render()
-            if same is not None:
-                self._answers[same] = found
-        self._answers[self._values_at(location)] = found
-        return found
+        answer = self._answers.get(share_key) if share_key is not None else None
+        if answer is None:
+            answer = render()
+            if share_key is not None:
+                self._answers[share_key] = answer
+        self._answers[self._values_at(location)] = answer
+        return answer
 
     def all(self) -> Iterable[RenderedAnswer]:
-        """Return every answer."""
+        """Return every remembered answer."""
         return self._answers.values()
 
     def _values_at(self, location: Location) -> Values:
@@ -75,7 +75,7 @@ class DependentAnswers:
 
 
 class _ServiceAnswers:
-    """What is remembered of one Service as it was compiled."""
+    """The answers and endpoint names of one compiled Service."""
 
     __slots__ = ("answers", "compiled", "names")
 
@@ -86,10 +86,10 @@ class _ServiceAnswers:
 
 
 class AnswerCache:
-    """What one responder remembers, by the octets of the question (case folded).
+    """The answers of one responder, by the octets of the question (case folded).
 
-    ``current`` and ``endless`` are the plain dictionaries that a hot look-up needs, always the
-    same objects; what they lack, ``recall`` may still find.
+    ``current`` and ``endless`` are plain dictionaries for the hot look-up, and always the same
+    objects. A question that is in neither may still be remembered: ``recall`` finds it.
     """
 
     def __init__(self) -> None:
@@ -103,24 +103,24 @@ class AnswerCache:
         self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_TERMS)
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Remember nothing but what holds for *snapshot*, too."""
+        """Keep only the answers that also hold for *snapshot*."""
         self.current.clear()
         self._endless.clear()
         self._services = services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._of_question.resize(2 * MAX_QUESTIONS * (len(services) + len(snapshot.addresses.places) + 64))
         if len(self._of_service) > 2 * len(services) + 64:  # most of those are gone
-            self._of_service = {key: known for key, known in self._of_service.items() if key in services}
+            self._of_service = {key: entry for key, entry in self._of_service.items() if key in services}
 
     def recall(self, question: bytes) -> Remembered | None:
-        """Return what is remembered of a question, from before this snapshot, too.
+        """Return what the cache has for a question, including answers from before this snapshot.
 
-        Folding reaches the type, too: 65 to 90 fall together with 97 to 122. No type of either
-        range has records in what is served, so both get the same NODATA.
+        Case folding changes the type's octets, too: types 65 to 90 share an entry with 97 to 122.
+        topodns serves no records of these types, so both get the same NODATA.
         """
-        known = self._of_question.get(question)
-        if known is not None and self._is_current(known):
-            remembered = known.answers.get(question)
+        entry = self._of_question.get(question)
+        if entry is not None and self._is_current(entry):
+            remembered = entry.answers.get(question)
             if remembered is not None:
                 answers = remembered[2].all() if isinstance(remembered, tuple) else (remembered,)
                 for answer in answers:
@@ -134,56 +134,55 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        hangs_on: CompiledService | Snapshot | None,
+        basis: CompiledService | Snapshot | None,
         location: Location,
         terms: tuple[str, ...],
-        same: object = None,
+        share_key: object = None,
     ) -> RenderedAnswer:
-        """Remember what *render* makes of a decision about a question, and return it.
+        """Render the answer to a question, remember it, and return it.
 
-        *hangs_on* holds all that the decision was made from, None if there is no end of such names.
-        *terms* are the label keys on whose values at the client's *location* the answer depends; for
-        *same* see ``DependentAnswers.put``.
+        *basis* and *terms* are those of the decision. *location* is the client's. *share_key* is that
+        of ``DependentAnswers.put``.
         """
-        if hangs_on is None:
+        if basis is None:
             answer = render()
             if not terms:
                 self._endless[question] = answer
             return answer
-        memory = self.current
-        if isinstance(hangs_on, CompiledService):
-            known = self._known(hangs_on)
-            memory = known.answers
-            self._of_question[question] = known
+        answers_by_question = self.current
+        if isinstance(basis, CompiledService):
+            entry = self._entry(basis)
+            answers_by_question = entry.answers
+            self._of_question[question] = entry
         if not terms:
-            memory[question] = answer = render()
+            answers_by_question[question] = answer = render()
             return answer
-        remembered = memory.get(question)
+        remembered = answers_by_question.get(question)
         if isinstance(remembered, tuple):
             answers = remembered[2]
         else:
             answers = DependentAnswers(terms, self._values_of(terms))
-            memory[question] = answers.remembered
-        return answers.put(location, same, render)
+            answers_by_question[question] = answers.remembered
+        return answers.put(location, share_key, render)
 
     def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
-        """Return the names of a Service's endpoints, which *make* makes when they are asked for first."""
-        known = self._known(compiled)
-        if known.names is None:
-            known.names = make(compiled)
-        return known.names
+        """Return the names of a Service's endpoints; *make* computes them the first time."""
+        entry = self._entry(compiled)
+        if entry.names is None:
+            entry.names = make(compiled)
+        return entry.names
 
-    def _known(self, compiled: CompiledService) -> _ServiceAnswers:
+    def _entry(self, compiled: CompiledService) -> _ServiceAnswers:
         key = compiled.service.key
-        known = self._of_service.get(key)
-        if known is None or known.compiled is not compiled:
-            if known is not None:
-                known.answers.clear()  # a question that is not asked again may still lead there
-            known = self._of_service[key] = _ServiceAnswers(compiled)
-        return known
+        entry = self._of_service.get(key)
+        if entry is None or entry.compiled is not compiled:
+            if entry is not None:
+                entry.answers.clear()  # ``_of_question`` may refer to it until its questions come again
+            entry = self._of_service[key] = _ServiceAnswers(compiled)
+        return entry
 
-    def _is_current(self, known: _ServiceAnswers) -> bool:
-        return self._services.get(known.compiled.service.key) is known.compiled
+    def _is_current(self, entry: _ServiceAnswers) -> bool:
+        return self._services.get(entry.compiled.service.key) is entry.compiled
 
     def _values_of(self, terms: tuple[str, ...]) -> BoundedMap[Location, Values]:
         values = self._values.get(terms)

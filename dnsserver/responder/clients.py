@@ -1,7 +1,7 @@
-"""Who asks, and where: what a packet's source and what it says of its client come to.
+"""Locates the client of a query, from the packet's source and from what a forwarder says in it.
 
-topodns believes a trusted forwarder only, and of what that says the first of these that is there: a PROXY
-header, the EDNS client option, EDNS client subnet. A forwarder that then names nobody asks for an unknown client.
+topodns accepts a client's address only from a trusted forwarder, and takes the first of: a PROXY header,
+the EDNS client option, EDNS client subnet. If that names no client, the client is unknown.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import NOWHERE, AddressBook, AgreedParts, Place
+from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Place
 
-UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # of whom nothing is said
-MAX_BLOCKS = 16_384  # remembered client subnets shorter than a host: a /24 for each node of a large cluster fits
-MAX_LABEL_SETS = 4096  # remembered sets of labels that the addresses of such subnets share
+UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
+MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
+MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
 
 
 class Clients:
-    """Where clients are by one address book after another.
+    """The places of clients, by the address book of the last snapshot.
 
-    ``places`` has the book's places in one dictionary, and ``blocks`` those of client subnets shorter
-    than a host by the option's content: what is looked up for each query. Both stay the same objects.
+    ``places`` has the book's places by address. ``blocks`` has the places of client subnets shorter
+    than a host, by the option's content. Both are dictionaries for the hot look-up, and always the
+    same objects.
     """
 
     def __init__(self) -> None:
         self._book = AddressBook()
-        self._agreed = AgreedParts()
+        self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
         self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
         self.places: dict[bytes, Place] = {}
         self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
     def follow(self, book: AddressBook) -> None:
-        """Locate clients by *book* from now on."""
+        """Locate clients by *book* from now on. The cost is that of its changes."""
         if book is self._book:
             return
         for address, place in book.places.changes_since(self._book.places):
@@ -47,18 +48,18 @@ class Clients:
         self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
-        """Return the place of a packet's source; of a trusted forwarder only that it is one."""
+        """Return the place of a packet's source; of a trusted forwarder, only that it is one."""
         return self.places.get(source) or self._book.source(source)
 
     def locate(self, address: bytes) -> Place:
-        """Return the place of one address, which may be an IPv4-mapped one."""
+        """Return the place of a packed address, which may be IPv4-mapped."""
         return self.places.get(address) or self._book.locate(plain_address(address))
 
     def place_of(self, source: bytes, edns: Edns | None, *, client: bytes | None, remember: bool) -> Place:
-        """Return where the client is; ``UNNAMED_CLIENT`` if a trusted forwarder does not say who it is.
+        """Return the client's place, ``UNNAMED_CLIENT`` if a trusted forwarder does not name the client.
 
-        *client* is what a PROXY header says: empty where it names nobody, None without one. *remember*
-        is whether what a block agrees on may come from memory, and stays there.
+        *client* is the address in the PROXY header: empty if the header has none, None without a
+        header. *remember* allows remembered places of blocks, and remembers new ones.
         """
         place = self.source(source)
         if not place.forwarder:
@@ -84,7 +85,7 @@ class Clients:
         return place
 
     def _with_shared_location(self, place: Place) -> Place:
-        """Return a place whose location is the same object for all blocks that share these labels, and no node."""
+        """Return *place*, with one location object for all blocks that have these labels and no node."""
         location = place.location
         if location.node is not None or not location.known:
             return place

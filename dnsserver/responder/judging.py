@@ -1,4 +1,4 @@
-"""Whether a query is answered at all: the coarsest fault is found first, and decides."""
+"""Decides whether a query is answered or refused. The coarsest fault is checked first, and decides."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dnsserver.names import Meaning, Zone, meaning_of
 
 
 class Question(Struct, frozen=True):
-    """A query that is to be answered, and what its name means."""
+    """A query to answer, and the meaning of its name."""
 
     query: Query
     meaning: Meaning
 
 
 class Refusal(Struct, frozen=True):
-    """Why a query is not answered: an rcode, and what could be read.
+    """The rcode for a query that is refused, and the parts of the query that were readable.
 
-    ``end`` is where its question ends, None if that cannot be read; ``edns`` its OPT record, ``qtype`` its type, None
-    where it has none that counts.
+    ``end`` is where its question ends, None if that is unreadable. ``edns`` is its OPT record, None
+    without one. ``qtype`` is its type, None with NOTIMP, FORMERR and BADVERS, which are counted without one.
     """
 
     rcode: int
@@ -32,15 +32,15 @@ class Refusal(Struct, frozen=True):
 
 
 def is_query(packet: bytes) -> bool:
-    """Whether a packet has a whole header that does not say it is a reply; all others get silence."""
+    """Whether a packet has a whole header with QR=0. All other packets get no reply."""
     return len(packet) >= wire.HEADER and not packet[2] & 0x80
 
 
 def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int | None) -> Question | Refusal:
-    """Read a packet that ``is_query``, and say whether it is to be answered. Never raises.
+    """Read a packet for which ``is_query`` holds; return the question, or why it is refused. Never raises.
 
-    In this order: an opcode other than QUERY, what cannot be read, a version of EDNS above 0, a class
-    other than IN, a name outside the *zones*, a zone transfer.
+    Refused are, checked in this order: an opcode other than QUERY, an unreadable query, an EDNS
+    version above 0, a class other than IN, a name outside the *zones*, a zone transfer.
     """
     opcode = int.from_bytes(packet[2:4]) & wire.OPCODE
     try:

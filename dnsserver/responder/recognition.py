@@ -1,7 +1,7 @@
-"""What a query looks like from its question on: recognised by its bytes, without being read again.
+"""Recognises the part of a query after its question by its bytes, so that it need not be parsed again.
 
-Clients and forwarders write queries in a handful of ways. What stands behind the question, but
-for the address of a client subnet, is remembered as it was read once: an ``EdnsProfile``.
+Clients and forwarders write queries in a few ways only. The octets after the question, without the
+address of a client subnet, lead to an ``EdnsProfile`` that was read from an earlier query.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from locator.bounded_map import BoundedMap
 
 MAX_PROFILES = 1024
 
-SUBNET_AT = 19  # octets from an OPT record's begin to the address of a client subnet that stands first in it
-CONTENT_AT = 15  # and to the content of that option
+SUBNET_AT = 19  # octets from the start of an OPT record to the address, if client subnet is its first option
+CONTENT_AT = 15  # octets to the content of that option
 
-# Flags and counts of a plain query -> index of the reply's head; whatever else is set is read with care.
+# Flags and counts of a plain query -> index of the reply's head. Queries with other flags are parsed.
 HEADS: Mapping[bytes, int] = {
     struct.pack("!HHHHH", bits | ad, 1, 0, 0, opt): head_index(bits, opt=bool(opt))
     for bits in HEAD_BITS
     for ad in (0, 0x0020)
     for opt in (0, 1)
 }
-WITH_OPT = 4  # indices of heads from here on are of queries with an OPT record
+WITH_OPT = 4  # the first index of heads for queries with an OPT record
 
 
 class EdnsProfile(Struct, frozen=True):
-    """What stands behind a question, but for the client subnet's address: what the reply needs of it.
+    """What a reply needs to know of its query's EDNS, without the address of the client subnet.
 
-    ``opts`` is the reply's OPT record without that address, for an answer that did not depend
-    on the client and one that did. ``octets`` is how many octets of address make the message
-    complete, ``host`` whether they are one host's.
+    ``limit`` is the size of a UDP reply. ``opts`` is the reply's OPT record without that address:
+    for an answer that does not depend on the client, and for one that does. ``octets`` is the
+    length of that address in the query; ``host`` is whether it is a whole address.
     """
 
     edns: Edns | None
@@ -50,31 +50,31 @@ NO_EDNS = EdnsProfile(None, MIN_UDP_REPLY, (b"", b""))
 
 
 class EdnsProfiles:
-    """The profiles of queries to one server. ``known`` has them by the octets that follow the question.
+    """The profiles of queries to one server; ``known`` has them by the octets after the question.
 
-    *nsid* is what names the server to those who ask (RFC 5001), empty for nothing.
+    *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty for none.
     """
 
     def __init__(self, nsid: bytes) -> None:
         self.nsid = nsid
         self._profiles: BoundedMap[bytes, EdnsProfile] = BoundedMap(MAX_PROFILES)
         self.known: Mapping[bytes, EdnsProfile] = self._profiles.recent
-        self.standing: tuple[Error, ...] = ()
-        """The extended errors that every reply tells."""
+        self.common_errors: tuple[Error, ...] = ()
+        """The extended errors in every reply."""
 
-    def tell(self, standing: tuple[Error, ...]) -> None:
-        """Tell these extended errors in every reply from now on."""
-        if standing != self.standing:
-            self.standing = standing
-            self._profiles.clear()  # they hold the OPT record that goes with an answer
+    def set_common_errors(self, errors: tuple[Error, ...]) -> None:
+        """Put these extended errors into every reply from now on."""
+        if errors != self.common_errors:
+            self.common_errors = errors
+            self._profiles.clear()  # their OPT records have the errors from before
 
     def of(self, query: bytes, read: Query) -> EdnsProfile:
-        """Return the profile of a query that was read, and remember it where the address alone varies."""
+        """Return the profile of a parsed query; remember it if only the address can vary."""
         edns, tail = read.edns, query[read.end :]
         if edns is None:
             return NO_EDNS
         key, subnet = tail[:SUBNET_AT], edns.subnet
-        # Of whole octets, so that whatever the address is, no bits stand beyond its prefix.
+        # A prefix of whole octets: then no address can have bits beyond it, which would be FORMERR.
         whole = subnet is not None and 0 < subnet.source == 8 * len(subnet.address)
         first = tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         octets = len(subnet.address) if subnet is not None else 0
@@ -88,15 +88,16 @@ class EdnsProfiles:
 
     def _profile(self, edns: Edns) -> EdnsProfile:
         independent, dependent = (
-            opt_head(edns, nsid=self.nsid, dependent=dependent, errors=self.standing) for dependent in (False, True)
+            opt_head(edns, nsid=self.nsid, dependent=dependent, errors=self.common_errors)
+            for dependent in (False, True)
         )
         subnet = edns.subnet
         octets, host = (len(subnet.address), subnet.host) if subnet is not None else (0, True)
         return EdnsProfile(edns, udp_limit(edns), (independent, dependent), octets, host)
 
     def opt(self, profile: EdnsProfile, errors: Sequence[Error], *, dependent: bool, address: bytes) -> bytes:
-        """Return the OPT record of one reply that has *errors* of its own to tell; empty without EDNS."""
+        """Return the OPT record of a reply with *errors* of its own; empty without EDNS."""
         if not errors or profile.edns is None:
             return profile.opts[dependent] + address
-        told = (*errors, *self.standing)
-        return opt_record(profile.edns, nsid=self.nsid, dependent=dependent, errors=told, address=address)
+        every = (*errors, *self.common_errors)
+        return opt_record(profile.edns, nsid=self.nsid, dependent=dependent, errors=every, address=address)

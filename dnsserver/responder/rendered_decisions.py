@@ -1,4 +1,4 @@
-"""From a Decision to its records as bytes."""
+"""Renders Decisions as bytes, and says which of them are worth remembering."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dnsserver.message.rotation import Rotations
 from dnsserver.message.wire import Query
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 
-MAX_ANSWERS = 4096  # records rendered of one answer: more do not fit into any message
+MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
 
-# Types that get a place beside the Service; 65,000 others are one NODATA each and share a small memory.
+# Types whose answers are remembered with their Service. The other 65,000 are NODATA and share one bounded memory.
 REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
 
 
 class DecisionRenderer:
-    """Renders decisions, each of which is counted by *counts*. *chance* draws the order of the records."""
+    """Renders decisions. *counts* numbers their tallies; *chance* returns numbers from 0 to below 1 for rotation."""
 
     def __init__(self, authority: Authority, counts: Counts, chance: Callable[[], float]) -> None:
         self._authority = authority
@@ -28,14 +28,14 @@ class DecisionRenderer:
         self._rotations = Rotations(chance)
 
     def render(self, query: Query, decision: Decision) -> RenderedAnswer:
-        """Return a decision about a query as bytes; of more records than any message holds, some of them."""
+        """Return the answer to *query* as bytes, with some of the records if there are more than ``MAX_RECORDS``."""
         selection = decision.selection if decision.answers or decision.terms else None
         tier = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
         answers, glue = decision.answers, decision.additional
-        if len(answers) > MAX_ANSWERS:  # they are cut again, so glue never goes with them
+        if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
             start = self._rotations.window(len(answers))
-            answers, glue = (*answers[start:], *answers[:start])[:MAX_ANSWERS], ()
+            answers, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], ()
         elsewhere = decision.elsewhere is not None and self._authority.looks_up(query.qtype)
         packer = Packer(query.labels)
         aliases = packer.aliases(decision.aliases)
@@ -54,20 +54,20 @@ class DecisionRenderer:
             rotations=self._rotations,
         )
 
-    def completed(self, alias: RenderedAnswer, labels: Sequence[bytes], found: Sequence[Record]) -> RenderedAnswer:
-        """Return an alias with what was *found* at its target: more aliases, then records of the type."""
+    def completed(self, alias: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
+        """Return *alias* followed by *records*, those at its target: CNAMEs first, then those of the type."""
         packer = Packer(labels)
         return RenderedAnswer(
             flags=alias.flags,
-            aliases=packer.aliases([*alias.elsewhere, *(record for record in found if record.rtype == wire.CNAME)]),
-            answers=packer.records(record for record in found if record.rtype != wire.CNAME),
+            aliases=packer.aliases([*alias.elsewhere, *(record for record in records if record.rtype == wire.CNAME)]),
+            answers=packer.records(record for record in records if record.rtype != wire.CNAME),
             tally=alias.tally,
             rotations=self._rotations,
         )
 
 
-def is_lasting(decision: Decision) -> bool:
-    """Whether an answer is worth a place of its own: there are many more names and types without records than with."""
+def is_worth_keeping(decision: Decision) -> bool:
+    """Whether an answer is remembered with its basis: not if it is one of the countless ones without records."""
     if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
         return False
     has_records = bool(decision.answers or decision.aliases or decision.terms)
@@ -75,9 +75,9 @@ def is_lasting(decision: Decision) -> bool:
     return has_records or common or decision.meaning.shape == names.SERVICE
 
 
-def likeness(decision: Decision) -> object:
-    """Return a key that is equal for clients who get the same endpoints for the same reason; None if unlike all."""
+def share_key(decision: Decision) -> object:
+    """Return an equal key for clients who get the same endpoints for the same reason; None if they share nothing."""
     selection = decision.selection
-    if selection is None or decision.extended_error is not None:  # whose text differs by client
+    if selection is None or decision.extended_error is not None:  # its text differs by client
         return None
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key

@@ -1,4 +1,4 @@
-"""From a rendered answer and a query to the octets of a reply."""
+"""Writes a reply: a rendered answer, fitted to one query."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
 
 
 class Envelope(Struct, frozen=True):
-    """What a reply takes over from its query.
+    """What a reply takes from its query.
 
-    ``end`` is where the question ends, ``head`` which of ``RenderedAnswer.heads`` goes with the
-    query's flags, ``address`` the client subnet's, empty without one. ``ignored`` tells the client that
-    the address it named is not heeded.
+    ``end`` is where the question ends. ``head`` is the index in ``RenderedAnswer.heads`` for the
+    query's flags. ``address`` is that of the client subnet, empty without one. ``ignored`` is the
+    extended error for a client subnet that is ignored, None if there is none.
     """
 
     query: bytes
@@ -32,12 +32,12 @@ class Envelope(Struct, frozen=True):
 
     @property
     def qtype(self) -> int:
-        """The type that is asked for."""
+        """The type in the question."""
         return int.from_bytes(self.query[self.end - 4 : self.end - 2])
 
 
 class PendingReply(Struct, frozen=True, eq=False):
-    """A reply that waits until somebody knows what a name outside the zones has: the last one of ``alias``."""
+    """A reply that needs the records of a name outside the zones: the target of the last alias in ``alias``."""
 
     envelope: Envelope
     alias: RenderedAnswer
@@ -55,35 +55,35 @@ class PendingReply(Struct, frozen=True, eq=False):
         return self.envelope.qtype
 
 
-def written(found: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -> bytes:
-    """Return the reply: id and question as they came, the records in their turn, the OPT record.
+def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -> bytes:
+    """Return the reply: ID and question as they came, the records rotated, the OPT record.
 
-    What does not fit is left out in this order: the word about an ignored address, the text of the
-    answer's own error, glue, and at last records, with TC.
+    A reply that is too large loses, in this order: the error for an ignored client subnet, the
+    text of the answer's own error, glue, and at last records, with TC.
     """
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
-    channel.counts[found.tally] += 1
+    channel.counts[answer.tally] += 1
     limit = profile.limit if channel.limited else MAX_TCP_REPLY
-    for errors in _errors(found, envelope):
-        opt = profiles.opt(profile, errors, dependent=found.dependent, address=envelope.address)
-        if end + found.size + len(opt) <= limit:
-            counts, body = found.heads[envelope.head], found.body(found.take_turn()) + found.tail
+    for errors in _errors(answer, envelope):
+        opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
+        if end + answer.size + len(opt) <= limit:
+            counts, body = answer.heads[envelope.head], answer.body(answer.take_turn()) + answer.tail
             break
     else:
         room = limit - end - len(opt)
-        turn = found.take_turn() if found.least <= room else found.take_cut_turn()
-        counts, body = fitted(found, envelope.head, room, turn=turn)
+        turn = answer.take_turn() if answer.least <= room else answer.take_cut_turn()
+        counts, body = fitted(answer, envelope.head, room, turn=turn)
         if counts[0] & 0x02:
             channel.truncated += 1
     return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
 
 
-def _errors(found: RenderedAnswer, envelope: Envelope) -> Iterator[list[Error]]:
-    """Yield what a reply may tell, the most first and the least last."""
-    own = [found.error] if found.error is not None else []
+def _errors(answer: RenderedAnswer, envelope: Envelope) -> Iterator[list[Error]]:
+    """Yield the extended errors that a reply may have, from the most to the fewest octets."""
+    own = [answer.error] if answer.error is not None else []
     if envelope.ignored is not None:
         yield [*own, envelope.ignored]
     yield own
-    if found.error is not None:
-        code, _ = found.error
+    if answer.error is not None:
+        code, _ = answer.error
         yield [(code, "")]

@@ -1,11 +1,10 @@
-"""Bytes in, bytes out: a query is recognised, or judged, resolved and rendered, and then remembered.
+"""Answers a query: recognises it, or else judges, resolves, renders and remembers it.
 
-Two look-ups make the fast path. *What is asked*: the question's bytes, case folded, lead to what
-the answer cache has of it. *What matters of the place*: the client's values of the few label keys
-that the Service names lead to a rendered answer. Whole packets are never remembered, since behind
-a forwarder hardly two are alike.
+The fast path is two look-ups. The question's bytes, case folded, lead to an entry of the answer
+cache. Then the client's values of the few label keys that the constraint names lead to a rendered
+answer. Whole packets are never remembered: behind a forwarder, hardly two are alike.
 
-``Responder.compute`` is the oracle: the same reply without anything remembered.
+``Responder.compute`` returns the same reply without anything remembered. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
 from dnsserver.responder.judging import Question, Refusal, is_query, judge_untrusted
 from dnsserver.responder.recognition import CONTENT_AT, HEADS, NO_EDNS, SUBNET_AT, WITH_OPT, EdnsProfiles
-from dnsserver.responder.rendered_decisions import DecisionRenderer, is_lasting, likeness
+from dnsserver.responder.rendered_decisions import DecisionRenderer, is_worth_keeping, share_key
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot
 
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
-STALE = (wire.EDE_STALE, "")  # the code says it all, and a text would push records out
+STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
 
 class Responder:
-    """Answers queries from the snapshot published last; SERVFAIL before the first.
+    """Answers queries from the last published snapshot, and with SERVFAIL before the first.
 
-    *client_option* is the EDNS option in which trusted forwarders may name a client, *proxy_protocol*
-    whether they may by the PROXY protocol's header; *nsid* is what names this server to those who ask
-    (RFC 5001), empty for nothing. *chance* returns numbers from 0 to below 1, by which records take turns.
+    Trusted forwarders may name a client in the EDNS option *client_option*, and with *proxy_protocol*
+    in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
+    for none. *chance* returns numbers from 0 to below 1, which decide the rotation of records.
 
-    What a responder remembers is its own: several may answer from one snapshot.
+    Each responder has its own memory, so several can answer from one snapshot.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Responder:
         self._clients = Clients()
         self._profiles = EdnsProfiles(nsid)
         self._cache = AnswerCache()
-        # What a recognised query is looked up in: each stays the same object.
+        # The dictionaries of the fast path. Each is always the same object.
         self._known_profiles = self._profiles.known
         self._places, self._blocks = self._clients.places, self._clients.blocks
         self._current, self._endless = self._cache.current, self._cache.endless
@@ -82,13 +81,14 @@ class Responder:
         self._cache.publish(snapshot)
 
     def mark_stale(self, stale: bool) -> None:
-        """Say with every answer from now on whether it may be old (RFC 8914, section 4.4)."""
-        self._profiles.tell((STALE,) if stale else ())
+        """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
+        self._profiles.set_common_errors((STALE,) if stale else ())
 
     def proxied(self, source: bytes) -> bool:
-        """Whether a PROXY header may stand before what comes from *source* (a packed address).
+        """Whether data from *source* (a packed address) may begin with a PROXY header.
 
-        Before the first snapshot nobody knows who is trusted, and nobody's place matters.
+        Before the first snapshot it may from any source: trusted forwarders are not known yet, and
+        no answer depends on the client.
         """
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
@@ -97,15 +97,15 @@ class Responder:
     ) -> bytes | PendingReply | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
 
-        *client* is what a PROXY header said that was taken off before: a packed address, or empty
-        where it named none. None if there was none; then a datagram may still begin with one.
+        *client* is the packed address from a PROXY header that the caller has removed, empty if the
+        header had none. It is None without a header; then a datagram may still begin with one.
 
-        A reply that needs to know of a name elsewhere is ``PendingReply``. Never raises,
-        whatever *query* holds: a query that cannot be read gets FORMERR when its header is
+        A reply that needs the records of a name outside the zones is a ``PendingReply``.
+        Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
         head = HEADS.get(query[2:12])
-        # A label that holds a zero octet makes this end too early: such a question is never remembered.
+        # With a zero octet inside a label this end is too early, but such a question is never remembered.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
             return self._read(query, source, channel, client=client)
@@ -135,51 +135,51 @@ class Responder:
                 if block is None:
                     return self._read(query, source, channel)
                 place = block
-        elif address:  # whoever names a client and is not trusted is told so
+        elif address:  # the source is not trusted, and the reply must say that its client subnet is ignored
             return self._read(query, source, channel, client=client)
         question = query[wire.HEADER : end]
         folded = question.lower()
-        found: Any = self._current.get(folded) or self._endless.get(folded) or self._cache.recall(folded)
-        if found.__class__ is tuple:
-            found = found[1].get(found[0].get(place.location))
-        if found is None:
+        answer: Any = self._current.get(folded) or self._endless.get(folded) or self._cache.recall(folded)
+        if answer.__class__ is tuple:
+            answer = answer[1].get(answer[0].get(place.location))
+        if answer is None:
             return self._read(query, source, channel, client=client)
         self._located[place.located_by] += 1
-        opt = profile.opts[found.dependent]
+        opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.limited else MAX_TCP_REPLY
-        if not found.plain or end + found.size + len(opt) + len(address) > limit:
-            return self._reply(found, Envelope(query, end, head, profile, address, channel))
-        # The common case of ``written``, in line: a call costs as much as all of this.
-        channel.counts[found.tally] += 1
-        turn = next(found.turns, None)
-        start = found.offsets[found.take_turn() if turn is None else turn]
-        body = found.blob[start : start + found.length]
-        reply: bytes = b"".join((query[:2], found.heads[head], question, body, found.tail, opt, address))
+        if not answer.plain or end + answer.size + len(opt) + len(address) > limit:
+            return self._reply(answer, Envelope(query, end, head, profile, address, channel))
+        # The common case of ``written``, inlined: a call would cost as much as all of this.
+        channel.counts[answer.tally] += 1
+        turn = next(answer.turns, None)
+        start = answer.offsets[answer.take_turn() if turn is None else turn]
+        body = answer.blob[start : start + answer.length]
+        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, address))
         return reply
 
-    def finish(self, pending: PendingReply, found: Sequence[Record] | None) -> bytes:
-        """Return the reply that waited, with what was *found*: aliases, then records of the type.
+    def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
+        """Return the pending reply with *records*, the CNAMEs and records of its target, in this order.
 
-        Without anything found, the alias alone: its own name and where it leads are known.
+        If *records* is None or empty, the reply has the alias alone.
         """
         answer, envelope = pending.alias, pending.envelope
-        if found:
-            if answer.finished is None or answer.finished[0] is not found:  # else it was the same before
+        if records:
+            if answer.finished is None or answer.finished[0] is not records:  # else it was rendered before
                 labels = question_labels(envelope.query)
-                answer.finished = found, self._renderer.completed(answer, labels, found)
+                answer.finished = records, self._renderer.completed(answer, labels, records)
             answer = answer.finished[1]
         return written(answer, envelope, self._profiles)
 
     def compute(
         self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
     ) -> bytes | PendingReply | None:
-        """Return what ``answer`` returns, but for the rotation, without anything remembered."""
+        """Return what ``answer`` returns, except for the rotation, without anything remembered."""
         return self._read(query, source, channel, client=client, remember=False)
 
     def _read(
         self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None, remember: bool = True
     ) -> bytes | PendingReply | None:
-        """Answer a query that was not recognised."""
+        """Answer a query that the fast path did not recognise."""
         if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
             return self._behind_header(query, source, channel, remember=remember)
         if not is_query(query):
@@ -193,7 +193,7 @@ class Responder:
             refusal = Refusal(wire.SERVFAIL, read.end, read.edns, read.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
         place = self._clients.place_of(source, read.edns, client=client, remember=remember)
-        if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # that is the same for everybody
+        if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
         envelope = Envelope(
@@ -205,12 +205,12 @@ class Responder:
             channel,
             self._ignored(source, place, read.edns),
         )
-        return self._reply(self._found(judged, self._snapshot, place, query, remember=remember), envelope)
+        return self._reply(self._answer_to(judged, self._snapshot, place, query, remember=remember), envelope)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
     ) -> bytes | PendingReply | None:
-        """Answer what stands behind a datagram's PROXY header; who sends a malformed one gets no reply."""
+        """Answer the query after a datagram's PROXY header. A malformed header gets no reply."""
         try:
             header = read_header_untrusted(query)
         except Unreadable:
@@ -223,7 +223,7 @@ class Responder:
         return reply(query[header.size :], source, channel, client=header.client)
 
     def _ignored(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
-        """Count a client that is named by somebody who is not trusted; return the error that tells so."""
+        """Count a client that an untrusted source names, and return the error that says so; None if none is named."""
         if place is UNNAMED_CLIENT or edns is None or not edns.names_client or self._clients.source(source).forwarder:
             return None
         text = address_text(source)
@@ -231,31 +231,29 @@ class Responder:
         self._counts.ignored_clients.note(text, b"" if named == source else named)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
-    def _found(
+    def _answer_to(
         self, question: Question, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the answer to a question: what is remembered of it, else what is decided now."""
+        """Return the remembered answer to a question, else decide, render and remember it."""
         read, location, cache = question.query, place.location, self._cache
         folded = query[wire.HEADER : read.end].lower()
         if remember:
-            known = self._current.get(folded) or cache.recall(folded)
-            answer = known[2].get(location) if isinstance(known, tuple) else known
+            remembered = self._current.get(folded) or cache.recall(folded)
+            answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
             if answer is not None:
                 return answer
         self._counts.computed += 1
         names_of = partial(cache.names_of, make=self._endpoint_names) if remember else None
-        decision = resolve(
-            question.meaning, read.qtype, snapshot, location, self._authority, names_of=names_of
-        )  # fmt: skip
+        decision = resolve(question.meaning, read.qtype, snapshot, location, self._authority, names_of=names_of)
         if not remember:
             return self._renderer.render(read, decision)
         return cache.keep(
             folded,
             lambda: self._renderer.render(read, decision),
-            hangs_on=decision.hangs_on if is_lasting(decision) else None,
+            basis=decision.basis if is_worth_keeping(decision) else None,
             location=location,
             terms=decision.terms,
-            same=likeness(decision),
+            share_key=share_key(decision),
         )
 
     def _refuse(self, query: bytes, refusal: Refusal, channel: Channel, *, errors: Sequence[Error] = ()) -> bytes:
@@ -266,6 +264,5 @@ class Responder:
             query, refusal.rcode, end=refusal.end, edns=refusal.edns, nsid=self._profiles.nsid, errors=errors
         )
 
-    def _reply(self, found: RenderedAnswer, envelope: Envelope) -> bytes | PendingReply:
-        """Put a reply together, unless it must wait for a name elsewhere."""
-        return PendingReply(envelope, found) if found.elsewhere else written(found, envelope, self._profiles)
+    def _reply(self, answer: RenderedAnswer, envelope: Envelope) -> bytes | PendingReply:
+        return PendingReply(envelope, answer) if answer.elsewhere else written(answer, envelope, self._profiles)

@@ -1,1 +1,1 @@
-"""Kubernetes' JSON and its list/watch protocol, without I/O."""
+"""The JSON of Kubernetes objects and the list/watch protocol, without I/O."""

@@ -1,6 +1,6 @@
-"""What a source tells of a cluster: changes, and what is wrong in which object.
+"""The deltas that a source sends: changes of objects, and findings about objects.
 
-An object that cannot be read is passed over: there is a finding, and it is as if it did not exist.
+An unreadable object counts as absent; a finding says why.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from locator.model import Finding, Object, by_kind
 
 
 class Replace(Struct, frozen=True):
-    """All objects of a kind; whatever else was known of it is gone."""
+    """All objects of a kind. They replace everything known of that kind."""
 
     kind: type[Any]
     objects: Sequence[Any]
 
 
 class Put(Struct, frozen=True):
-    """One object, new or changed."""
+    """One object that is new or changed."""
 
     object: Any
 
 
 class Drop(Struct, frozen=True):
-    """One object that is gone, or cannot be read any more, by its key."""
+    """The key of an object that is gone, or has become unreadable."""
 
     kind: type[Any]
     key: str
@@ -38,93 +38,93 @@ Delta = Replace | Put | Drop
 
 
 class DeltaBatch(Struct, frozen=True):
-    """What a source tells at once, in order: all of it is published together.
+    """Deltas in order, to be published together, and what else changes with them.
 
-    ``findings`` are what is wrong from now on, by the place where it was found (``place_of``, say): empty where
-    nothing is any more. ``triggered`` is when what the changed EndpointSlices were made from changed (RFC 3339).
-    ``files`` are the files that objects stand in, by their places; None says nothing new. ``kept`` marks a view
-    from an earlier run: it holds until the source itself has listed each kind.
+    ``findings`` are the current findings by object (``object_reference``) or source; an empty sequence removes earlier
+    ones. ``triggered`` are the last-change-trigger-times (RFC 3339) of the changed EndpointSlices.
+    ``files`` maps each object (``object_reference``) to its file; None means no change. ``restored`` marks objects of
+    a state file: they hold until the source has listed their kind.
     """
 
     changes: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
     files: Mapping[str, str] | None = None
-    kept: bool = False
+    restored: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.findings)
 
 
-def place_of(kind: str, namespace: str, name: str) -> str:
-    """Return one object in words: ``Service shop/web``, ``Node a1``."""
+def object_reference(kind: str, namespace: str, name: str) -> str:
+    """Return how findings and files refer to an object: ``Service shop/web``, ``Node a1``."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
 def replacements(objects: Iterable[Object]) -> list[Delta]:
-    """Return what makes *objects* all there is, of every kind."""
+    """Return one Replace for every kind, so that a store holds *objects* and nothing else."""
     return [Replace(kind, of_kind) for kind, of_kind in by_kind(objects).items()]
 
 
 class DeltaBuilder:
-    """Turns raw objects of one kind into news, so that whoever applies all of it holds what the cluster holds."""
+    """Decodes the raw objects of one kind, and collects the deltas that bring a store to the cluster's state."""
 
     def __init__(self, kind: type[Any], resource: Resource) -> None:
         self.version = ""
-        """The resourceVersion of the object that was read last, if it has one."""
-        self._made = kind
-        self._kind = resource
-        self._listed: dict[str, Any] = {}  # by key, what a list has brought so far
-        self._wrong: dict[str, Sequence[Finding]] = {}  # and what is wrong in it
-        self._noted: set[str] = set()  # keys for which findings were told
+        """The resourceVersion of the object that was decoded last, empty if it has none."""
+        self._kind = kind
+        self._resource = resource
+        self._listed: dict[str, Any] = {}  # by key: the objects of the list so far
+        self._list_findings: dict[str, Sequence[Finding]] = {}  # by key: the findings of the list so far
+        self._faulty: set[str] = set()  # keys of the objects with findings
         self._changes: list[Delta] = []
         self._findings: dict[str, Sequence[Finding]] = {}
         self._triggered: list[str] = []
 
     def forget_list(self) -> None:
-        """A list begins, from the beginning."""
-        self._listed, self._wrong = {}, {}
+        """Drop the list so far: it starts again, or has been taken over."""
+        self._listed, self._list_findings = {}, {}
 
     def list_untrusted(self, raw: Raw, where: str = "", *, gone: bool = False) -> None:
-        """Add one object to the list that is under way, or take it away again; *where* names a nameless one."""
-        one = decode_untrusted(self._kind, raw, where)
-        self.version = one.version
-        self._listed.pop(one.key, None)
-        self._wrong.pop(one.key, None)
+        """Add an object to the list, or remove it if it is *gone*. Findings call it *where* if it has no name."""
+        decoded = decode_untrusted(self._resource, raw, where)
+        self.version = decoded.version
+        self._listed.pop(decoded.key, None)
+        self._list_findings.pop(decoded.key, None)
         if gone:
             return
-        if one.built is not None:
-            self._listed[one.key] = one.built
-        if one.findings:
-            self._wrong[one.key] = one.findings
+        if decoded.built is not None:
+            self._listed[decoded.key] = decoded.built
+        if decoded.findings:
+            self._list_findings[decoded.key] = decoded.findings
 
     def end_list(self) -> None:
-        """The list is whole."""
-        self._changes.append(Replace(self._made, list(self._listed.values())))
-        self._findings |= {key: () for key in self._noted if key not in self._wrong} | self._wrong
-        self._noted = set(self._wrong)
+        """Turn the complete list into a Replace."""
+        self._changes.append(Replace(self._kind, list(self._listed.values())))
+        self._findings |= {key: () for key in self._faulty if key not in self._list_findings} | self._list_findings
+        self._faulty = set(self._list_findings)
         self.forget_list()
 
     def change_untrusted(self, raw: Raw, *, gone: bool = False) -> None:
-        """Tell that one object is new or changed, or *gone*."""
-        one = decode_untrusted(self._kind, raw)
-        self.version = one.version
-        if one.built is not None and not gone:
-            self._changes.append(Put(one.built))
-            if one.triggered:
-                self._triggered.append(one.triggered)
-        elif one.name:
-            self._changes.append(Drop(self._made, one.key))
-        if one.findings and not gone:
-            self._noted.add(one.key)
-            self._findings[one.key] = one.findings
-        elif one.key in self._noted:
-            self._noted.discard(one.key)
-            self._findings[one.key] = ()
+        """Add the change of one object, which is new, changed or *gone*."""
+        decoded = decode_untrusted(self._resource, raw)
+        self.version = decoded.version
+        if decoded.built is not None and not gone:
+            self._changes.append(Put(decoded.built))
+            if decoded.triggered:
+                self._triggered.append(decoded.triggered)
+        elif decoded.name:
+            self._changes.append(Drop(self._kind, decoded.key))
+        if decoded.findings and not gone:
+            self._faulty.add(decoded.key)
+            self._findings[decoded.key] = decoded.findings
+        elif decoded.key in self._faulty:
+            self._faulty.discard(decoded.key)
+            self._findings[decoded.key] = ()
 
-    def news(self) -> DeltaBatch:
-        """Return what is to be told since this was asked last."""
-        findings = {f"{self._made.__name__} {key}": found for key, found in self._findings.items()}
-        news = DeltaBatch(self._changes, findings, self._triggered)
+    def take_batch(self) -> DeltaBatch:
+        """Return what has been collected since the last call."""
+        findings = {f"{self._kind.__name__} {key}": findings for key, findings in self._findings.items()}
+        batch = DeltaBatch(self._changes, findings, self._triggered)
         self._changes, self._findings, self._triggered = [], {}, []
-        return news
+        return batch

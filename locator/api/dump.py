@@ -1,6 +1,6 @@
-"""The text of a dump to objects: YAML or JSON, single objects, lists, streams of documents.
+"""Reads the objects of a dump: YAML or JSON; single objects, lists, or streams of documents.
 
-YAML becomes JSON first, so that one decoder reads both.
+YAML is converted to JSON first, so that one decoder reads both.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import msgspec
 import yaml
 from msgspec import Raw, Struct, field
 
-from locator.api.decoding import READ, decode_untrusted, error_words
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, decode_untrusted, error_words
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Object
 
-# Blocks of kubectl's YAML that nobody reads, two thirds of a pod. A block is its key and all
-# lines indented deeper; labels hold no blocks, so no label can be mistaken for one.
-_SKIMMED = re.compile(
+# Blocks of kubectl's YAML that topodns does not read, two thirds of a pod. A block is a key and all lines indented
+# deeper. No label can be mistaken for one, since labels hold no blocks.
+_UNREAD_BLOCKS = re.compile(
     rb"^( *)(?:managedFields|ownerReferences|containers|initContainers|ephemeralContainers|volumes|tolerations"
     rb"|affinity|securityContext|hostIPs|containerStatuses|initContainerStatuses|images|volumesInUse|volumesAttached"
     rb"|conditions(?=:\r?\n *-)):\r?\n(?:\1(?: .*|- .*)\r?\n|\r?\n)*",
     re.MULTILINE,
 )
-# A list as kubectl writes it. Its items begin at the margin, so that it can be cut between them:
-# many small trees are made faster than a large one, in a fraction of the memory. And what stands
-# four spaces deep is of metadata, spec or status, never a label.
+# A list as kubectl writes it. Its items start in the first column, so it can be cut between them: libyaml composes many
+# small trees faster than a large one, in a fraction of the memory. A field indented by four spaces belongs to metadata,
+# spec or status and is never a label.
 _LIST = re.compile(rb"apiVersion: v1\nitems:\n(?=- )")
 _ITEM = re.compile(rb"^- ", re.MULTILINE)
 _LIST_END = re.compile(rb"^[^- \n]", re.MULTILINE)
-_LIST_SKIMMED = re.compile(
+_UNREAD_FIELDS = re.compile(
     rb"^    (?:uid|resourceVersion|generateName|dnsPolicy|enableServiceLinks|preemptionPolicy|restartPolicy"
     rb"|schedulerName|serviceAccount|serviceAccountName|terminationGracePeriodSeconds|hostIP|qosClass|startTime): .*\n",
     re.MULTILINE,
 )
-CHUNK = 50  # items composed at a time
+CHUNK = 50  # items that libyaml composes at a time
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 _PLAIN: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -48,19 +48,19 @@ _PLAIN: dict[str, bool | None] = {
 
 
 class NotADump(ValueError):
-    """A text that holds no Kubernetes objects: says where, what was found, and what was expected."""
+    """The text is not a dump; the message says where, what was found and what was expected."""
 
 
 class NotJSON(ValueError):
-    """A document that is no JSON, or no Kubernetes object or list of them."""
+    """The document is not JSON, or not a Kubernetes object or list."""
 
 
 class MalformedJSON(NotJSON):
-    """A document that is not even JSON, or more than one."""
+    """The document is not JSON, or several JSON documents."""
 
 
 class _Typed(Struct):
-    """What every object and every list has in common."""
+    """What all objects and lists have in common."""
 
     kind: str | None = None
     api_version: str | None = field(name="apiVersion", default=None)
@@ -71,9 +71,9 @@ class _Envelope(_Typed):
 
 
 def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Finding]:
-    """Yield the objects of a text, with what is wrong in them. Raises ``NotADump``.
+    """Yield the objects of a dump, and the findings about them. Raises ``NotADump``.
 
-    *only_json* says that a text which begins like JSON is nothing else.
+    With *only_json*, a text that starts like JSON is never tried as YAML.
     """
     documents = 0
     try:
@@ -81,7 +81,7 @@ def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Findin
             try:
                 yield from decode(data)
                 return
-            except MalformedJSON:  # said before the first object: not one document of JSON
+            except MalformedJSON:  # raised before the first object, so nothing is yielded twice
                 pass
         for document, first in _documents(data, only_json=only_json):
             documents += 1
@@ -90,87 +90,87 @@ def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Findin
         raise NotADump(f"document {documents or 1}: {error}") from None
     except RecursionError:
         raise NotADump("nested too deeply") from None
-    if not documents:  # such as a file that kubectl is about to write into
-        raise NotADump("nothing in it, expected Kubernetes objects")
+    if not documents:  # such as the file of a kubectl that has just been started
+        raise NotADump("empty, expected Kubernetes objects")
 
 
 def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
-    """Yield the objects of one JSON document, a single object or a list, with what is wrong in them.
+    """Yield the objects of one JSON document, a single object or a list, and the findings about them.
 
-    Kinds that nobody reads are passed over. *first* is the number of a list's first item, for
-    findings. Raises ``NotJSON`` if the document is none, before it yields anything.
+    Skips the kinds that topodns does not read. Findings number the items of a list from *first*. Raises ``NotJSON``,
+    before it yields anything.
     """
     try:
         envelope = msgspec.json.decode(document, type=_Envelope)
     except msgspec.ValidationError as error:
-        raise NotJSON(f"{error_words(error)[0]} in what should be a Kubernetes object or list") from None
+        raise NotJSON(f"{error_words(error)[0]} in a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
-        raise NotJSON("no kind: this is no Kubernetes object or list")
+        raise NotJSON("no kind, expected a Kubernetes object or list")
     if envelope.items is None or not envelope.kind.endswith("List"):
         yield from _object(document, "", envelope.kind, envelope.api_version)
         return
-    listed = envelope.kind.removesuffix("List")
+    list_kind = envelope.kind.removesuffix("List")
     for position, item in enumerate(envelope.items, first):
-        yield from _object(item, f"items[{position}]", listed, envelope.api_version)
+        yield from _object(item, f"items[{position}]", list_kind, envelope.api_version)
 
 
-def _object(raw: Raw | bytes, where: str, listed: str, api_version: str | None) -> Iterator[Object | Finding]:
-    """Yield one object; *listed* and *api_version* are what the list around it says."""
+def _object(raw: Raw | bytes, where: str, list_kind: str, api_version: str | None) -> Iterator[Object | Finding]:
+    """Yield one object or its findings; *list_kind* and *api_version* are those of its list, if it states none."""
     try:
         envelope = msgspec.json.decode(raw, type=_Typed)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = error_words(error)
         message = f"unreadable object: {message}"
-        yield ClusterCode.UnreadableObject.finding(listed or "object", "", where, field=path, message=message)
+        yield ClusterCode.UnreadableObject.finding(list_kind or "object", "", where, field=path, message=message)
         return
-    kind = envelope.kind or listed
+    kind = envelope.kind or list_kind
     if not kind:
         yield ClusterCode.UnreadableObject.finding(
-            "object", "", where, field="kind", message="object without a kind", expected="such as Service"
+            "object", "", where, field="kind", message="object without a kind", expected="a kind such as Service"
         )
         return
     group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
-    reader = READ.get((group if slash else "", kind))
-    if reader is None:
+    resource = RESOURCES_BY_GROUP_KIND.get((group if slash else "", kind))
+    if resource is None:
         return
-    decoded = decode_untrusted(reader, raw, where)
+    decoded = decode_untrusted(resource, raw, where)
     yield from decoded.findings
     if decoded.built is not None:
         yield decoded.built
 
 
 def _documents(data: bytes, *, only_json: bool) -> list[tuple[bytes, int]]:
-    """Return each document of a text as JSON, with the number of its first item in the list it is cut from."""
+    """Return the documents of a dump as JSON, each with the number of its first item in the list it is cut from."""
     if data.lstrip()[:1] in (b"{", b"["):
-        return [(document, 0) for document in _flow(data, only_json=only_json)]
+        return [(document, 0) for document in _json_documents(data, only_json=only_json)]
     try:
         return [
             (msgspec.json.encode(document), first)
-            for part, first in _parts(_SKIMMED.sub(b"", data))
+            for part, first in _chunks(_UNREAD_BLOCKS.sub(b"", data))
             for document in _yaml_documents(part)
             if document is not None
         ]
-    except (yaml.YAMLError, ValueError, RecursionError):  # what was left out may be the reason, and moved the lines
-        return [(msgspec.json.encode(document), 0) for document in _whole_yaml(data) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError):  # leaving out blocks may be the cause, and moves lines
+        return [(msgspec.json.encode(document), 0) for document in _checked_yaml(data) if document is not None]
 
 
-def _parts(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Cut a list as kubectl writes it into lists of some items each; anything else stays whole."""
+def _chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Cut a list as kubectl writes it into lists of CHUNK items; yield any other text unchanged."""
     head = _LIST.match(data)
     end = _LIST_END.search(data, head.end()) if head is not None else None
     if head is None or end is None or not data.startswith(b"kind: List\n", end.start()) or b"\n---" in data:
         yield data, 0
         return
-    items = _LIST_SKIMMED.sub(b"", data[head.end() : end.start()])
+    items = _UNREAD_FIELDS.sub(b"", data[head.end() : end.start()])
     starts = [match.start() for match in _ITEM.finditer(items)][::CHUNK]
     for number, (start, stop) in enumerate(pairwise((*starts, len(items)))):
         yield b"kind: List\nitems:\n" + items[start:stop], number * CHUNK
 
 
-def _flow(data: bytes, *, only_json: bool) -> list[bytes]:
-    """Return the documents of what begins with a brace: concatenated JSON, or YAML's flow style."""
+def _json_documents(data: bytes, *, only_json: bool) -> list[bytes]:
+    """Return the documents of a text that starts with a bracket: concatenated JSON, or YAML in flow style."""
     documents, position = [], 0
     try:
         text, decoder = data.decode().rstrip(), json.JSONDecoder()
@@ -179,15 +179,16 @@ def _flow(data: bytes, *, only_json: bool) -> list[bytes]:
             _, position = decoder.raw_decode(text, start)
             documents.append(text[start:position].encode())
     except UnicodeDecodeError as error:
-        raise NotADump(f"byte {error.start}: no UTF-8, expected JSON or YAML") from None
+        raise NotADump(f"byte {error.start}: not UTF-8, expected JSON or YAML") from None
     except json.JSONDecodeError as error:
         if only_json:
             raise NotADump(f"line {error.lineno}: {error.msg}, expected JSON") from None
-        return [msgspec.json.encode(document) for document in _whole_yaml(data)]
+        return [msgspec.json.encode(document) for document in _checked_yaml(data)]
     return documents
 
 
-def _whole_yaml(data: bytes) -> list[Any]:
+def _checked_yaml(data: bytes) -> list[Any]:
+    """Return the documents of a whole text in YAML. Raises NotADump with the line of an error."""
     try:
         return list(_yaml_documents(data))
     except yaml.MarkedYAMLError as error:
@@ -203,11 +204,11 @@ def _whole_yaml(data: bytes) -> list[Any]:
 _UNQUOTED: Any = object()
 
 
-class _Loader(yaml.CBaseLoader):  # libyaml's; PyYAML's wheels always have it
-    """Composes documents, and notes of each scalar only whether it stood without quotes."""
+class _Loader(yaml.CBaseLoader):  # libyaml, which all wheels of PyYAML contain
+    """Composes documents; the tag of a scalar says only whether it is unquoted."""
 
     def resolve(self, kind: type[Any], value: Any, implicit: Any) -> Any:
-        """Return the tag of a node that states none; *implicit* is true first for a scalar without quotes."""
+        """Return the tag of a node without an explicit one; *implicit[0]* is true for an unquoted scalar."""
         return _UNQUOTED if kind is yaml.ScalarNode and implicit[0] else None
 
 
@@ -216,7 +217,7 @@ def _yaml_documents(data: bytes) -> Iterator[Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return a composed node as JSON's types (YAML 1.2's core schema, with fractions left as text)."""
+    """Return a composed node as JSON types (YAML 1.2, core schema, but fractions stay text)."""
     if node.__class__ is yaml.ScalarNode:
         value: str = node.value
         if node.tag is _UNQUOTED:
@@ -227,4 +228,4 @@ def _plain(node: Any) -> Any:
         return value
     if node.__class__ is yaml.MappingNode:
         return {str(key.value): _plain(value) for key, value in node.value}
-    return [_plain(each) for each in node.value]
+    return [_plain(item) for item in node.value]

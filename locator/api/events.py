@@ -1,7 +1,7 @@
-"""The Kubernetes Event that tells a Service's owner that its constraint is invalid.
+"""The Kubernetes Event that warns a Service's owner of an invalid constraint.
 
-Every replica sees the same and would say so. The Event's name is made from what it says, so that the API has it once:
-who comes later is refused with 409, and that is as good as done.
+Every replica finds the same and posts the Event. Its name is a hash of its content, so the API stores it once; for the
+other replicas a 409 (Conflict) means success.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from locator.model import MAX_NAME, Finding
 
 COMPONENT = "topodns"
 REASON = "InvalidTopology"
-MAX_MESSAGE = 1024  # characters: what the newer of the two Event APIs allows
+MAX_MESSAGE = 1024  # characters; the limit of events.k8s.io/v1
 _DIGITS = 16  # of the name's hash: 64 bits, for the few Events of one Service
 
 
 def service_path(finding: Finding) -> str:
-    """Return where the API has the Service that a finding is about."""
+    """Return the API path of the Service that a finding is about."""
     return f"/api/v1/namespaces/{finding.namespace}/services/{finding.name}"
 
 
 def events_path(finding: Finding) -> str:
-    """Return where its Events are created."""
+    """Return the API path that creates Events about that Service."""
     return f"/api/v1/namespaces/{finding.namespace}/events"
 
 
@@ -39,11 +39,11 @@ class _Service(Struct):
     metadata: _Meta
 
 
-_DECODER = Decoder(_Service)  # here, not where threads use it first: msgspec 0.22 crashes if two do that at once
+_DECODER = Decoder(_Service)  # created on import: see ``decoding.RESOURCES``
 
 
 def uid_untrusted(raw: bytes) -> str:
-    """Return the uid of an object, empty if it says none."""
+    """Return the uid of an object, empty if it has none or is unreadable."""
     try:
         return _DECODER.decode(raw).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -51,15 +51,15 @@ def uid_untrusted(raw: bytes) -> str:
 
 
 def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[str, Any]:
-    """Return the Event that says on the Service with this *uid* what is wrong in it.
+    """Return the Event that reports a finding on the Service with this *uid*.
 
-    *instance* is who says it, *wall* the time in RFC 3339, whole seconds. Neither is in the name.
+    *instance* is the reporting replica, *wall* the time (RFC 3339, whole seconds). The name depends on neither.
     """
     message = f"{finding.field}: {finding.message}"
     if finding.expected:
         message = f"{message}, expected {finding.expected}"
-    said = "\0".join((uid, REASON, finding.field, finding.message))
-    digest = hashlib.sha256(said.encode(errors="replace")).hexdigest()[:_DIGITS]
+    identity = "\0".join((uid, REASON, finding.field, finding.message))
+    digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_DIGITS]
     return {
         "apiVersion": "v1",
         "kind": "Event",

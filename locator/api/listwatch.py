@@ -1,14 +1,14 @@
-"""The list/watch protocol of the Kubernetes API without I/O: what to ask next, and what the answers mean.
+"""The list/watch protocol of the Kubernetes API without I/O: which request comes next, and what the answers mean.
 
-List, then watch from the list's version on. A watch that ends is watched on from the last version seen; only where that
-leaves doubt about what was missed is everything listed again, and the Replace mends whatever was.
+List, then watch from the list's resourceVersion. When a watch ends, watch again from the last resourceVersion seen.
+List again only if changes may have been missed; the Replace then corrects whatever was.
 
-    state    asked                           next
+    state    request                         next
     STREAM   a watch that begins with all    BOOKMARK with initial-events-end: WATCH in the same stream;
-             objects                         a server that knows no such thing: PAGES
-    PAGES    pages of all objects            the last page: WATCH; 410 for the continue token: from the
-                                             beginning, in larger pages
-    WATCH    what has changed since          410, another ERROR or an unreadable line: list again
+             objects (KEP-3157)              a server that does not support it: PAGES
+    PAGES    pages of all objects            the last page: WATCH; 410 for the continue token: PAGES from the
+                                             beginning, larger ones
+    WATCH    changes since the last version  410, another ERROR or an unreadable line: list again
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.backoff import STEADY, Backoff
 
-PAGE = 500  # objects; client-go's own
-LARGER = 10  # times as large is a page after its continue token expired
-WHOLE = 100_000  # objects: a larger page is not limited any more, and so never continued
-WATCH_SECONDS = 300  # at least, at most twice as much: watches of one start end apart
-ABSENT_SECONDS = 10.0  # between looks for a kind that the API does not know (yet): six small requests a minute
-LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that are obeyed: a view must not grow old for a silly number
-STREAM_REFUSALS = (400, 405, 422)  # how servers that know no streaming lists refuse one
+PAGE = 500  # objects, as in client-go
+LARGER = 10  # factor by which pages grow when a continue token has expired
+WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
+WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
+ABSENT_SECONDS = 10.0  # between tries for an optional kind that the API does not know: six small requests a minute
+LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let the view age
+STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
 NOT_FOUND, GONE = 404, 410
-DOUBTFUL = (400, NOT_FOUND, GONE, 422, 504)  # of a watch; 504: its version is yet to come, as after a restored backup
+# After these, list again. 504: the server does not have the resourceVersion yet, as after a restored backup.
+DOUBTFUL = (400, NOT_FOUND, GONE, 422, 504)
 INITIAL_END = "k8s.io/initial-events-end"
 
-# Why a watch or list was begun again, in the words that are counted.
+# Why a list or watch was started again: values of the metric's label ``reason``.
 ENDED, EXPIRED, DOUBT, REFUSED = "ended", "expired", "doubt", "refused"
 UNREACHABLE, SILENT, CUT = "unreachable", "silent", "cut"
-HAS_EXPIRED = "the version to go on from has expired"
+HAS_EXPIRED = "the resourceVersion has expired"
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
 
 class Ask(NamedTuple):
-    """One GET; the answer to a *watch* goes to ``lines`` as it comes, another whole to ``page``."""
+    """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``."""
 
     path: str
     query: Mapping[str, str]
@@ -87,16 +88,16 @@ class _Page(Struct):
     items: list[Raw] | None = None
 
 
-# Made here, since threads share them: see ``decoding.KINDS_READ``.
+# Created on import, since threads share them: see ``decoding.RESOURCES``.
 _EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_Event), Decoder(_Bookmark), Decoder(_Error), Decoder(_Page)
 
 
 class ListWatch:
-    """One kind of one cluster: says what to ask, is told what came, and returns what that changes.
+    """The state of list and watch for one kind of one cluster.
 
-    ``next`` says what to ask, ``pause`` seconds from now. Then come ``lines`` or one ``page``; ``refused`` or
-    ``ended`` follow when nothing more comes. *chance* returns numbers from 0 to below 1. Without *streaming* pages are
-    asked for from the start.
+    Wait ``pause`` seconds, then send the request that ``next`` returns. Pass the answer to ``lines`` or ``page``, or an
+    HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns random numbers from
+    0 to below 1. Without *streaming*, lists come in pages from the start.
     """
 
     def __init__(
@@ -105,18 +106,18 @@ class ListWatch:
         self.pause = 0.0
         """Seconds to wait before ``next``."""
         self.problem = "not listed yet"
-        """Why what was told may not be how it is, empty if it is."""
+        """Why the deltas so far may not be the cluster's current state, empty if they are."""
         self.listed = False
-        """Whether all objects have been told once."""
+        """Whether all objects have been listed once."""
         self.reason = ""
-        """Why it was begun again last, one of REASONS."""
+        """Why the last request ended, one of REASONS, empty while it runs."""
         self.over = False
-        """Whether the answer that is under way is of no more use: to be left, and ``ended``."""
+        """Whether the rest of the current answer is useless: close it and call ``ended``."""
         self.absent = False
-        """Whether the API did not know the kind, which is optional, when it was asked last."""
-        self._kind = resource
+        """Whether the API did not know the kind, an optional one, at the last request."""
+        self._resource = resource
         self._chance = chance
-        self._told = DeltaBuilder(kind, resource)
+        self._deltas = DeltaBuilder(kind, resource)
         self._listing = _State.STREAM if streaming else _State.PAGES
         self._state = self._listing
         self._version = ""
@@ -125,101 +126,102 @@ class ListWatch:
         self._backoff = Backoff()
 
     def next(self) -> Ask:
-        """Return what to ask now."""
+        """Return the request to send now."""
         self.over, self.pause, self.reason = False, 0.0, ""
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return Ask(self._kind.path, query, watch=False)
+            return Ask(self._resource.path, query, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
-            self._told.forget_list()
+            self._deltas.forget_list()
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return Ask(self._kind.path, query, watch=True)
+        return Ask(self._resource.path, query, watch=True)
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
-        """Take in whole lines of a watch. Never raises, whatever they hold; look at ``over`` afterwards."""
+        """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
         for line in batch:
             if self.over:
                 break
             try:
                 event = _EVENT.decode(line)
                 if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                    take_in = self._told.list_untrusted if self._state is _State.STREAM else self._told.change_untrusted
-                    take_in(event.object, gone=event.type == "DELETED")
-                    self._version = self._told.version or self._version
+                    listing = self._state is _State.STREAM
+                    add = self._deltas.list_untrusted if listing else self._deltas.change_untrusted
+                    add(event.object, gone=event.type == "DELETED")
+                    self._version = self._deltas.version or self._version
                 elif event.type == "BOOKMARK":
                     self._bookmark(_BOOKMARK.decode(event.object).metadata)
                 elif event.type == "ERROR":
                     self._error(_ERROR.decode(event.object))
                 else:
-                    self._leave(DOUBT, f"an event of a type that nobody knows: {event.type[:30]!r}")
+                    self._leave(DOUBT, f"unknown watch event type: {event.type[:30]!r}")
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self._leave(DOUBT, "a line of the watch cannot be read")
-        return self._told.news()
+                self._leave(DOUBT, "unreadable line in the watch")
+        return self._deltas.take_batch()
 
     def page(self, body: bytes) -> DeltaBatch:
-        """Take in one page. Never raises, whatever it holds; look at ``over`` afterwards."""
+        """Process one page of a list, and return its deltas. Never raises; check ``over`` afterwards."""
         try:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._leave(DOUBT, "a page of the list cannot be read")
-            return self._told.news()
+            self._leave(DOUBT, "unreadable page of the list")
+            return self._deltas.take_batch()
         if not self._continue:
-            self._told.forget_list()
+            self._deltas.forget_list()
         for position, raw in enumerate(page.items or ()):
-            self._told.list_untrusted(raw, f"item {position}")
+            self._deltas.list_untrusted(raw, f"item {position}")
         self._version = page.metadata.version or self._version
         self._continue = page.metadata.more or ""
         if not self._continue:
             self._end_list()
-        return self._told.news()
+        return self._deltas.take_batch()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
-        """Take in that the API server answered with an HTTP error; *text* is for people."""
-        if self._kind.optional and status == NOT_FOUND:
-            self._note_absence()
+        """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
+        if self._resource.optional and status == NOT_FOUND:
+            self._set_absent()
         elif self._state is _State.STREAM and status in STREAM_REFUSALS:
             self._listing = self._state = _State.PAGES
         elif self._state is _State.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
-            self._list_again()  # at once: it can happen only a few times, then the list is one page
+            self._list_again()  # without delay: after a few times, the list is one page
             self._limit *= LARGER
             self.reason = EXPIRED
         else:
             if status in DOUBTFUL:
                 self._list_again()
             self.reason = EXPIRED if status == GONE else REFUSED
-            self._fail(self._words(status, text))
+            self._fail(self._problem_text(status, text))
             self.pause = max(self.pause, min(retry_after or 0.0, LONGEST_REQUESTED))
-        return self._told.news()
+        return self._deltas.take_batch()
 
     def begun(self) -> None:
-        """Take in that the API server has granted what was asked, and the answer is under way."""
+        """Note that the API server has accepted the request and starts to answer."""
         if self._state is _State.WATCH:
             self.problem = ""
 
     def ended(self, lived: float, reason: str = ENDED, text: str = "") -> None:
-        """Take in that no more comes of a watch that lasted *lived* seconds, or that no answer came at all.
+        """Note that a watch ended after *lived* seconds, or that no answer came.
 
-        *reason* is UNREACHABLE, SILENT or CUT where it did not end by itself; *text* is for people.
+        *reason* is UNREACHABLE, SILENT or CUT if the server did not end the watch; *text* describes it in ``problem``.
         """
-        if self.over:  # we left it, and know why
+        if self.over:  # this class gave it up, and has set ``problem``
             self._fail(self.problem, lived)
             return
         self.reason = reason
         if self._state is _State.STREAM and reason in (ENDED, SILENT) and lived:
-            self._listing = self._state = _State.PAGES  # who does not know what was asked sends no end of the list
+            self._listing = self._state = _State.PAGES  # an older server sends no end of the list
         if reason == ENDED and lived >= STEADY:
             self._backoff = Backoff()
         else:
             self._fail(text or "the watch ended early", lived)
 
     def failed(self, text: str) -> None:
-        """Take in that what came could not be taken in."""
+        """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
@@ -229,7 +231,7 @@ class ListWatch:
         self.pause = self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
-        """See no use in the rest of an answer."""
+        """Give up the rest of the current answer, and list again."""
         self.over = True
         self.reason, self.problem = reason, problem
         self._list_again()
@@ -239,17 +241,17 @@ class ListWatch:
         self._continue = ""
 
     def _end_list(self) -> None:
-        self._told.end_list()
+        self._deltas.end_list()
         self._state = _State.WATCH
         self._limit = PAGE
         self.absent = False
         self.listed = True
         self.problem = ""
 
-    def _note_absence(self) -> None:
-        """Tell that there are none of a kind that the API does not know, and look again later."""
+    def _set_absent(self) -> None:
+        """Report that an optional kind has no objects, since the API does not know it, and try again later."""
         if not self.absent:
-            self._told.forget_list()
+            self._deltas.forget_list()
             self._end_list()
         self._list_again()
         self.absent = True
@@ -258,9 +260,9 @@ class ListWatch:
 
     def _bookmark(self, meta: _BookmarkMeta) -> None:
         if self._state is _State.STREAM:
-            if INITIAL_END not in (meta.annotations or {}):  # who streams lists sends none before their end
+            if INITIAL_END not in (meta.annotations or {}):  # no other bookmark comes before the end of a streamed list
                 self._listing = _State.PAGES
-                self._leave(REFUSED, "the API server streams no lists: pages instead")
+                self._leave(REFUSED, "the API server does not stream lists: listing in pages")
                 return
             self._end_list()
         self._version = meta.version or self._version
@@ -269,12 +271,12 @@ class ListWatch:
         if error.code == GONE:
             self._leave(EXPIRED, HAS_EXPIRED)
         else:
-            self._leave(DOUBT, f"an error in the watch: {error.code} {error.reason}: {error.message}")
+            self._leave(DOUBT, f"error in the watch: {error.code} {error.reason}: {error.message}")
 
-    def _words(self, status: int, text: str) -> str:
-        """Return a text for people that stays the same as long as the problem does."""
+    def _problem_text(self, status: int, text: str) -> str:
+        """Return the text of a problem. The text stays the same while the problem does, so that it is logged once."""
         if status == NOT_FOUND:
-            own = self._kind.group.endswith(".k8s.io") or "." not in self._kind.group
+            own = self._resource.group.endswith(".k8s.io") or "." not in self._resource.group
             hint = "" if own else "; is its CRD installed?"
-            return f"{text}: the API server has no {self._kind.path}{hint}"
+            return f"{text}: the API server has no {self._resource.path}{hint}"
         return HAS_EXPIRED if status == GONE else text

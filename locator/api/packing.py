@@ -1,4 +1,4 @@
-"""Objects as bytes, and back: how they cross from one process to another, or from one start to the next."""
+"""Packs objects as bytes, for another process or for a state file, and unpacks them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from locator.model import (
     ServicePolicy,
 )
 
-BATCH = 500  # objects packed at a time: some milliseconds during which nothing else runs
+BATCH = 500  # objects packed at a time, which blocks the event loop for some milliseconds
 MAGIC = b"topodns view\n"
-LENGTH = 4  # octets that say how long what follows is
+LENGTH = 4  # octets of the length before each part; zero ends the parts
 
 
 class Unusable(ValueError):
-    """A kept view that cannot be used: what was found, and what was expected."""
+    """A state file that cannot be used; the text says what was found and what was expected."""
 
 
 class _Batch(Struct):
-    """Some objects by kind."""
+    """Some objects, by kind."""
 
     namespaces: list[Namespace] = []
     nodes: list[Node] = []
@@ -44,36 +44,36 @@ class _Batch(Struct):
 _FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
 
 
-class _Head(Struct):
-    """What a kept view is of: the shape of its records, the cluster, the kinds of objects."""
+class _Header(Struct):
+    """The header of a state file: the layout of its records, the cluster, and the kinds of its objects."""
 
-    shape: str
+    layout: str
     cluster: str
     kinds: list[str]
 
 
 def batches(objects: Sequence[Object]) -> Iterator[bytes]:
-    """Yield *objects*, packed some at a time."""
+    """Yield *objects*, packed BATCH at a time. ``unbatched`` reads them."""
     for start in range(0, len(objects), BATCH):
         batch = _Batch()
-        for each in objects[start : start + BATCH]:
-            getattr(batch, _FIELDS[type(each)]).append(each)
+        for item in objects[start : start + BATCH]:
+            getattr(batch, _FIELDS[type(item)]).append(item)
         yield msgspec.msgpack.encode(batch)
 
 
 def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
-    """Yield the objects of batches; those of one batch by kind. Raises msgspec.DecodeError."""
-    for each in packed:
-        batch = msgspec.msgpack.decode(each, type=_Batch)
+    """Yield the objects of packed batches, ordered by kind within a batch. Raises msgspec.DecodeError."""
+    for part in packed:
+        batch = msgspec.msgpack.decode(part, type=_Batch)
         for name in _FIELDS.values():
             yield from getattr(batch, name)
 
 
 def packed(objects: Sequence[Object], *, cluster: str, kinds: Sequence[type[Object]]) -> Iterator[bytes]:
-    """Yield the octets of a view of *cluster*: all objects of some *kinds*. ``unpacked`` reads them."""
+    """Yield the content of a state file, with all objects of *kinds* in *cluster*. ``unpacked`` reads it."""
     digest = hashlib.sha256()
     yield MAGIC
-    for part in (msgspec.msgpack.encode(_Head(_shape(), cluster, _names(kinds))), *batches(objects)):
+    for part in (msgspec.msgpack.encode(_Header(_layout(), cluster, _names(kinds))), *batches(objects)):
         framed = len(part).to_bytes(LENGTH) + part
         digest.update(framed)
         yield framed
@@ -81,9 +81,9 @@ def packed(objects: Sequence[Object], *, cluster: str, kinds: Sequence[type[Obje
 
 
 def unpacked(data: bytes, *, cluster: str, kinds: Sequence[type[Object]]) -> list[Object]:
-    """Return the objects of a view of *cluster* with *kinds*. Raises Unusable."""
+    """Return the objects in the content of a state file. Raises Unusable unless it is of *cluster* and has *kinds*."""
     if not data.startswith(MAGIC):
-        raise Unusable("no view of a cluster")
+        raise Unusable("not a state file of topodns")
     parts: list[bytes] = []
     position = len(MAGIC)
     while length := int.from_bytes(data[position : position + LENGTH]):
@@ -91,24 +91,24 @@ def unpacked(data: bytes, *, cluster: str, kinds: Sequence[type[Object]]) -> lis
         parts.append(data[position : position + length])
         position += length
     if data[position:] != bytes(LENGTH) + hashlib.sha256(data[len(MAGIC) : position]).digest():
-        raise Unusable("damaged: its checksum is another")
+        raise Unusable("damaged: the checksum does not match")
     try:
-        head = msgspec.msgpack.decode(parts[0], type=_Head)
-        if head.shape != _shape():
-            raise Unusable("kept by another version of topodns")
-        if head.cluster != cluster:
-            raise Unusable(f"the view of another cluster: {head.cluster}, expected {cluster}")
-        if lacking := set(_names(kinds)) - set(head.kinds):
-            raise Unusable(f"kept with other settings: without {', '.join(sorted(lacking))}")
+        header = msgspec.msgpack.decode(parts[0], type=_Header)
+        if header.layout != _layout():
+            raise Unusable("written by another version of topodns")
+        if header.cluster != cluster:
+            raise Unusable(f"state of another cluster: {header.cluster}, expected {cluster}")
+        if missing := set(_names(kinds)) - set(header.kinds):
+            raise Unusable(f"written with other settings: without {', '.join(sorted(missing))}")
         return list(unbatched(parts[1:]))
     except (msgspec.DecodeError, IndexError):
-        raise Unusable("kept by another version of topodns") from None
+        raise Unusable("written by another version of topodns") from None
 
 
 def _names(kinds: Iterable[type[Object]]) -> list[str]:
     return [kind.__name__ for kind in kinds]
 
 
-def _shape() -> str:
-    """Return what changes when a record's fields do: nobody has to remember to count up a version."""
+def _layout() -> str:
+    """Return a digest of the records' fields. It changes with them, so no version number has to be kept up to date."""
     return hashlib.sha256(msgspec.json.encode(msgspec.json.schema(_Batch))).hexdigest()[:16]

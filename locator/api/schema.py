@@ -1,6 +1,7 @@
-"""The JSON of Kubernetes' objects, as far as anybody reads it: typed structs, which skip all else.
+"""The JSON of Kubernetes objects as typed structs, which skip every field that topodns does not read.
 
-With ``decoding`` and ``controlled`` the only modules that spell the API's field names.
+To read one more field, add it here and convert it in ``conversion``. The controller has its own structs, in
+``locator.podlocators.objects``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from msgspec import Struct, field
 
 
 class Meta(Struct):
-    """What every object says of itself."""
+    """The metadata of every object."""
 
     name: str | None = None
     namespace: str | None = None
@@ -18,13 +19,13 @@ class Meta(Struct):
 
 
 class LabelledMeta(Meta):
-    """With labels."""
+    """Metadata with labels."""
 
     labels: dict[str, str] | None = None
 
 
 class AnnotatedMeta(LabelledMeta):
-    """With labels and annotations."""
+    """Metadata with labels and annotations."""
 
     annotations: dict[str, str] | None = None
 
@@ -36,21 +37,21 @@ class Namespace(Struct):
 
 
 class NodeSpec(Struct):
-    """The blocks of a node's pods."""
+    """The spec of a Node: its pod CIDRs."""
 
     cidr: str | None = field(name="podCIDR", default=None)
     cidrs: list[str] | None = field(name="podCIDRs", default=None)
 
 
 class NodeAddress(Struct):
-    """An address of a node, and what kind of one."""
+    """An address of a Node and its type, such as ``InternalIP``."""
 
     type: str
     address: str
 
 
 class NodeStatus(Struct):
-    """A node's addresses."""
+    """The status of a Node: its addresses."""
 
     addresses: list[NodeAddress] | None = None
 
@@ -64,20 +65,20 @@ class Node(Struct):
 
 
 class IP(Struct):
-    """One address of several."""
+    """One entry of a list of addresses."""
 
     ip: str | None = None
 
 
 class PodSpec(Struct, rename="camel"):
-    """Where a pod is to be."""
+    """The spec of a Pod: where it runs."""
 
     node_name: str | None = None
     host_network: bool | None = None
 
 
 class PodStatus(Struct):
-    """How far a pod is, and its addresses."""
+    """The status of a Pod: its phase and addresses."""
 
     phase: str | None = None
     ip: str | None = field(name="podIP", default=None)
@@ -93,7 +94,7 @@ class Pod(Struct):
 
 
 class Port(Struct):
-    """A port of a Service or of a slice."""
+    """A port of a Service or an EndpointSlice."""
 
     name: str | None = None
     port: int | None = None
@@ -101,7 +102,7 @@ class Port(Struct):
 
 
 class ServiceSpec(Struct, rename="camel"):
-    """How a Service is reached, and what it asks for."""
+    """The spec of a Service."""
 
     type: str | None = None
     cluster_ip: str | None = field(name="clusterIP", default=None)
@@ -121,20 +122,20 @@ class Service(Struct):
 
 
 class Conditions(Struct):
-    """Whether an endpoint is ready."""
+    """The conditions of an endpoint."""
 
     ready: bool | None = None
 
 
 class Reference(Struct):
-    """What stands behind an endpoint."""
+    """The object that an endpoint is, such as a Pod."""
 
     kind: str | None = None
     name: str | None = None
 
 
 class Endpoint(Struct, rename="camel"):
-    """One endpoint of a slice."""
+    """An endpoint of an EndpointSlice."""
 
     addresses: list[str] | None = None
     conditions: Conditions | None = None
@@ -147,13 +148,13 @@ class Endpoint(Struct, rename="camel"):
 
 
 class Trigger(Struct):
-    """When what a slice was made from changed last, as Kubernetes' own controller notes it (RFC 3339)."""
+    """The last-change-trigger-time (RFC 3339): when the change of a Pod or Service that led to this slice happened."""
 
     at: str | None = field(name="endpoints.kubernetes.io/last-change-trigger-time", default=None)
 
 
 class SliceMeta(LabelledMeta):
-    """With labels, and when it was triggered."""
+    """Metadata with labels and the last-change-trigger-time."""
 
     annotations: Trigger | None = None
 
@@ -168,7 +169,7 @@ class EndpointSlice(Struct, rename="camel"):
 
 
 class PodLocator(Struct, rename="camel"):
-    """A PodLocator, as it should be."""
+    """A PodLocator (KEP-536)."""
 
     metadata: Meta
     ips: list[IP] | None = None
@@ -177,7 +178,7 @@ class PodLocator(Struct, rename="camel"):
 
 
 class Expression(Struct):
-    """One expression of a label selector."""
+    """An expression of a label selector."""
 
     key: str
     operator: str
@@ -192,14 +193,14 @@ class LabelSelector(Struct, rename="camel"):
 
 
 class Topology(Struct):
-    """What a policy asks for."""
+    """The topology key and mode of a ServicePolicy."""
 
     key: str | None = None
     mode: str | None = None
 
 
 class ServicePolicySpec(Struct, rename="camel"):
-    """Whom a policy speaks for, and what it asks."""
+    """The spec of a ServicePolicy."""
 
     service_selector: LabelSelector | None = None
     topology: Topology | None = None

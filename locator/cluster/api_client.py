@@ -1,7 +1,6 @@
-"""A live cluster's API: how it is reached, with whose credentials, and what comes back as raw bytes.
+"""The client for a cluster's API server: sends requests with the right credentials, and returns raw bytes.
 
-The only door to the official client, of which it takes configuration, credentials and connections. What is asked and
-what the answers mean is decided elsewhere. Everything here blocks: it runs in threads.
+It uses the official client for configuration, credentials and connections only. All calls block: run them in threads.
 """
 
 from __future__ import annotations
@@ -25,40 +24,43 @@ from locator.cluster.responses import (
     Refused,
     Stream,
     Unreachable,
-    asked,
-    refused,
+    read_refusal,
+    resource_attributes,
     unreachable,
 )
 from locator.model import Finding, Object
 
-READ_SILENCE = 60.0  # seconds, of a list: the API server gives up itself then
+READ_SILENCE = 60.0  # seconds, for a list: the API server gives up after that
 
 
 class ApiClient:
     """The API server of one cluster. Threads may share it."""
 
     host: str
-    """Its address, as ``https://host:port``."""
+    """The address of the API server, ``https://HOST:PORT``."""
     identity: str
-    """What tells this cluster from others: it is made from the address and the authority that vouches for it."""
+    """A digest of the address and the certificate authority, which differs between clusters."""
     namespace: str
-    """In a pod the pod's own, else the context's, else "default"."""
+    """The pod's own namespace in a pod, otherwise the context's, otherwise "default"."""
 
     def __init__(self, *, kubeconfig: str | None = None, context: str | None = None) -> None:
-        """Find the cluster: by a kubeconfig, or in a pod by its service account.
+        """Read the configuration, without any request to the API server.
 
-        Where neither file nor context is given and this is no pod, ``$KUBECONFIG`` and then ``~/.kube/config`` hold.
-        Asks nobody anything, except that credentials may be files. Raises BadCluster.
+        *kubeconfig* and *context* select a context. If both are None, topodns uses the service account in a pod, and
+        elsewhere ``$KUBECONFIG`` or ``~/.kube/config``. Raises BadCluster.
         """
         self._source = credentials_source(kubeconfig, context)
         self._lock = threading.Lock()
-        access = self._source.access(run=False)
+        access = self._source.access(run_plugin=False)
         self._access = access
         self.host, self.namespace = access.host, access.namespace
-        self.identity = identity_of(access.host, access.authority)
+        self.identity = identity_of(access.host, access.ca_file)
 
     def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:
-        """Begin to read; *silence* is how many seconds may pass without a byte. Raises Refused, Unreachable."""
+        """Send a GET and return its response as a stream. Raises Refused, Unreachable.
+
+        *silence* is how many seconds may pass without a byte.
+        """
         return Stream(self._send("GET", path, query, None, {}, silence), self.host, silence)
 
     def request(
@@ -71,42 +73,44 @@ class ApiClient:
         media: str = "application/json",
         timeout: float = 10.0,
     ) -> bytes:
-        """Return the whole answer; *body* is bytes, or what becomes JSON. Raises Refused, Unreachable.
+        """Send a request and return the whole response. Raises Refused, Unreachable.
 
-        *timeout* is how many seconds may pass without a byte.
+        *body* is bytes, or an object to encode as JSON. *timeout* is how many seconds may pass without a byte.
         """
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": media}
         return Stream(self._send(method, path, query or {}, data, headers, timeout), self.host, timeout).read()
 
-    def renew(self) -> None:
-        """Read the credentials again: file, kubeconfig or plugin. Happens by itself after a 401. Raises BadCluster."""
-        self._renew(self._access)
-
-    def _renew(self, seen: Access) -> Access:
-        """Return credentials that are not *seen*: one thread fetches them, for all that wait."""
+    def _renew(self, expired: Access) -> Access:
+        """Return newer credentials than *expired*. One thread reads them, and all others wait for it."""
         with self._lock:
-            if self._access is seen:
-                self._access = self._source.access(run=True)
-                seen.client.rest_client.close()  # idle connections only
+            if self._access is expired:
+                self._access = self._source.access(run_plugin=True)
+                expired.client.rest_client.close()  # idle connections only
             return self._access
 
     def _send(
-        self, method: str, path: str, query: Mapping[str, str], data: bytes | None, more: dict[str, str], silence: float
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        data: bytes | None,
+        headers: dict[str, str],
+        silence: float,
     ) -> Any:
         try:
             access = self._access if self._access.complete else self._renew(self._access)
-            response = self._send_once(access, method, path, query, data, more, silence)
+            response = self._send_once(access, method, path, query, data, headers, silence)
             if response.status == http.HTTPStatus.UNAUTHORIZED:
                 access = self._renew(access)
-                if method == "GET":  # a write may be too late by now: whoever asked for it decides anew
+                if method == "GET":  # a write may be out of date by now, so its caller decides again
                     response.close()
-                    response = self._send_once(access, method, path, query, data, more, silence)
+                    response = self._send_once(access, method, path, query, data, headers, silence)
         except BadCluster as error:
             raise Unreachable(f"{self.host}: no credentials: {error}") from None
         if response.status < http.HTTPStatus.MULTIPLE_CHOICES:
             return response
-        raise refused(response, asked(method, path, query))
+        raise read_refusal(response, resource_attributes(method, path, query))
 
     def _send_once(
         self,
@@ -115,12 +119,12 @@ class ApiClient:
         path: str,
         query: Mapping[str, str],
         data: bytes | None,
-        more: dict[str, str],
+        headers: dict[str, str],
         silence: float,
     ) -> Any:
         url = f"{self.host}{path}?{urllib.parse.urlencode(query)}" if query else f"{self.host}{path}"
-        headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "topodns", **more}
-        headers |= access.authorization()
+        common = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "topodns"}
+        headers = {**common, **headers, **access.authorization()}
         try:
             return access.client.rest_client.pool_manager.request(
                 method,
@@ -136,10 +140,10 @@ class ApiClient:
             raise unreachable(self.host, error, silence, begun=False) from None
 
 
-def read(cluster: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
-    """List each kind once: return all objects, and what is wrong in those that cannot be read as they should.
+def read(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+    """List each kind once; return all objects, and findings about those that cannot be read.
 
-    Raises Refused and Unreachable, whose texts begin with the resource.
+    Raises Refused and Unreachable, whose texts begin with the kind.
     """
     changes: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
@@ -148,16 +152,16 @@ def read(cluster: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
         while not listwatch.listed:
             try:
-                with cluster.open(*listwatch.next()[:2], silence=READ_SILENCE) as answer:
-                    news = listwatch.page(answer.read())
+                with client.open(*listwatch.next()[:2], silence=READ_SILENCE) as stream:
+                    batch = listwatch.page(stream.read())
                 if listwatch.over:
-                    raise Unreachable(f"{cluster.host}: {listwatch.problem}", "cut")
+                    raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")
             except Refused as error:
-                news = listwatch.refused(error.status, error.message, error.retry_after)
+                batch = listwatch.refused(error.status, error.message, error.retry_after)
                 if listwatch.pause and not listwatch.listed:
                     raise Refused(error.status, error.reason, f"{resource.name}: {listwatch.problem}") from None
             except Unreachable as error:
-                raise Unreachable(f"{resource.name}: {error}", error.word) from None
-            changes += news.changes
-            findings |= news.findings
+                raise Unreachable(f"{resource.name}: {error}", error.reason) from None
+            changes += batch.changes
+            findings |= batch.findings
     return DeltaBatch(changes, findings)

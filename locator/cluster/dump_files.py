@@ -1,7 +1,6 @@
-"""A dump as a source: what ``kubectl get ... -o yaml|json`` prints, in files, folders or a pipe.
+"""Dumps as a source: the output of ``kubectl get ... -o yaml|json`` in files, folders or a pipe.
 
-Composing YAML holds the interpreter for seconds, and a server must answer meanwhile: ``load``
-reads in a process of its own.
+Parsing YAML blocks the interpreter for seconds. A server must answer meanwhile, so ``load`` reads in another process.
 """
 
 from __future__ import annotations
@@ -20,60 +19,60 @@ import trio
 
 from locator.cluster.dumps import reading
 from locator.cluster.dumps.reading import BadDump, Dump
-from locator.cluster.publisher import Publisher, uncollected
+from locator.cluster.publisher import Publisher, without_gc
 from locator.model import Health
 
 log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
-POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses the symlink swap of a ConfigMap
+POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses how a mounted ConfigMap changes, by a symlink
 
 
 class DumpFiles:
     """The files, folders and pipes of ``--snapshot``, in order.
 
-    A pipe is read once and kept, since it cannot be read again.
+    A pipe can be read only once, so its content stays in memory.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = tuple(paths)
-        self._kept: dict[str, bytes] = {}
+        self._pipes: dict[str, bytes] = {}  # by path, what was read from it
 
     def check(self) -> None:
-        """Raise BadDump if a path leads nowhere. Reads nothing."""
+        """Raise BadDump if a path does not exist. Reads no file."""
         for path in self._paths:
             if path != STDIN and not os.path.exists(path):
                 raise BadDump(f"{path}: No such file or directory, expected a file or folder")
 
     def inputs(self) -> list[tuple[str, bytes | None]]:
-        """Return each file to read by name, with its content where it is kept. Raises BadDump."""
-        rows: list[tuple[str, bytes | None]] = []
+        """Return the name of each file to read; for a pipe also its content, None for others. Raises BadDump."""
+        inputs: list[tuple[str, bytes | None]] = []
         for path in self._paths:
             if path == STDIN:
-                if path not in self._kept:
-                    self._kept[path] = _read_standard_input()
-                rows.append(("standard input", self._kept[path]))
+                if path not in self._pipes:
+                    self._pipes[path] = _read_standard_input()
+                inputs.append(("standard input", self._pipes[path]))
                 continue
             try:
                 mode = os.stat(path).st_mode
                 if stat.S_ISDIR(mode):
-                    within = [each for each in sorted(Path(path).iterdir()) if each.suffix in SUFFIXES]
-                    rows += [(str(each), None) for each in within if each.is_file()]
+                    files = [file for file in sorted(Path(path).iterdir()) if file.suffix in SUFFIXES]
+                    inputs += [(str(file), None) for file in files if file.is_file()]
                 elif stat.S_ISREG(mode):
-                    rows.append((path, None))
+                    inputs.append((path, None))
                 else:
-                    if path not in self._kept:
-                        self._kept[path] = Path(path).read_bytes()
-                    rows.append((path, self._kept[path]))
+                    if path not in self._pipes:
+                        self._pipes[path] = Path(path).read_bytes()
+                    inputs.append((path, self._pipes[path]))
             except OSError as error:
                 raise BadDump(f"{path}: {error.strerror}, expected a file or folder") from None
-        if not rows:
+        if not inputs:
             raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected files ending in {', '.join(SUFFIXES)}")
-        return rows
+        return inputs
 
     def signature(self) -> object:
-        """Return a value that differs whenever a file was changed, added or removed."""
+        """Return a value that changes whenever a file is changed, added or removed."""
         try:
             names = [name for name, content in self.inputs() if content is None]
             return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name in names for s in [os.stat(name)]]
@@ -81,7 +80,7 @@ class DumpFiles:
             return str(error)
 
     async def changed(self, before: object) -> None:
-        """Wait until the files differ from the signature *before* and are quiet: written to the end."""
+        """Wait until the files differ from the signature *before*, and nobody writes to them any more."""
         seen = before
         while True:
             await trio.sleep(POLL_SECONDS)
@@ -91,31 +90,28 @@ class DumpFiles:
 
 
 def _read_standard_input() -> bytes:
-    """Read past Python's own buffer, whose lock would hold up an end that comes before the input's."""
+    """Read all of standard input, without Python's buffer: its lock would block an exit during the read."""
     parts = []
     try:
         while part := os.read(0, 1 << 20):
             parts.append(part)
-    except OSError as error:  # closed, for one
+    except OSError as error:  # standard input is closed, for example
         raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
     return b"".join(parts)
 
 
 def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    """Read every input, as ``DumpFiles.inputs`` gives them. Raises BadDump.
+    """Read *inputs* (``DumpFiles.inputs``) in this process. Raises BadDump.
 
-    Of an object that stands twice the later one holds; the finding says so.
+    If an object occurs twice, the later one counts, and there is a finding.
     """
-    # A dump is one growing tree: collecting it again and again would take longer than reading it.
-    return uncollected(partial(reading.read, inputs))
+    # The parsed objects only grow in number. Collections that visit them repeatedly would take longer than reading.
+    return without_gc(partial(reading.read, inputs))
 
 
-async def load(snapshots: DumpFiles) -> Dump:
-    """Read the snapshots in another process, while this one goes on answering. Raises BadDump.
-
-    The process lives no longer than the reading.
-    """
-    inputs = await trio.to_thread.run_sync(snapshots.inputs, abandon_on_cancel=True)
+async def load(files: DumpFiles) -> Dump:
+    """Read *files* in another process, which ends afterwards; this process can answer meanwhile. Raises BadDump."""
+    inputs = await trio.to_thread.run_sync(files.inputs, abandon_on_cancel=True)
     try:
         done = await trio.run_process(
             [sys.executable, "-P", "-m", "locator.cluster.dumps"],
@@ -123,12 +119,12 @@ async def load(snapshots: DumpFiles) -> Dump:
             capture_stdout=True,
             capture_stderr=True,
             check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # however this process found its modules
-            process_group=0,  # Ctrl-C is for this process, which then ends the other
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},  # finds the same modules as this process
+            process_group=0,  # Ctrl-C reaches only this process, which then ends the other
         )
-    except OSError as error:  # no memory left, or no descriptor
+    except OSError as error:  # out of memory or file descriptors
         raise BadDump(f"{inputs[0][0]}: the process that reads it cannot start ({error.strerror})") from None
-    if done.returncode < 0:  # by the system for want of memory, mostly
+    if done.returncode < 0:  # mostly by the kernel, when memory runs out
         reason = signal.strsignal(-done.returncode)
         raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
     if done.returncode:
@@ -137,62 +133,61 @@ async def load(snapshots: DumpFiles) -> Dump:
 
 
 class DumpSource:
-    """Sends *publisher* what stands in *files*: all of it now, and all of it again whenever they change.
+    """Sends *publisher* all objects in *files*, and again all objects whenever a file changes.
 
-    *reread* is told after each reading but the first whether the files could be read: a broken new version
-    changes nothing.
+    Calls *reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
     """
 
     def __init__(self, files: DumpFiles, publisher: Publisher, *, reread: Callable[[bool], None]) -> None:
-        """Raise BadDump if there is nothing to read. Reads nothing yet."""
+        """Raise BadDump if a path does not exist. Reads no file yet."""
         files.check()
         self._files = files
         self._publisher = publisher
         self._reread = reread
-        self._asked = trio.Event()
+        self._requested = trio.Event()
 
     def health(self) -> Mapping[str, Health]:
         """Return whether the files have been read."""
-        known = self._publisher.snapshot is not None
-        return {"snapshot": Health(True) if known else Health(False, "not read yet")}
+        was_read = self._publisher.snapshot is not None
+        return {"snapshot": Health(True) if was_read else Health(False, "not read yet")}
 
     def stale(self, after: float) -> bool:
-        """Files are what they are: never stale."""
+        """Return False: files do not become stale."""
         return False
 
     def read_again(self) -> None:
-        """Read the files even if they did not change."""
-        self._asked.set()
+        """Read the files again even if they did not change."""
+        self._requested.set()
 
     async def run(self) -> None:
-        """Read the files now, and again for ever. Raises BadDump if they cannot be read now."""
+        """Read the files now, and again at each change, for ever. Raises BadDump if the first reading fails."""
         signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
         await self._read()
         while True:
             await self._changed(signature)
-            self._asked = trio.Event()
+            self._requested = trio.Event()
             signature = await trio.to_thread.run_sync(self._files.signature)
             try:
                 await self._read()
             except BadDump as error:
                 self._reread(False)
-                log.error("%s; the view from before stays", error)
-            except Exception:  # the wall around one reading
+                log.error("%s; keeping the previous version", error)
+            except Exception:  # boundary: one reading
                 self._reread(False)
-                log.exception("the snapshot could not be read; the view from before stays")
+                log.exception("the snapshot could not be read; keeping the previous version")
             else:
                 self._reread(True)
                 log.info("snapshot read again")
 
     async def _changed(self, signature: object) -> None:
-        """Wait until the files differ from *signature*, or somebody asks for them to be read."""
+        """Wait until the files differ from *signature*, or until ``read_again`` is called."""
         async with trio.open_nursery() as nursery:
 
-            async def ask() -> None:
-                await self._asked.wait()
+            async def wait_for_request() -> None:
+                await self._requested.wait()
                 nursery.cancel_scope.cancel()
 
-            nursery.start_soon(ask)
+            nursery.start_soon(wait_for_request)
             await self._files.changed(signature)
             nursery.cancel_scope.cancel()
 

@@ -1,4 +1,4 @@
-"""Posts Events about invalid constraints, one after another, in nobody's way."""
+"""Posts a Kubernetes Event for each invalid constraint, in the background and at a limited rate."""
 
 from __future__ import annotations
 
@@ -15,76 +15,79 @@ from locator.api.events import event_of, events_path, service_path, uid_untruste
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.workqueue import Pace
+from locator.control.workqueue import RateLimiter
 from locator.model import Finding
 from locator.topology.constraints import is_invalid_constraint
 
 log = logging.getLogger("topodns")
 
-# Six tries take 20 to 40 seconds. An Event that cannot be posted then is in the log, in `check` and in a metric still.
+# Six tries take 20 to 40 seconds. The log, a metric and ``check`` report the finding even if no Event can be posted.
 TRIES = 6
-# Two requests each. What is wrong in thousands of Services at once is said within minutes, and loads nobody.
+# Two requests for each Event. Thousands of Events take minutes, and do not load the API server.
 EVENTS_PER_SECOND = 5.0
 BURST = 25.0
 TIMEOUT_SECONDS = 10.0
-MAX_WAITING = 1000  # findings that wait to be posted; what is beyond is in the log, a metric and ``check``
-HOPELESS = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY)
+MAX_WAITING = 1000  # findings to be posted; the log, a metric and ``check`` report those beyond
+PERMANENT = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
 class EventPoster:
-    """Posts an Event on each Service whose constraint is found to be invalid; *instance* is who says it."""
+    """Posts an Event about each Service with an invalid constraint; *instance* is its ``reportingInstance``."""
 
-    def __init__(self, cluster: ApiClient, instance: str) -> None:
-        self._cluster, self._instance = cluster, instance
+    def __init__(self, client: ApiClient, instance: str) -> None:
+        self._client, self._instance = client, instance
         self._send, self._receive = trio.open_memory_channel[Finding](MAX_WAITING)
 
     def offer(self, findings: Sequence[Finding]) -> None:
-        """Post what is to be posted of new findings, in time."""
+        """Queue those of *findings* that are about an invalid constraint. Drops them if the queue is full."""
         with suppress(trio.WouldBlock):
             for finding in filter(is_invalid_constraint, findings):
                 self._send.send_nowait(finding)
 
     async def run(self) -> None:
-        """Post for ever."""
-        await post(self._cluster, self._receive, self._instance)
+        """Post Events for ever."""
+        await post(self._client, self._receive, self._instance)
 
 
-async def post(cluster: ApiClient, findings: trio.MemoryReceiveChannel[Finding], instance: str) -> None:
-    """Post an Event for each finding about a Service, until the channel is closed; *instance* is who says it.
+async def post(client: ApiClient, findings: trio.MemoryReceiveChannel[Finding], instance: str) -> None:
+    """Post an Event for each finding until the channel is closed; *instance* is its ``reportingInstance``.
 
-    Tries again some times where it fails, and logs once what it gives up. While nothing can be posted, later findings
-    get one try each.
+    Tries each Event up to TRIES times, then logs the failure. Once an Event has failed that often, the next ones get
+    one try each, until a try succeeds.
     """
-    pace, backoff = Pace(EVENTS_PER_SECOND, burst=BURST), Backoff()
+    rate, backoff = RateLimiter(EVENTS_PER_SECOND, burst=BURST), Backoff()
     async for finding in findings:
-        await trio.sleep(pace.wait(trio.current_time()))
-        pace.spend(trio.current_time())
+        await trio.sleep(rate.wait(trio.current_time()))
+        rate.spend(trio.current_time())
         while True:
             try:
-                await trio.to_thread.run_sync(_post_one, cluster, finding, instance)
+                await trio.to_thread.run_sync(_post_event, client, finding, instance)
                 backoff = Backoff()
             except (Refused, Unreachable) as error:
                 backoff = backoff.failed()
-                if backoff.failures < TRIES and not _hopeless(error):
+                if backoff.failures < TRIES and not _is_permanent(error):
                     await trio.sleep(max(backoff.delay(random.random()), getattr(error, "retry_after", None) or 0.0))
                     continue
-                log.warning("no Event on Service %s/%s: %s", finding.namespace, finding.name, error)
-            except Exception:  # the wall: one try of a state write
-                log.exception("no Event on Service %s/%s", finding.namespace, finding.name)
+                log.warning("Service %s/%s: no Event posted: %s", finding.namespace, finding.name, error)
+            except Exception:  # boundary: one try of a write
+                log.exception("Service %s/%s: no Event posted: internal error", finding.namespace, finding.name)
             break
 
 
-def _hopeless(error: Refused | Unreachable) -> bool:
-    return isinstance(error, Refused) and error.status in HOPELESS
+def _is_permanent(error: Refused | Unreachable) -> bool:
+    return isinstance(error, Refused) and error.status in PERMANENT
 
 
-def _post_one(cluster: ApiClient, finding: Finding, instance: str) -> None:
-    """Do nothing if the Service is gone, or if it has the Event already. Raises Refused, Unreachable."""
+def _post_event(client: ApiClient, finding: Finding, instance: str) -> None:
+    """Post one Event. Does nothing if the Service or its namespace is gone, or if the Event exists already.
+
+    Runs in a thread. Raises Refused, Unreachable.
+    """
     try:
-        uid = uid_untrusted(cluster.request("GET", service_path(finding), timeout=TIMEOUT_SECONDS))
+        uid = uid_untrusted(client.request("GET", service_path(finding), timeout=TIMEOUT_SECONDS))
         wall = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         event = event_of(finding, uid, instance=instance, wall=wall)
-        cluster.request("POST", events_path(finding), body=event, timeout=TIMEOUT_SECONDS)
+        client.request("POST", events_path(finding), body=event, timeout=TIMEOUT_SECONDS)
     except Refused as refused:
         if refused.status not in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT):
             raise

@@ -1,4 +1,4 @@
-"""Stands for election: reads and writes the Lease by which one of several replicas leads."""
+"""Leader election among replicas: reads and writes the Lease as ``control.lease`` decides."""
 
 from __future__ import annotations
 
@@ -13,106 +13,109 @@ import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.lease import Claim, Election, lease_untrusted, leases_path
+from locator.control.lease import LeaderElection, LeaseWrite, lease_untrusted, leases_path
 
-# A claim is refused so if it does not fit what is there, whatever its version says: look again.
+# Statuses of a write that does not fit the Lease as it now is: read the Lease again.
 UNFIT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.UNPROCESSABLE_ENTITY)
 
 log = logging.getLogger("topodns")
 
 
 def now() -> float:
-    """Return seconds on a clock that never goes back, and goes on while the machine sleeps, where it has one."""
+    """Return seconds on a monotonic clock, which also counts while the machine sleeps where the system has such."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class LeaderElector:
-    """Tries to lead, and to stay leader. *changed* is called whenever it may have begun to lead."""
+    """Acquires the Lease and renews it.
 
-    def __init__(self, cluster: ApiClient, election: Election, *, changed: Callable[[], None]) -> None:
-        self._cluster = cluster
+    Calls *on_observed* after each read or write of the Lease that succeeded: this replica may lead from then on.
+    """
+
+    def __init__(self, client: ApiClient, election: LeaderElection, *, on_observed: Callable[[], None]) -> None:
+        self._client = client
         self._election = election
-        self._changed = changed
-        self._complaint = ""
-        # One that gets no answer leaves time for another before the deadline.
+        self._on_observed = on_observed
+        self._warned = ""
+        # A request that gets no response leaves time for another before the deadline.
         self._timeout = (election.deadline - election.retry) / 2
         self.margin = election.duration - election.deadline
-        """Seconds that a write may take once ``may_write`` has said yes."""
+        """Seconds that a write may take after ``is_leader`` returned True."""
 
-    def may_write(self) -> bool:
-        """Whether this replica leads now. For any thread."""
-        return self._election.may_write(now())
+    def is_leader(self) -> bool:
+        """Whether this replica leads now. Any thread may call it."""
+        return self._election.is_leader(now())
 
     async def run(self) -> None:
-        """Stand for election for ever; give the Lease back at the end. All writing must have ended then."""
+        """Take part in the election for ever; release the Lease when cancelled. All writes must have ended by then."""
         led = False
         try:
             while True:
                 pause = await self._step()
-                if self.may_write() != led:
+                if self.is_leader() != led:
                     led = not led
-                    log.info("leading: PodLocators are written from here" if led else "not leading any more")
+                    log.info("became leader: this replica writes PodLocators" if led else "stopped leading")
                 await trio.sleep(pause)
         finally:
             with trio.CancelScope(shield=True):
-                await self._give_back()
+                await self._release()
 
     async def _step(self) -> float:
-        """Read the Lease, or try to get or to keep it; return the seconds until the next step."""
+        """Read the Lease, or try to acquire or renew it; return the seconds until the next step."""
         election, began = self._election, now()
-        claim = election.claim(began, moment())
-        spread = 0.0 if self.may_write() else random.random() / 5  # those who wait do not all come at once
+        write = election.acquire_or_renew(began, wall_time())
+        spread = 0.0 if self.is_leader() else random.random() / 5  # so that waiting replicas do not ask in step
         pause = election.retry * (1 + spread)
         try:
-            lease = lease_untrusted(await trio.to_thread.run_sync(self._ask, claim))
+            lease = lease_untrusted(await trio.to_thread.run_sync(self._request, write))
         except Unreachable as error:
-            self._complain(str(error))
+            self._warn(str(error))
         except Refused as error:
-            if error.status == http.HTTPStatus.NOT_FOUND and claim is None:
-                election.absent()
+            if error.status == http.HTTPStatus.NOT_FOUND and write is None:
+                election.not_found()
                 return 0.0
             if error.status == http.HTTPStatus.CONFLICT:
-                election.lost()
+                election.write_refused()
                 return 0.0
             if error.status in UNFIT:
-                election.lost()
-            self._complain(str(error))
+                election.write_refused()
+            self._warn(str(error))
         else:
             if lease is None:
-                self._complain("it cannot be read")
+                self._warn("the response is not a Lease")
                 return pause
-            self._complaint = ""
-            election.heard(lease, began=began, now=now(), claimed=claim is not None)
-            self._changed()  # whoever saw the time run out a moment ago waits for this
-            if claim is None and election.claim(now(), "") is not None:  # it is free
+            self._warned = ""
+            election.observed(lease, began=began, now=now(), written=write is not None)
+            self._on_observed()  # wakes a writer that found the deadline over a moment ago
+            if write is None and election.acquire_or_renew(now(), "") is not None:  # the Lease is free
                 return 0.0
         return pause
 
-    def _ask(self, claim: Claim | None) -> bytes:
-        """In a thread. Raises Refused, Unreachable."""
+    def _request(self, write: LeaseWrite | None) -> bytes:
+        """Send *write*, or read the Lease if it is None. Runs in a thread. Raises Refused, Unreachable."""
         election = self._election
-        name = "" if claim is not None and claim.method == "POST" else election.name
+        name = "" if write is not None and write.method == "POST" else election.name
         path = leases_path(election.namespace, name)
-        if claim is None:
-            return self._cluster.request("GET", path, timeout=self._timeout)
-        return self._cluster.request(claim.method, path, body=claim.body, timeout=self._timeout)
+        if write is None:
+            return self._client.request("GET", path, timeout=self._timeout)
+        return self._client.request(write.method, path, body=write.body, timeout=self._timeout)
 
-    async def _give_back(self) -> None:
-        claim = self._election.release(now(), moment())
-        if claim is None:
+    async def _release(self) -> None:
+        write = self._election.release(now(), wall_time())
+        if write is None:
             return
         try:
-            await trio.to_thread.run_sync(self._ask, claim)
+            await trio.to_thread.run_sync(self._request, write)
         except (Refused, Unreachable) as error:
-            log.info("the Lease could not be given back, it runs out by itself: %s", error)
+            log.info("the Lease could not be released, so it has to expire: %s", error)
 
-    def _complain(self, why: str) -> None:
-        """Log what is wrong once, until it is something else."""
-        if why != self._complaint:
-            self._complaint = why
-            log.warning("Lease %s/%s: %s", self._election.namespace, self._election.name, why)
+    def _warn(self, problem: str) -> None:
+        """Log a problem once, until it changes or is over."""
+        if problem != self._warned:
+            self._warned = problem
+            log.warning("Lease %s/%s: %s", self._election.namespace, self._election.name, problem)
 
 
-def moment() -> str:
-    """Return the time as Leases have it: RFC 3339 with microseconds. For people only: nothing is decided by it."""
+def wall_time() -> str:
+    """Return the present time as Leases state it: RFC 3339 with microseconds. For people; no rule depends on it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,7 @@
-"""Takes in what a source tells of a cluster, and tells subscribers whatever is visible of it.
+"""Applies the deltas of a source to a store, and publishes snapshots of it to subscribers.
 
-One task takes all of it in, in the order in which it came, so that the store needs no lock. Publishing waits for a
-quiet moment, since one event of a cluster often brings others: a pod that becomes ready changes its slice, too.
+One task applies all deltas in order, so that the store needs no lock. The publisher waits for a short pause before it
+publishes, since one change often comes with others: when a pod becomes ready, its EndpointSlice changes too.
 """
 
 from __future__ import annotations
@@ -25,63 +25,63 @@ from locator.state.store import Store
 
 log = logging.getLogger("topodns")
 
-QUIET_SECONDS = 0.005  # without visible news, before what is visible is published: the pause between related events
-LATEST_SECONDS = 0.1  # from the first visible news to its publication, whatever else comes
-WAITING = 16  # batches that may wait to be taken in; then those who read wait, too
-MAX_LOGGED = 50  # findings at a time; ``check`` lists them all
-AT_ONCE = 64  # objects, or endpoints, that are taken in between two queries; more go to a thread
+QUIET_SECONDS = 0.005  # without a visible change before publishing; related changes come faster than that
+LATEST_SECONDS = 0.1  # from the first visible change to its publication, even if changes keep coming
+WAITING_BATCHES = 16  # between the source and the store; the source waits while the channel is full
+MAX_LOGGED = 50  # findings at a time; ``check`` lists all
+AT_ONCE = 64  # objects or endpoints that are applied between two queries; a thread applies larger batches
 
-# Called with each publication: a snapshot, and all that is wrong in the cluster.
+# Called at each publication with the snapshot and all findings in the cluster.
 Subscriber = Callable[[Snapshot, Sequence[Finding]], None]
 
 T = TypeVar("T")
 
 
-def uncollected(work: Callable[[], T]) -> T:
-    """Do some work, in a thread, with collection off: a collection would stop the answering, too."""
-    collecting = gc.isenabled()
+def without_gc(work: Callable[[], T]) -> T:
+    """Return ``work()``, run without garbage collection: a collection in any thread would stop the answering too."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return work()
     finally:
-        if collecting:
+        if was_enabled:
             gc.enable()
 
 
 class Source(Protocol):
-    """Whoever reads a cluster, live or from files, and sends a publisher what it learns."""
+    """Reads a cluster, from its API server or from files, and sends deltas to a publisher."""
 
     def health(self) -> Mapping[str, Health]:
-        """Return what must be well before queries can be answered, by name."""
+        """Return the checks that must pass before topodns is ready, by name."""
 
     def stale(self, after: float) -> bool:
-        """Whether what is known may be old: contact with the cluster has been lost for *after* seconds."""
+        """Whether objects may be out of date: contact with the cluster has been lost for *after* seconds."""
 
     def read_again(self) -> None:
-        """Look at everything again, if there is anything that would not be noticed by itself."""
+        """Read everything again, unless the source notices all changes itself."""
 
     async def run(self) -> None:
-        """Follow for ever."""
+        """Read the cluster and follow its changes for ever."""
 
 
 class Publisher:
-    """Feeds *store* with what is sent to ``deltas``, and tells the subscribers whenever something visible changed.
+    """Applies the deltas sent to ``deltas`` to *store*, and publishes a snapshot whenever something visible changed.
 
-    The first time is when every kind of the store has been listed, or when a source asks for it by ``flush``.
-    *programmed* is told the seconds from an EndpointSlice's change, as Kubernetes noted it, to its publication.
+    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls *programmed*
+    with the seconds from a change of an EndpointSlice, by Kubernetes' own timestamp, to its publication.
     """
 
     def __init__(self, store: Store, *, programmed: Callable[[float], None]) -> None:
         self.snapshot: Snapshot | None = None
-        """What was published last, None before the first time."""
-        self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING)
+        """The snapshot published last, None before the first."""
+        self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING_BATCHES)
         self.deltas: trio.MemorySendChannel[DeltaBatch] = self._send
-        """Where sources send what they learn."""
+        """Where sources send their batches."""
         self._view = ClusterView(store)
         self._subscribers: list[Subscriber] = []
         self._programmed = programmed
-        self._frozen = True  # whether all that is known is long-lived: collections need not walk it
-        self._lock = trio.Lock()  # a thread changes the view, or asks for all that is known of it
+        self._frozen = True  # whether gc.freeze has exempted all known objects from collection
+        self._lock = trio.Lock()  # held while a thread changes the view, or while all its objects are read
 
     @property
     def missing(self) -> frozenset[type[Object]]:
@@ -89,83 +89,84 @@ class Publisher:
         return frozenset(self._view.missing)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Call *subscriber* with each publication from now on, after those who subscribed before."""
+        """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
     async def flush(self) -> None:
-        """Publish all that was sent until now, however little is known; return when it is published."""
+        """Publish what has been sent so far, even if kinds are missing; return once it is published."""
         published = trio.Event()
         await self._send.send(published)
         await published.wait()
 
     async def known(self) -> list[Object]:
-        """Return every object that is known."""
+        """Return all known objects."""
         async with self._lock:
             return self._view.known()
 
     async def run(self) -> None:
-        """Take in and publish for ever."""
+        """Apply deltas and publish for ever."""
         quiet = latest = math.inf
         while True:
-            told = None  # a list that was taken in is let go before the next comes
+            received = None  # frees the batch before the next comes: it may hold a whole list
             with trio.move_on_at(min(quiet, latest, self._due())):
-                told = await self._receive.receive()
-            if told is None or isinstance(told, trio.Event):
+                received = await self._receive.receive()
+            if received is None or isinstance(received, trio.Event):
                 quiet = latest = math.inf
                 await self._publish()
-                if told is not None:
-                    told.set()
-            elif await self._take(told) and (self.snapshot is not None or not self._view.missing):
+                if received is not None:
+                    received.set()
+            elif await self._apply(received) and (self.snapshot is not None or not self._view.missing):
                 now = trio.current_time()
                 quiet, latest = now + QUIET_SECONDS, min(latest, now + LATEST_SECONDS)
 
     def _due(self) -> float:
-        """When a publication is due by itself, on trio's clock: a forwarder's grace is over."""
+        """Return when to publish although nothing changed, on trio's clock: the grace period of a forwarder ends."""
         due = self._view.due
         if due is None or self.snapshot is None:
             return math.inf
         return trio.current_time() + max(0.0, due - time.time())
 
-    async def _take(self, batch: DeltaBatch) -> bool:
+    async def _apply(self, batch: DeltaBatch) -> bool:
+        """Apply a batch; return whether it is worth publishing."""
         if sum(map(_weight, batch.changes)) <= AT_ONCE:
             return self._view.take(batch)
         self._frozen = False
         async with self._lock:
-            return await trio.to_thread.run_sync(uncollected, partial(self._view.take, batch))
+            return await trio.to_thread.run_sync(without_gc, partial(self._view.take, batch))
 
     async def _publish(self) -> None:
         async with self._lock:
-            made = await trio.to_thread.run_sync(uncollected, partial(self._view.publish, time.time()))
-        self.snapshot = made.snapshot
+            publication = await trio.to_thread.run_sync(without_gc, partial(self._view.publish, time.time()))
+        self.snapshot = publication.snapshot
         for subscriber in self._subscribers:
-            subscriber(made.snapshot, made.findings)
+            subscriber(publication.snapshot, publication.findings)
         if not self._frozen:
-            gc.freeze()  # a view lives long: collections that walk it would be felt
+            gc.freeze()  # the objects live long, and collections that visit them would delay answers
             self._frozen = True
         now = time.time()
-        for text in made.triggered:
+        for text in publication.triggered:
             try:
                 self._programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
             except ValueError:
-                log.debug("an EndpointSlice's last change is noted as %r, which is no time", text)
+                log.debug("EndpointSlice: time of the last change: %r found, expected a time in RFC 3339", text)
 
 
-def on_fresh(tell: Callable[[Sequence[Finding]], None]) -> Subscriber:
-    """Return a subscriber that calls *tell* with those findings that the publication before did not have."""
+def on_new_findings(report: Callable[[Sequence[Finding]], None]) -> Subscriber:
+    """Return a subscriber that calls *report* with the findings that the previous publication did not have."""
     last: Sequence[Finding] = ()
 
     def subscriber(_: Snapshot, findings: Sequence[Finding]) -> None:
         nonlocal last
         if findings != last:
             known, last = set(last), findings
-            if fresh := [finding for finding in findings if finding not in known]:
-                tell(fresh)
+            if new := [finding for finding in findings if finding not in known]:
+                report(new)
 
     return subscriber
 
 
 def log_findings(findings: Sequence[Finding]) -> None:
-    """Log what is wrong, as far as somebody would read it."""
+    """Log findings, at most MAX_LOGGED of them."""
     for finding in findings[:MAX_LOGGED]:
         log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
     if len(findings) > MAX_LOGGED:
@@ -173,7 +174,7 @@ def log_findings(findings: Sequence[Finding]) -> None:
 
 
 def _weight(change: Delta) -> int:
-    """Return how much work a change is, in objects; a slice counts by its endpoints."""
+    """Return how much work a change is, in objects; an EndpointSlice counts once more for each endpoint."""
     if isinstance(change, Replace):
         return len(change.objects)
     if isinstance(change, Put) and isinstance(change.object, EndpointSlice):

@@ -1,4 +1,4 @@
-"""What comes back from an API server: lines as they come, refusals, and why nothing came, in words that help."""
+"""Responses of an API server: streams of lines, HTTP errors, and failed connections, as exceptions with clear texts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import urllib3
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-CONNECT_SECONDS = 3.0  # the API server is near; TLS included; a name with several addresses has this for each
+CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time
-MAX_LINE = 64 << 20  # bytes: etcd keeps no object beyond 1.5 MB, so a longer line is no answer of an API server
-MAX_ERROR = 1 << 16  # bytes of a refusal that are looked at
+MAX_LINE = 64 << 20  # bytes: etcd stores no object beyond 1.5 MB, so no API server sends a longer line
+MAX_ERROR = 1 << 16  # bytes read of an HTTP error
 
 READ_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
 class Refused(Exception):
-    """The API server answered with an error; the text says what was asked for and, if rights lack, which rule."""
+    """The API server responded with an HTTP error. For a missing permission the text names the RBAC rule to add."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}" if message else f"{status} {reason}")
@@ -30,21 +30,21 @@ class Refused(Exception):
 
 
 class Unreachable(Exception):
-    """No answer, or only a part of one; the text says which host and why.
+    """No response came, or only a part of one; the text names the host and the cause.
 
-    ``word`` is "unreachable" where nothing came, "silent" where the time was up, "cut" where the answer broke off.
+    ``reason`` is "unreachable" if nothing came, "silent" after a timeout, "cut" if the response ended too early.
     """
 
-    def __init__(self, message: str, word: str = "unreachable") -> None:
+    def __init__(self, message: str, reason: str = "unreachable") -> None:
         super().__init__(message)
-        self.word = word
+        self.reason = reason
 
 
 class Stream:
-    """An answer that is under way. Iterating gives batches of whole lines, without their ends, as they come.
+    """A response that is being received. Iteration yields batches of whole lines, without newlines, as they arrive.
 
-    What follows the last newline is no line. Reading raises Unreachable if the answer breaks off or is silent for too
-    long, and is for one thread, once.
+    Drops what follows the last newline. Raises Unreachable if the response is cut, or silent for *silence* seconds.
+    Only one thread may read a stream, and only once.
     """
 
     def __init__(self, response: Any, host: str, silence: float) -> None:
@@ -53,7 +53,7 @@ class Stream:
         self._silence = silence
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        parts: list[bytes] = []  # of the line that has not ended yet
+        parts: list[bytes] = []  # of the unfinished line
         size = 0
         for chunk in self._chunks():
             head, newline, tail = chunk.rpartition(b"\n")
@@ -67,13 +67,13 @@ class Stream:
                 raise Unreachable(f"{self._host}: a line of more than {MAX_LINE >> 20} MiB", "cut")
 
     def read(self) -> bytes:
-        """Return all of it."""
+        """Return the whole body."""
         return b"".join(self._chunks())
 
     def _chunks(self) -> Iterator[bytes]:
         try:
             yield from self._response.stream(CHUNK, decode_content=True)
-        except (*READ_ERRORS, AttributeError) as error:  # AttributeError: of a read that was ended
+        except (*READ_ERRORS, AttributeError) as error:  # AttributeError: another thread called ``end``
             raise unreachable(self._host, error, self._silence, begun=True) from None
         finally:
             self.close()
@@ -85,15 +85,15 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back, or up. Only for the thread that reads."""
+        """Return the connection to the pool, or close it. Only the reading thread may call this."""
         self._response.close()
 
     def end(self) -> None:
-        """End a read that another thread waits in; it sees the answer break off. Harmless at any time."""
+        """Abort the read of another thread, which then raises Unreachable. Harmless at any time."""
         try:
             self._response.shutdown()
         except (OSError, RuntimeError, ValueError):
-            return  # it is over already
+            return  # the response has ended
 
 
 class _Details(Struct):
@@ -101,18 +101,18 @@ class _Details(Struct):
 
 
 class _Status(Struct):
-    """How the API server words an error."""
+    """The API's ``Status`` object."""
 
     message: str | None = None
     reason: str | None = None
     details: _Details | None = None
 
 
-_STATUS = Decoder(_Status)  # made here, since threads share it: see ``decoding.KINDS_READ``
+_STATUS = Decoder(_Status)  # built at import, since threads share it: see ``decoding.KINDS_READ``
 
 
-class Asked(NamedTuple):
-    """A request in the words of RBAC."""
+class ResourceAttributes(NamedTuple):
+    """What RBAC decides on: the same fields as in a SubjectAccessReview."""
 
     verb: str
     group: str
@@ -120,8 +120,8 @@ class Asked(NamedTuple):
     namespace: str
 
 
-def asked(method: str, path: str, query: Mapping[str, str]) -> Asked:
-    """Return what a request asks for."""
+def resource_attributes(method: str, path: str, query: Mapping[str, str]) -> ResourceAttributes:
+    """Return what RBAC decides on for a request."""
     parts = path.strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" and len(parts) > 2 else ("", parts[2:])
     namespace = ""
@@ -130,11 +130,11 @@ def asked(method: str, path: str, query: Mapping[str, str]) -> Asked:
     verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, "get")
     if verb == "get" and len(rest) == 1:
         verb = "watch" if "watch" in query else "list"
-    return Asked(verb, group, "/".join((*rest[:1], *rest[2:3])), namespace)
+    return ResourceAttributes(verb, group, "/".join((*rest[:1], *rest[2:3])), namespace)
 
 
-def refused(response: Any, what: Asked) -> Refused:
-    """Read a refusal; close it."""
+def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
+    """Read the HTTP error in *response*, and close it."""
     status, retry_after = response.status, response.headers.get("Retry-After")
     try:
         text = response.read(MAX_ERROR, decode_content=True)
@@ -143,27 +143,28 @@ def refused(response: Any, what: Asked) -> Refused:
     finally:
         response.close()
     try:
-        said = _STATUS.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # a proxy's page, or nothing
-        said = _Status(text[:200].decode(errors="replace"))
-    reason = said.reason or http.client.responses.get(status, "Error")
-    message = " ".join((said.message or "").split())
-    if status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # else it was no right that lacked: a quota, say
-        verbs = '"list", "watch"' if what.verb in ("list", "watch") else f'"{what.verb}"'
-        where = f"ClusterRole, or a Role in namespace {what.namespace}," if what.namespace else "ClusterRole"
-        rule = f'apiGroups: ["{what.group}"], resources: ["{what.resource}"], verbs: [{verbs}]'
-        message = f"{message}; a {where} lacks the rule {rule}"
-    seconds = said.details.retry_after if said.details else None
+        answer = _STATUS.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # the page of a proxy, or nothing
+        answer = _Status(text[:200].decode(errors="replace"))
+    reason = answer.reason or http.client.responses.get(status, "Error")
+    message = " ".join((answer.message or "").split())
+    if status == http.HTTPStatus.FORBIDDEN and " cannot " in message:  # RBAC; a quota, say, words it differently
+        verb, group, resource, namespace = attributes
+        verbs = '"list", "watch"' if verb in ("list", "watch") else f'"{verb}"'
+        role = f"ClusterRole, or a Role in namespace {namespace}," if namespace else "ClusterRole"
+        rule = f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{verbs}]'
+        message = f"{message}; a {role} lacks the rule {rule}"
+    seconds = answer.details.retry_after if answer.details else None
     if retry_after is not None and retry_after.isdecimal():
         seconds = float(retry_after)
     return Refused(status, reason, message, seconds)
 
 
 def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> Unreachable:
-    """Return in our words why there is no answer, or, if it has *begun*, no more of it."""
+    """Turn an error of the HTTP library into Unreachable; *begun* says whether the response had begun."""
     match error:
         case urllib3.exceptions.NameResolutionError():
-            return Unreachable(f"{host}: its name cannot be resolved")
+            return Unreachable(f"{host}: the host name cannot be resolved")
         case urllib3.exceptions.ConnectTimeoutError() if not isinstance(error, urllib3.exceptions.NewConnectionError):
             return Unreachable(f"{host}: no connection within {min(CONNECT_SECONDS, silence):g} s")
         case urllib3.exceptions.ReadTimeoutError() | TimeoutError():
@@ -174,11 +175,11 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
     while cause is not None and not isinstance(cause, OSError):
         cause = next((arg for arg in cause.args if isinstance(arg, BaseException)), None) or cause.__cause__
     if isinstance(cause, ssl.SSLError):
-        why = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or one_line(cause)
-        return Unreachable(f"{host}: TLS: {why}")
+        problem = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or one_line(cause)
+        return Unreachable(f"{host}: TLS: {problem}")
     return Unreachable(f"{host}: {(isinstance(cause, OSError) and cause.strerror) or one_line(error)}")
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return the text of an error on one line, or its type if it has none."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,6 +1,6 @@
-"""The last view of a live cluster, kept in a folder, so that a start need not wait for the API server.
+"""The state file: the objects of a live cluster on disk, so that a restart need not wait for the API server.
 
-What cannot be written or read is reported and passed over: it is never a reason not to answer.
+A state file that cannot be read or written is logged and ignored. It never keeps topodns from answering.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from locator.model import Object
 log = logging.getLogger("topodns")
 
 NAME = "view"
-AHEAD_SECONDS = 60.0  # that a file may be younger than now: clocks differ; beyond that nobody knows how old it is
+AHEAD_SECONDS = 60.0  # a file may be from the future by this much, since clocks differ; beyond, its age is unknown
 
 
 class StateFile:
-    """The file in *folder* that holds the view of one *cluster*: objects of *kinds*, at most *max_age* seconds old.
+    """The state file in *folder* with the objects of *kinds* in one *cluster* (``ApiClient.identity``).
 
-    Its modification time is when the view was last known to be true.
+    Its modification time is when the objects were last known to be up to date, at most *max_age* seconds ago.
     """
 
     def __init__(self, folder: str, *, cluster: str, kinds: Sequence[type[Object]], max_age: float) -> None:
@@ -32,15 +32,15 @@ class StateFile:
         self._cluster = cluster
         self._kinds = tuple(kinds)
         self._max_age = max_age
-        self._failed = ""
+        self._logged = ""
 
     def load(self) -> list[Object] | None:
-        """Return the objects kept, None where there are none that can be believed. Logs why."""
+        """Return the saved objects. None if there is no state file, or none that can be trusted; then logs why."""
         try:
             age = time.time() - self._path.stat().st_mtime
             if not -AHEAD_SECONDS <= age <= self._max_age:
                 log.warning(
-                    "%s: %d s old, expected at most %d s (--state-max-age); it is passed over",
+                    "%s: %d s old, expected at most %d s (--state-max-age); ignoring the file",
                     self._path, age, self._max_age,
                 )  # fmt: skip
                 return None
@@ -48,16 +48,16 @@ class StateFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.error("%s: %s, expected a view kept earlier; it is passed over", self._path, error.strerror)
+            log.error("%s: %s, expected a state file; ignoring it", self._path, error.strerror)
             return None
         except packing.Unusable as error:
-            log.error("%s: %s; it is passed over", self._path, error)
+            log.error("%s: %s; ignoring the file", self._path, error)
             return None
-        log.info("answering from the view in %s, %d s old, until the cluster has been listed", self._path, age)
+        log.info("answering from the state file %s, %d s old, until the cluster has been listed", self._path, age)
         return objects
 
     def save(self, objects: Sequence[Object], seen: float) -> bool:
-        """Keep *objects*, known to be true at *seen* (seconds since 1970); return whether that went well, else log."""
+        """Save *objects*, which were up to date at *seen* (seconds since 1970). Return False and log if that fails."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -70,11 +70,11 @@ class StateFile:
         except OSError as error:
             self._report(error)
             return False
-        self._failed = ""
+        self._logged = ""
         return True
 
     def touch(self, seen: float) -> bool:
-        """Note that what is kept was true at *seen* (seconds since 1970); return whether anything is kept."""
+        """Mark the saved objects as up to date at *seen* (seconds since 1970). Return False if there is no file."""
         try:
             os.utime(self._path, (seen, seen))
         except OSError:
@@ -82,10 +82,10 @@ class StateFile:
         return True
 
     def _report(self, error: OSError) -> None:
-        """Log a failure once, not each half minute."""
-        if self._failed != str(error):
-            self._failed = str(error)
+        """Log a failure once, not at every try."""
+        if self._logged != str(error):
+            self._logged = str(error)
             log.error(
-                "--state-dir: %s: %s, expected a folder that can be written; the view is not kept",
+                "--state-dir: %s: %s, expected a folder that can be written; no state is saved",
                 self._path.parent, error.strerror,
             )  # fmt: skip

@@ -1,1 +1,1 @@
-"""What a controller is made of, without I/O."""
+"""The parts of a Kubernetes controller that need no I/O: work queue, rate limiter, leader election."""

@@ -1,1 +1,1 @@
-"""Who has which address, and where that is."""
+"""Which object holds an address, and where that is."""

@@ -1,7 +1,8 @@
-"""Which location an address has: pods, node addresses, pod CIDRs, configured subnets.
+"""Maps addresses to places: by pods, endpoints, nodes, pod CIDRs and configured subnets.
 
-``AddressBook`` is immutable; a changed cluster makes a new one, which shares what stayed. Exact
-addresses are a dictionary look-up or two whatever their number, blocks one for each prefix length in use.
+``AddressBook`` is immutable; a changed copy shares what stayed. However large the cluster, finding a
+single address takes one or two dictionary look-ups, and finding the block around it one for each
+prefix length in use.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from locator.ip import Network, network_end, network_text
 from locator.model import UNKNOWN, Location, canonical_labels
 from locator.places.address_map import GROUP, AddressMap, Group, PrefixTable, Row
 
+# The values of ``Place.located_by``.
 POD = "pod"
 POD_LOCATOR = "podlocator"
 ENDPOINT = "endpoint"
@@ -26,15 +28,16 @@ POD_CIDR = "podcidr"
 SUBNET = "subnet"
 NOWHERE = "unknown"
 
-WORTH_REMEMBERING = 8  # places: what fewer agree on is found out as soon as it is remembered
-MAX_AGREED = 65_536  # parts of a cluster of which a reader remembers what they agree on
+MIN_CACHED_PLACES = 8  # comparing fewer places is as fast as a look-up in the cache
+MAX_AGREEMENTS = 65_536  # that one reader caches
 
 
 class Place(Struct, frozen=True, eq=False, gc=False):
-    """What the address book says of one address: its location, and by what it was located.
+    """The location of an address, and how topodns knows it.
 
-    ``holder`` names the object that has the address, for people. ``forwarder`` is true where
-    queries from this address are asked on behalf of others, and so say nothing of the asker.
+    ``located_by`` is one of the words above. ``holder`` names the object that has the address, as
+    people read it (``pod shop/web-0``). ``forwarder`` is true for a trusted forwarder: its queries
+    come from other clients, so its own location says nothing about them.
     """
 
     location: Location
@@ -43,20 +46,20 @@ class Place(Struct, frozen=True, eq=False, gc=False):
     forwarder: bool = False
 
 
-class Agreed(Struct, frozen=True, gc=False):
-    """What the places of some addresses agree on, and the first of them, with its address."""
+class Agreement(Struct, frozen=True, gc=False):
+    """The lowest of some addresses, its place, and the location that the places of all of them share."""
 
     address: bytes
     place: Place
     location: Location
 
 
-STRANGER = Place(UNKNOWN, NOWHERE)
-FORWARDER = Place(UNKNOWN, NOWHERE, forwarder=True)
+UNKNOWN_PLACE = Place(UNKNOWN, NOWHERE)
+UNLOCATED_FORWARDER = Place(UNKNOWN, NOWHERE, forwarder=True)
 
 
 def same_place(left: Place | None, right: Place | None) -> bool:
-    """Whether two places say the same, of the same location."""
+    """Whether two places are equal and have the very same location object."""
     if left is None or right is None:
         return left is right
     return (
@@ -68,30 +71,31 @@ def same_place(left: Place | None, right: Place | None) -> bool:
 
 
 class AddressBook:
-    """Where every address of one cluster is (first match wins).
+    """The places of all addresses of one cluster.
 
-    ``places`` has the addresses that are held by something known; ``source`` and ``locate``
-    answer for every address, ``locate_network`` for a block. ``distrusted_cidrs`` counts the
-    pod CIDRs of nodes that are not believed.
+    The first match wins: an object that holds the address, the longest pod CIDR around it, the longest subnet.
+    ``places`` has the addresses that a pod, PodLocator, endpoint or node holds, and the discovered forwarders.
+    ``source`` and ``locate`` answer for every address, ``locate_network`` for a block.
+    ``distrusted_cidrs`` counts the pod CIDRs that topodns does not trust, once for each node.
     """
 
     def __init__(
         self, *, subnets: Mapping[Network, Mapping[str, str]] | None = None, forwarders: Iterable[Network] = ()
     ) -> None:
-        """Start with nothing but networks that were told: where they are, and which are of trusted forwarders."""
+        """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
         self.places: AddressMap[Place] = AddressMap()
-        self.cidrs: PrefixTable[Place] = PrefixTable()  # pod CIDRs that are believed
+        self.cidrs: PrefixTable[Place] = PrefixTable()  # trusted pod CIDRs
         self.distrusted_cidrs = 0
         self._subnets = {
             network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
             for network, labels in (subnets or {}).items()
         }
         self._subnet_table = PrefixTable(self._subnets)
-        self._trusted = PrefixTable(dict.fromkeys(forwarders, True))
-        self.trusting = bool(self._trusted)
-        # What speaks for the blocks around it: held addresses for which no pod CIDR speaks, and pod CIDRs.
-        self._witnesses: AddressMap[Place] = AddressMap()
-        self._cidr_witnesses: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()
+        self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
+        self.trusts_networks = bool(self._forwarder_networks)
+        # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
+        self._outside_cidrs: AddressMap[Place] = AddressMap()
+        self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
 
     def changed(
         self,
@@ -100,153 +104,157 @@ class AddressBook:
         *,
         distrusted_cidrs: int = 0,
     ) -> AddressBook:
-        """Return the book in which some addresses and pod CIDRs have other places, None for none; this one stays."""
+        """Return a copy with new places of some addresses and pod CIDRs; None removes one."""
         after = copy(self)
         after.places, after.cidrs = self.places.changed(places), self.cidrs.changed(cidrs)
         after.distrusted_cidrs = distrusted_cidrs
-        after._cidr_witnesses = self._cidr_witnesses.changed(self._cidrs_at(cidrs))
-        # A block that has a place now or has none any more makes the addresses in it silent, or lets them speak.
-        turned = [network for network in cidrs if (cidrs[network] is None) != (self.stated(network) is None)]
-        within = [after.places.within(network) for network in turned] if len(self.places) else []
-        witnesses: dict[bytes, Place | None] = {}
-        for address, around in after.cidrs.around_each(chain(places, *(map(itemgetter(0), row) for row in within))):
+        after._cidrs_by_start = self._cidrs_by_start.changed(self._cidrs_starting_at(cidrs))
+        # An added CIDR covers addresses that were outside of all CIDRs; a removed one may uncover some.
+        toggled = [network for network in cidrs if (cidrs[network] is None) != (self.cidr_place(network) is None)]
+        within = [after.places.within(network) for network in toggled] if len(self.places) else []
+        outside: dict[bytes, Place | None] = {}
+        for address, around in after.cidrs.around_each(chain(places, *(map(itemgetter(0), items) for items in within))):
             place = None if around else places[address] if address in places else after.places.get(address)
             if place is not None and place.location.known:
-                witnesses[address] = place
-            elif len(self._witnesses) and self._witnesses.get(address) is not None:
-                witnesses[address] = None
-        after._witnesses = self._witnesses.changed(witnesses)
+                outside[address] = place
+            elif len(self._outside_cidrs) and self._outside_cidrs.get(address) is not None:
+                outside[address] = None
+        after._outside_cidrs = self._outside_cidrs.changed(outside)
         return after
 
     def source(self, address: bytes) -> Place:
-        """Return the place of a packet's source; of a trusted forwarder only that it is one."""
+        """Return the place of a packet's source; ``forwarder`` says whether it asks on behalf of other clients."""
         place = self.places.get(address)
         if place is not None:
             return place
-        return FORWARDER if self.trusts(address) else self.locate(address)
+        return UNLOCATED_FORWARDER if self.trusts(address) else self.locate(address)
 
     def locate(self, address: bytes) -> Place:
-        """Return the place of one address, ``STRANGER`` if nobody knows it."""
-        return self.places.get(address) or self.unheld(address)
+        """Return the place of one address, ``UNKNOWN_PLACE`` if nothing locates it."""
+        return self.places.get(address) or self.locate_by_block(address)
 
-    def unheld(self, address: bytes) -> Place:
-        """Return the place that an address has, or would have, if nothing known holds it."""
-        return self.cidrs.find(address) or self._subnet_table.find(address) or STRANGER
+    def locate_by_block(self, address: bytes) -> Place:
+        """Return the place of an address that no object holds: that of its pod CIDR or subnet, else unknown."""
+        return self.cidrs.find(address) or self._subnet_table.find(address) or UNKNOWN_PLACE
 
-    def locate_network(self, network: Network, known: AgreedParts | None = None) -> Place:
-        """Return the place that all of a block (a plain one) agrees on: a node, shared labels, or ``STRANGER``.
+    def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
+        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``.
 
-        Whoever asks often hands in *known*, the same from one book to the next.
+        *network* is never an IPv4-mapped one. A frequent caller passes the same *cache* to one book after the other.
         """
         if network.length == 8 * len(network.address):
             return self.locate(network.address)
-        if not network.length:  # all addresses together are nowhere
-            return STRANGER
-        return self._agreed(network, AgreedParts() if known is None else known)
+        if not network.length:  # all addresses together have no location
+            return UNKNOWN_PLACE
+        return self._locate_block(network, AgreementCache() if cache is None else cache)
 
     def trusts(self, address: bytes) -> bool:
-        """Whether an address lies in a network of trusted forwarders."""
-        return self.trusting and self._trusted.find(address) is not None
+        """Whether an address is in a configured network of trusted forwarders."""
+        return self.trusts_networks and self._forwarder_networks.find(address) is not None
 
-    def stated(self, network: Network) -> Place | None:
-        """Return the place of a believed pod CIDR, None if there is none of just this size."""
-        found = self._cidr_witnesses.get(network.address) or ()
-        return next((place for length, place in found if length == network.length), None)
+    def cidr_place(self, network: Network) -> Place | None:
+        """Return the place of exactly this pod CIDR, None if it is not a trusted one."""
+        cidrs = self._cidrs_by_start.get(network.address) or ()
+        return next((place for length, place in cidrs if length == network.length), None)
 
-    def _cidrs_at(self, cidrs: Mapping[Network, Place | None]) -> dict[bytes, tuple[tuple[int, Place], ...] | None]:
-        """Return the pod CIDRs that begin at some addresses, after these changes, the shortest first."""
-        rows: dict[bytes, dict[int, Place]] = {}
-        for network, place in cidrs.items():
-            row = rows.setdefault(network.address, dict(self._cidr_witnesses.get(network.address) or ()))
-            row.pop(network.length, None)
+    def _cidrs_starting_at(
+        self, changes: Mapping[Network, Place | None]
+    ) -> dict[bytes, tuple[tuple[int, Place], ...] | None]:
+        """Return the pod CIDRs after *changes* by their first addresses, the largest block first."""
+        starts: dict[bytes, dict[int, Place]] = {}
+        for network, place in changes.items():
+            cidrs = starts.setdefault(network.address, dict(self._cidrs_by_start.get(network.address) or ()))
+            cidrs.pop(network.length, None)
             if place is not None:
-                row[network.length] = place
-        return {address: tuple(sorted(row.items(), key=itemgetter(0))) or None for address, row in rows.items()}
+                cidrs[network.length] = place
+        return {address: tuple(sorted(cidrs.items(), key=itemgetter(0))) or None for address, cidrs in starts.items()}
 
-    def _agreed(self, network: Network, known: AgreedParts) -> Place:
+    def _locate_block(self, network: Network, cache: AgreementCache) -> Place:
         around = self.cidrs.find(network.address, network.length)
-        found = [
-            Agreed(address, place, place.location)
-            for address, cidrs in self._cidr_witnesses.within(network)
+        agreements = [
+            Agreement(address, place, place.location)
+            for address, cidrs in self._cidrs_by_start.within(network)
             for length, place in cidrs
             if length > network.length
         ]
-        found += self._agreed_within(network, known)
-        if not found and around is None:  # nothing of the cluster is there
+        agreements += self._agreements_within(network, cache)
+        if not agreements and around is None:  # no part of the cluster is in this block
             around = self._subnet_table.find(network.address, network.length)
             lowest, highest = network.address, network_end(network)
-            found = [
-                Agreed(subnet.address, place, place.location)
+            agreements = [
+                Agreement(subnet.address, place, place.location)
                 for subnet, place in self._subnets.items()
                 if len(subnet.address) == len(network.address)
                 and subnet.length > network.length
                 and lowest <= subnet.address <= highest
             ]
-        if not found and around is None:
-            return STRANGER
-        first = around or min(found, key=attrgetter("address")).place
-        location = shared_location(chain([first.location], map(attrgetter("location"), found)))
+        if not agreements and around is None:
+            return UNKNOWN_PLACE
+        first = around or min(agreements, key=attrgetter("address")).place
+        location = shared_location(chain([first.location], map(attrgetter("location"), agreements)))
         if location is first.location:
             return first
-        return Place(location, first.located_by, network_text(network)) if location.known else STRANGER
+        return Place(location, first.located_by, network_text(network)) if location.known else UNKNOWN_PLACE
 
-    def _agreed_within(self, network: Network, known: AgreedParts) -> Iterator[Agreed]:
-        """Yield what the witnesses in a block agree on, those of a row or of a group together."""
-        octets, witnesses = len(network.address), self._witnesses
+    def _agreements_within(self, network: Network, cache: AgreementCache) -> Iterator[Agreement]:
+        """Yield the agreements of the addresses in a block that are in no pod CIDR, by row or by group."""
+        octets, outside = len(network.address), self._outside_cidrs
         if network.length > 8 * (octets - 1):
-            if some := dict(witnesses.within(network)):
-                yield agreed(some)
+            if places := dict(outside.within(network)):
+                yield agreement_of(places)
         elif network.length > 8 * GROUP[octets]:
-            for head, row in witnesses.rows_within(network):
-                yield known.of_row(head, row)
+            for head, row in outside.rows_within(network):
+                yield cache.of_row(head, row)
         else:
-            for common, group in witnesses.groups_within(network):
-                yield known.of_group(common, group)
+            for prefix, group in outside.groups_within(network):
+                yield cache.of_group(prefix, group)
 
 
-class AgreedParts:
-    """What parts of a cluster's addresses agree on, remembered by a reader of address books.
+class AgreementCache:
+    """The agreements of rows and groups of an ``AddressMap``, cached by a reader of address books.
 
-    A part is a row or a group of an ``AddressMap``. What is remembered of it holds as long as the
-    part is the same object, so most lives on from one book to the next.
+    A cached agreement holds while its row or group is the same object, so most of them outlive the
+    change from one book to the next.
     """
 
     def __init__(self) -> None:
-        self._known: BoundedMap[bytes, tuple[object, Agreed]] = BoundedMap(MAX_AGREED)
+        self._cached: BoundedMap[bytes, tuple[object, Agreement]] = BoundedMap(MAX_AGREEMENTS)
 
-    def of_group(self, common: bytes, group: Group[Place]) -> Agreed:
-        """Return what the places of a group agree on; its addresses begin with *common*."""
-        return self._of(common, group, lambda: all_agreed([self.of_row(head, row) for head, row in group.items()]))
+    def of_group(self, prefix: bytes, group: Group[Place]) -> Agreement:
+        """Return the agreement of a group whose addresses begin with *prefix*."""
+        return self._get(
+            prefix, group, lambda: joined_agreement([self.of_row(head, row) for head, row in group.items()])
+        )
 
-    def of_row(self, head: bytes, row: Row[Place]) -> Agreed:
-        """Return what the places of a row agree on; its addresses begin with *head*."""
-        return agreed(row) if len(row) < WORTH_REMEMBERING else self._of(head, row, lambda: agreed(row))
+    def of_row(self, head: bytes, row: Row[Place]) -> Agreement:
+        """Return the agreement of a row whose addresses begin with *head*."""
+        return agreement_of(row) if len(row) < MIN_CACHED_PLACES else self._get(head, row, lambda: agreement_of(row))
 
-    def _of(self, key: bytes, part: object, agree: Callable[[], Agreed]) -> Agreed:
-        known = self._known.get(key)
-        if known is None or known[0] is not part:
-            known = self._known[key] = part, agree()
-        return known[1]
+    def _get(self, key: bytes, part: object, compute: Callable[[], Agreement]) -> Agreement:
+        cached = self._cached.get(key)
+        if cached is None or cached[0] is not part:
+            cached = self._cached[key] = part, compute()
+        return cached[1]
 
 
-def agreed(places: Mapping[bytes, Place]) -> Agreed:
-    """Return what some places, at least one, agree on."""
+def agreement_of(places: Mapping[bytes, Place]) -> Agreement:
+    """Return the agreement of at least one place."""
     if len(places) == 1:
         ((address, place),) = places.items()
-        return Agreed(address, place, place.location)
+        return Agreement(address, place, place.location)
     ordered = sorted(places.items())
     address, place = ordered[0]
-    return Agreed(address, place, shared_location(each.location for _, each in ordered))
+    return Agreement(address, place, shared_location(place.location for _, place in ordered))
 
 
-def all_agreed(parts: Sequence[Agreed]) -> Agreed:
-    """Return what several, at least one, agree on."""
+def joined_agreement(parts: Sequence[Agreement]) -> Agreement:
+    """Return the agreement of at least one part of a block."""
     first = min(parts, key=attrgetter("address"))
-    return Agreed(first.address, first.place, shared_location(map(attrgetter("location"), parts)))
+    return Agreement(first.address, first.place, shared_location(map(attrgetter("location"), parts)))
 
 
 def shared_location(locations: Iterable[Location]) -> Location:
-    """Return what all locations agree on: one of them, the labels they share, or ``UNKNOWN``."""
+    """Return the only location if all are the same object, else their common labels, else ``UNKNOWN``."""
     distinct: dict[int, Location] = {}
     labels: Mapping[str, str] = {}
     for location in locations:

@@ -1,8 +1,7 @@
-"""Values by address that can be changed without harm to whoever reads the state before.
+"""Immutable mappings by address: ``AddressMap`` from single addresses, ``PrefixTable`` from blocks.
 
-Two mappings, both immutable: ``AddressMap`` from single addresses, ``PrefixTable`` from blocks of
-them. A changed one shares with the one before all that stayed, so that a change costs what it
-touches, however many addresses there are.
+A changed copy shares all unchanged parts with its original. So readers of the original see no
+change, and the cost of a change depends on the parts it touches, not on the number of addresses.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from locator.ip import Network, network_end
 
 T = TypeVar("T")
 
-GROUP = {4: 2, 16: 8}  # octets of an address -> of what a group has in common: an IPv4 /16, an IPv6 /64
+GROUP = {4: 2, 16: 8}  # octets of an address -> octets that a group shares: an IPv4 /16, an IPv6 /64
 
-Row = Mapping[bytes, T]
+Row = Mapping[bytes, T]  # by address: values whose addresses share all octets but the last
 
 
 class InOrder(Generic[T]):
-    """Values by keys of one size, in order; immutable."""
+    """An immutable mapping that is sorted by its keys, which all have the same size."""
 
     __slots__ = ("_keys", "_values")
 
@@ -34,7 +33,7 @@ class InOrder(Generic[T]):
         return len(self._keys)
 
     def get(self, key: bytes) -> T | None:
-        """Return the value of *key*."""
+        """Return the value of *key*, None if it has none."""
         return self._values.get(key)
 
     def items(self) -> Iterable[tuple[bytes, T]]:
@@ -48,34 +47,34 @@ class InOrder(Generic[T]):
             yield key, self._values[key]
 
     def changed(self, changes: Mapping[bytes, T | None]) -> InOrder[T]:
-        """Return this with other values of some keys, None for no value any more."""
-        values, gone, fresh = dict(self._values), set(), []
+        """Return a copy with new values of some keys; None removes a key."""
+        values, removed, added = dict(self._values), set(), []
         for key, value in changes.items():
             if value is not None:
                 if key not in values:
-                    fresh.append(key)
+                    added.append(key)
                 values[key] = value
             elif values.pop(key, None) is not None:
-                gone.add(key)
-        keys = [key for key in self._keys if key not in gone] if gone else self._keys
-        return InOrder(values, sorted(keys + fresh) if fresh else keys)
+                removed.add(key)
+        keys = [key for key in self._keys if key not in removed] if removed else self._keys
+        return InOrder(values, sorted(keys + added) if added else keys)
 
 
-Group = InOrder[Row[T]]  # by all octets but the last
+Group = InOrder[Row[T]]  # rows by the octets that each row shares
 
 
 class AddressMap(Generic[T]):
-    """Values by packed address; those that differ only in the last octet stand together, in rows of groups."""
+    """An immutable mapping from packed addresses; a row has the addresses that share all octets but the last."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, InOrder[Group[T]]] = {4: InOrder(), 16: InOrder()}  # by the size of an address
+        self._groups: dict[int, InOrder[Group[T]]] = {4: InOrder(), 16: InOrder()}  # by the octets of an address
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
     def get(self, address: bytes) -> T | None:
-        """Return what stands at *address*."""
+        """Return the value of *address*, None if it has none."""
         size = len(address)
         group = self._groups[size].get(address[: GROUP[size]])
         row = None if group is None else group.get(address[:-1])
@@ -90,49 +89,49 @@ class AddressMap(Generic[T]):
 
     def within(self, network: Network) -> Iterator[tuple[bytes, T]]:
         """Yield the addresses in *network* with their values, in no order."""
-        whole = 8 * len(network.address) - network.length >= 8
+        whole_rows = 8 * len(network.address) - network.length >= 8
         last = network_end(network)
         for _, row in self.rows_within(network):
-            if whole:
+            if whole_rows:
                 yield from row.items()
             else:
-                yield from ((a, value) for a, value in row.items() if network.address <= a <= last)
+                yield from (item for item in row.items() if network.address <= item[0] <= last)
 
     def rows_within(self, network: Network) -> Iterator[tuple[bytes, Row[T]]]:
-        """Yield, in order, the rows with addresses in *network*, by all octets but the last.
+        """Yield, in order, the rows with addresses in *network*, each with the octets that it shares.
 
-        What is the same object in this and in what it was changed from has not changed.
+        A row that is the same object in a changed copy is unchanged.
         """
         last = network_end(network)
         for _, group in self.groups_within(network):
             yield from group.between(network.address[:-1], last[:-1])
 
     def groups_within(self, network: Network) -> Iterator[tuple[bytes, Group[T]]]:
-        """Yield, in order, the groups with rows in *network*, by what their addresses have in common.
+        """Yield, in order, the groups with rows in *network*, each with the octets that it shares.
 
-        What is the same object in this and in what it was changed from has not changed.
+        A group that is the same object in a changed copy is unchanged.
         """
         size = len(network.address)
         return self._groups[size].between(network.address[: GROUP[size]], network_end(network)[: GROUP[size]])
 
     def changes_since(self, before: AddressMap[T]) -> Iterator[tuple[bytes, T | None]]:
-        """Yield the addresses at which something else stands than in *before*, None where nothing stands any more.
+        """Yield the addresses whose values are not the same objects as in *before*; None for an address now without.
 
-        If one of the two was made from the other, the cost is that of the parts that changed.
+        Between a map and its changed copy, only the parts that changed are compared.
         """
         for octets, groups in self._groups.items():
-            for _, now, then in _unlike(groups, before._groups[octets]):
-                for _, row, other in _unlike(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
-                    row, other = row or {}, other or {}
-                    yield from ((address, value) for address, value in row.items() if other.get(address) is not value)
-                    yield from ((address, None) for address in other if address not in row)
+            for _, now, then in _differences(groups, before._groups[octets]):
+                for _, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
+                    row, old_row = row or {}, old_row or {}
+                    yield from ((address, value) for address, value in row.items() if old_row.get(address) is not value)
+                    yield from ((address, None) for address in old_row if address not in row)
 
     def any_within(self, network: Network) -> bool:
         """Whether some address in *network* has a value."""
         return next(self.within(network), None) is not None
 
     def changed(self, changes: Mapping[bytes, T | None]) -> AddressMap[T]:
-        """Return this with other values at some addresses, None for no value any more; itself if *changes* is empty."""
+        """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
         rows: dict[bytes, dict[bytes, T]] = {}
@@ -159,20 +158,20 @@ class AddressMap(Generic[T]):
         return after
 
 
-def _unlike(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
-    """Yield each key with its two values, where these are not the same object."""
+def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
+    """Yield each key whose values are not the same object, with its value *now* and its value *then*."""
     if now is then:
         return
     for key, value in now.items():
-        if (other := then.get(key)) is not value:
-            yield key, value, other
+        if (old := then.get(key)) is not value:
+            yield key, value, old
     for key, value in then.items():
         if now.get(key) is None:
             yield key, None, value
 
 
 def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes, Row[T] | None]]) -> InOrder[Group[T]]:
-    """Return groups with other rows, None for a row that is none any more; an empty group is none, either."""
+    """Return the groups with the touched rows replaced; None removes a row, and a group without rows is removed."""
     if not touched:
         return groups
     changes = {key: (groups.get(key) or InOrder[Row[T]]()).changed(rows) for key, rows in touched.items()}
@@ -180,10 +179,13 @@ def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes,
 
 
 class PrefixTable(Generic[T]):
-    """Values by address block, for the longest match: one look-up for each prefix length in use."""
+    """An immutable mapping from address blocks; a longest match takes one look-up for each prefix length in use."""
 
     def __init__(self, entries: Mapping[Network, T] | None = None) -> None:
-        self._tables: dict[int, list[tuple[int, dict[int, T]]]] = {4: [], 16: []}  # by how far to shift, least first
+        self._tables: dict[int, list[tuple[int, dict[int, T]]]] = {
+            4: [],
+            16: [],
+        }  # by the number of host bits, fewest first
         if entries:
             self._tables = self.changed(entries)._tables
 
@@ -191,43 +193,44 @@ class PrefixTable(Generic[T]):
         return any(self._tables.values())
 
     def around(self, address: bytes, length: int | None = None) -> list[T]:
-        """Return what stands at the blocks around *address* (or around its first *length* bits), the longest first."""
+        """Return the values of all blocks around *address* (or its first *length* bits), the longest prefix first."""
         number = int.from_bytes(address)
-        least = 0 if length is None else 8 * len(address) - length
+        least_shift = 0 if length is None else 8 * len(address) - length
         return [
-            found
+            value
             for shift, table in self._tables[len(address)]
-            if shift >= least and (found := table.get(number >> shift)) is not None
+            if shift >= least_shift and (value := table.get(number >> shift)) is not None
         ]
 
     def find(self, address: bytes, length: int | None = None) -> T | None:
-        """Return the first of what ``around`` returns."""
+        """Return the first value that ``around`` returns, None if there is none."""
         number = int.from_bytes(address)
-        least = 0 if length is None else 8 * len(address) - length
+        least_shift = 0 if length is None else 8 * len(address) - length
         for shift, table in self._tables[len(address)]:
-            if shift >= least and (found := table.get(number >> shift)) is not None:
-                return found
+            if shift >= least_shift and (value := table.get(number >> shift)) is not None:
+                return value
         return None
 
     def around_each(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, list[T]]]:
-        """Yield each address with what ``around`` returns for it: sooner, where there are many."""
-        rows: dict[bytes, list[T]] = {}  # those that differ in the last octet only lie in the same blocks, mostly
-        fine = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
+        """Yield each address with what ``around`` returns for it; faster for many addresses."""
+        # Addresses that share all octets but the last are in the same blocks, unless a block is smaller than a row.
+        values_of_row: dict[bytes, list[T]] = {}
+        splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
         for address in addresses:
-            if fine[len(address)]:
+            if splits_rows[len(address)]:
                 yield address, self.around(address)
                 continue
             head = address[:-1]
-            found = rows.get(head)
-            if found is None:
-                found = rows[head] = self.around(address)
-            yield address, found
+            values = values_of_row.get(head)
+            if values is None:
+                values = values_of_row[head] = self.around(address)
+            yield address, values
 
     def changed(self, changes: Mapping[Network, T | None]) -> PrefixTable[T]:
-        """Return this with other values at some blocks, None for no value any more; itself if *changes* is empty."""
+        """Return a copy with new values of some blocks; None removes one. Without *changes*: the table itself."""
         if not changes:
             return self
-        tables = {size: dict(rows) for size, rows in self._tables.items()}
+        tables = {size: dict(by_shift) for size, by_shift in self._tables.items()}
         touched: dict[tuple[int, int], dict[int, T]] = {}
         for network, value in changes.items():
             size = len(network.address)
@@ -242,7 +245,7 @@ class PrefixTable(Generic[T]):
                 table[number] = value
         after: PrefixTable[T] = PrefixTable()
         after._tables = {
-            size: sorted(((shift, table) for shift, table in rows.items() if table), key=itemgetter(0))
-            for size, rows in tables.items()
+            size: sorted(((shift, table) for shift, table in by_shift.items() if table), key=itemgetter(0))
+            for size, by_shift in tables.items()
         }
         return after

@@ -1,6 +1,6 @@
-"""Whose queries are asked for others: the cluster's own DNS servers, and for a while those who just left.
+"""Discovers the cluster's forwarders: the endpoints of its DNS Services, trusted for 30 s after they leave.
 
-A DNS server that shuts down still forwards; its address may be another pod's a moment later.
+A DNS server that shuts down still forwards queries, but another pod may get its address at any moment.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from collections.abc import Callable, Iterable
 
 from locator.model import EndpointSlice, Service
 
-# Kubernetes takes an endpoint out of its slice when its pod is told to end, and ends it after at
-# most terminationGracePeriodSeconds, 30 unless the pod says otherwise.
+# Kubernetes removes an endpoint from its slice when it asks the pod to terminate, and kills the pod after
+# terminationGracePeriodSeconds, by default 30.
 GRACE_SECONDS = 30
 
-# Where clusters have their DNS: kubeadm and its kin keep kube-dns's name or label, whatever serves it; OpenShift has
-# a name of its own.
+# The cluster's DNS Service: kubeadm and most distributions keep kube-dns's name or label, whatever server runs
+# behind it; OpenShift has a name of its own.
 DNS_NAMESPACE = "kube-system"
 DNS_SERVICES = frozenset((f"{DNS_NAMESPACE}/kube-dns", "openshift-dns/dns-default"))
 DNS_LABEL, DNS_LABEL_VALUE = "k8s-app", "kube-dns"
 
-Own = frozenset[str]  # the keys of the pods that a forwarder's address was known to be of
+PodKeys = frozenset[str]  # the pods that had a forwarder's address, as their slices say
 
 
 class DnsServices:
-    """The Services whose endpoints are trusted forwarders, by key: those *configured*, discovered ones if None.
+    """The Services whose endpoints are trusted forwarders: the *configured* ones, or the discovered ones if None.
 
-    A Service is discovered by its name, for which its slices are enough, or by its label.
+    ``keys`` has their keys. topodns discovers a Service by its name (its slices are enough), or by its label.
     """
 
     def __init__(self, configured: Iterable[str] | None) -> None:
@@ -34,18 +34,18 @@ class DnsServices:
 
     @property
     def text(self) -> str:
-        """Which Services that can be, in words."""
+        """The Services to look for, as a message names them."""
         named = ", ".join(sorted(DNS_SERVICES if self._discovering else self.keys))
         labelled = f" or a Service of {DNS_NAMESPACE} labelled {DNS_LABEL}: {DNS_LABEL_VALUE}"
         return f"{named}{labelled}" if self._discovering else named
 
-    def take_service(self, key: str, after: Service | None) -> bool:
-        """Note that a Service is *after* now, None if it is gone; return whether it is now trusted or no more."""
+    def update_service(self, key: str, after: Service | None) -> bool:
+        """Record a Service, None if it is deleted; return whether this changed the trusted Services."""
         if not self._discovering or key in DNS_SERVICES:
             return False
-        before, trusted = key in self.keys, after is not None and _is_labelled(after)
+        was_trusted, trusted = key in self.keys, after is not None and _is_labelled(after)
         (self.keys.add if trusted else self.keys.discard)(key)
-        return before != trusted
+        return was_trusted != trusted
 
 
 def _is_labelled(service: Service) -> bool:
@@ -56,42 +56,42 @@ class Forwarders:
     """The trusted forwarders among the endpoints of one cluster, by address."""
 
     def __init__(self) -> None:
-        self._present: dict[bytes, Own] = {}
-        self._leaving: dict[bytes, tuple[float, Own]] = {}  # with the time at which it is over
+        self._present: dict[bytes, PodKeys] = {}
+        self._leaving: dict[bytes, tuple[float, PodKeys]] = {}  # with the time at which trust ends
 
     @property
     def addresses(self) -> set[bytes]:
-        """The addresses that are trusted."""
+        """The addresses of all trusted forwarders."""
         return {*self._present, *self._leaving}
 
     @property
     def due(self) -> float | None:
-        """When the next of those who left is trusted no more, None if nobody is leaving."""
+        """When trust in the next leaving forwarder ends, None if none is leaving."""
         return min((until for until, _ in self._leaving.values()), default=None)
 
-    def take_slices(self, slices: Iterable[EndpointSlice], now: float) -> None:
-        """Note the slices of the cluster's DNS as they are *now*; their endpoints are trusted, ready or not."""
+    def update_slices(self, slices: Iterable[EndpointSlice], now: float) -> None:
+        """Record all slices of the DNS Services at *now*; topodns trusts their endpoints, ready or not."""
         before, self._present = self._present, present_in(slices)
-        for address, own in before.items():
+        for address, pods in before.items():
             if address not in self._present:
-                self._leaving[address] = now + GRACE_SECONDS, own
+                self._leaving[address] = now + GRACE_SECONDS, pods
         for address in self._present:
             self._leaving.pop(address, None)
 
-    def forget_gone(self, now: float, held_by_another: Callable[[bytes, Own], bool]) -> None:
-        """Forget those who left long ago, and those whose address another running pod has."""
-        for address, (until, own) in list(self._leaving.items()):
-            if now >= until or held_by_another(address, own):
+    def end_trust(self, now: float, held_by_another: Callable[[bytes, PodKeys], bool]) -> None:
+        """Forget the forwarders that left ``GRACE_SECONDS`` ago, and those whose address another running pod has."""
+        for address, (until, pods) in list(self._leaving.items()):
+            if now >= until or held_by_another(address, pods):
                 del self._leaving[address]
 
 
-def present_in(slices: Iterable[EndpointSlice]) -> dict[bytes, Own]:
+def present_in(slices: Iterable[EndpointSlice]) -> dict[bytes, PodKeys]:
     """Return the addresses in some slices, each with the keys of the pods that have it there."""
-    found: dict[bytes, set[str]] = {}
-    for each in slices:
-        for endpoint in each.endpoints:
+    pods_at: dict[bytes, set[str]] = {}
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.endpoints:
             for address in endpoint.addresses:
-                own = found.setdefault(address, set())
+                pods = pods_at.setdefault(address, set())
                 if endpoint.pod is not None:
-                    own.add(f"{each.namespace}/{endpoint.pod}")
-    return {address: frozenset(own) for address, own in found.items()}
+                    pods.add(f"{endpoint_slice.namespace}/{endpoint.pod}")
+    return {address: frozenset(pods) for address, pods in pods_at.items()}

@@ -1,6 +1,6 @@
-"""Where nodes, pods and endpoints are: the Node's word, else the PodLocator's, else what they say themselves.
+"""Locates nodes, pods and endpoints: by the Node's labels, else the PodLocator's, else the object's own fields.
 
-Equal locations are one and the same object, since what is remembered hangs on it.
+Equal locations are the same object, because readers cache by the identity of a location.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Callable, Set
 
 from locator.model import Endpoint, Location, Node, Pod, PodLocator, canonical_labels
 
-NOWHERE = Location(None, {})  # of what neither node nor zone is known
-MIN_SHARED = 1024  # shared locations that are kept whether anybody is there or not
+UNLABELLED = Location(None, {})  # of an endpoint that has neither a node nor a zone
+MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
 
 
 class Locations:
-    """The location of each node that is known, and of whatever is on one that is not."""
+    """The locations of the known Nodes, and of the objects on nodes that are not known."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Location] = {}
         self._locators: dict[str, PodLocator] = {}
-        # Without a Node: by the node's name, else by the labels; hardly ever more than one of a name.
+        # Locations without a Node object, by node name, else by their labels; rarely more than one for a name.
         self._shared: dict[object, list[Location]] = {}
         self._count, self._bound = 0, MIN_SHARED
 
-    def take_node(self, name: str, node: Node | None) -> bool:
-        """Note a node as it is now, None if it is gone; return whether its location is another one."""
+    def update_node(self, name: str, node: Node | None) -> bool:
+        """Record a Node, None if it is deleted; return whether the location of the node changed."""
         before = self._nodes.get(name)
         if node is None:
             return self._nodes.pop(name, None) is not None
@@ -33,61 +33,63 @@ class Locations:
         self._nodes[name] = Location(name, node.labels)
         return True
 
-    def take_locator(self, key: str, locator: PodLocator | None) -> None:
-        """Note a PodLocator as it is now, None if it is gone."""
+    def update_locator(self, key: str, locator: PodLocator | None) -> None:
+        """Record a PodLocator, None if it is deleted."""
         if locator is None:
             self._locators.pop(key, None)
         else:
             self._locators[key] = locator
 
     def of_node(self, name: str | None) -> Location | None:
-        """Return where a node is, None if it is not known."""
+        """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
 
     def of_pod(self, pod: Pod) -> tuple[Location, bool]:
-        """Return where a pod is, and whether only its PodLocator says so."""
-        known = self._nodes.get(pod.node) if pod.node is not None else None
-        if known is not None:
-            return known, False
+        """Return the location of a pod, and whether it comes from the PodLocator alone."""
+        location = self._nodes.get(pod.node) if pod.node is not None else None
+        if location is not None:
+            return location, False
         locator = self._locators.get(pod.key) if self._locators else None
         if locator is not None and locator.node == pod.node and locator.labels:
             return self.shared(locator.node, locator.labels), True
         return self.shared(pod.node, canonical_labels({}, node=pod.node)), False
 
     def of_locator(self, locator: PodLocator) -> Location:
-        """Return where the pod of a PodLocator is."""
+        """Return the location of the pod that a PodLocator describes."""
         return self.of_node(locator.node) or self.shared(locator.node, locator.labels)
 
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
-        """Return where an endpoint of a slice in *namespace* is, ``NOWHERE`` if nobody says."""
+        """Return the location of an endpoint of a slice in *namespace*, ``UNLABELLED`` if nothing gives one."""
         if endpoint.node is not None:
-            known = self._nodes.get(endpoint.node)
-            if known is not None:
-                return known
+            location = self._nodes.get(endpoint.node)
+            if location is not None:
+                return location
         if endpoint.pod is not None and self._locators:
             locator = self._locators.get(f"{namespace}/{endpoint.pod}")
             if locator is not None and locator.labels:
                 return self.shared(locator.node, locator.labels)
-        if endpoint.node is None and not endpoint.word:
-            return NOWHERE
-        return self.shared(endpoint.node, canonical_labels(endpoint.word, node=endpoint.node))
+        if endpoint.node is None and not endpoint.slice_labels:
+            return UNLABELLED
+        return self.shared(endpoint.node, canonical_labels(endpoint.slice_labels, node=endpoint.node))
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
-        """Return the one location of this node and these labels."""
-        row = self._shared.setdefault(node if node is not None else frozenset(labels.items()), [])
-        for each in row:
-            if each.labels == labels:
-                return each
-        row.append(found := Location(node, labels))
+        """Return the one location object for this node name and these labels."""
+        locations = self._shared.setdefault(node if node is not None else frozenset(labels.items()), [])
+        for location in locations:
+            if location.labels == labels:
+                return location
+        locations.append(added := Location(node, labels))
         self._count += 1
-        return found
+        return added
 
     def forget_unused(self, used: Callable[[], Set[int]]) -> None:
-        """Drop the shared locations that are not among *used* (their ids), once their number has doubled."""
+        """Drop the shared locations whose ids *used* does not return, once their number has doubled."""
         if self._count <= self._bound:
             return
         ids = used()
-        kept = {key: [each for each in row if id(each) in ids] for key, row in self._shared.items()}
-        self._shared = {key: row for key, row in kept.items() if row}
+        remaining = {
+            key: [location for location in locations if id(location) in ids] for key, locations in self._shared.items()
+        }
+        self._shared = {key: locations for key, locations in remaining.items() if locations}
         self._count = sum(map(len, self._shared.values()))
         self._bound = max(MIN_SHARED, 2 * self._count)

@@ -1,7 +1,7 @@
-"""Which blocks of pod addresses are believed to be their nodes': those that no endpoint shows to lie elsewhere.
+"""Decides which pod CIDRs to trust: those that no endpoint contradicts.
 
-An endpoint speaks for the longest block around it. Where that one is not believed, it speaks for
-the next around that, which may lie as well.
+An endpoint contradicts the smallest pod CIDR around its address if it runs on another node. If that
+CIDR is not trusted, because of this or another endpoint, the next larger one is checked likewise.
 """
 
 from __future__ import annotations
@@ -24,122 +24,122 @@ from locator.places.address_book import (
 from locator.places.address_holders import EndpointHolder
 from locator.places.address_map import AddressMap, PrefixTable
 
-Endpoints = tuple[EndpointHolder, ...]  # those that hold an address
+Endpoints = tuple[EndpointHolder, ...]  # all endpoints of one address
 
 
 class PodCidrs:
-    """The pod CIDRs of one cluster, as nodes and endpoints change.
+    """The pod CIDRs of one cluster, kept up to date as nodes and endpoints change.
 
-    ``findings`` tells by block what is wrong with it.
+    ``findings`` has the findings of each block that is shared or not trusted.
     """
 
     def __init__(self) -> None:
         self._owners: dict[Network, dict[str, Location]] = {}
-        self._owned: PrefixTable[Network] = PrefixTable()  # blocks that have owners, believed or not
+        self._owned: PrefixTable[Network] = PrefixTable()  # blocks that have owners, trusted or not
         self._endpoints: AddressMap[Endpoints] = AddressMap()
-        self._lies: dict[bytes, tuple[Network, ...]] = {}  # the blocks that the endpoints at an address show to lie
-        self._witnesses: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # the other way round
-        self._touched: set[Network] = set()  # of other owners than at the last review
-        self._moved: set[Network] = set()  # of owners in other places
+        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address of the endpoints
+        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by block
+        self._reassigned: set[Network] = set()  # their owners changed since the last review
+        self._relocated: set[Network] = set()  # their owners' locations may have changed since
         self.findings: dict[Network, tuple[Finding, ...]] = {}
 
-    def take_node(self, before: Node | None, after: Node | None, location: Location | None) -> None:
-        """Note that a node is *after* now, None if it is gone, and where it is."""
-        left = before.pod_cidrs if before is not None else ()
-        joined = after.pod_cidrs if after is not None else ()
-        for network in left:
-            if network not in joined and before is not None:
+    def update_node(self, before: Node | None, after: Node | None, location: Location | None) -> None:
+        """Record a change of a Node (None: it does not exist) and its new location."""
+        old_cidrs = before.pod_cidrs if before is not None else ()
+        new_cidrs = after.pod_cidrs if after is not None else ()
+        for network in old_cidrs:
+            if network not in new_cidrs and before is not None:
                 self._owners[network].pop(before.name, None)
-                self._touched.add(network)
-        for network in joined:
+                self._reassigned.add(network)
+        for network in new_cidrs:
             assert after is not None and location is not None
             owners = self._owners.setdefault(network, {})
-            (self._moved if after.name in owners else self._touched).add(network)
+            (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
     def review(self, changed: Mapping[bytes, Endpoints | None]) -> dict[Network, Place | None]:
-        """Return the blocks about which something else may be believed now, each with its place, None if it is not.
+        """Return the blocks whose places may have changed, each with its place, None if it is not trusted.
 
-        *changed* tells the endpoints at those addresses where there are others than at the last review.
+        *changed* has the endpoints of the addresses whose endpoints changed since the last review, None for none.
         """
         self._endpoints = self._endpoints.changed(changed)
         self._owned = self._owned.changed(
-            {network: network if self._owners[network] else None for network in self._touched}
+            {network: network if self._owners[network] else None for network in self._reassigned}
         )
-        reviewed = self._touched | self._moved
+        reviewed = self._reassigned | self._relocated
         dirty = dict.fromkeys(changed)
-        for network in self._touched:
-            dirty.update(dict.fromkeys(self._speaking_in(network)))
+        for network in self._reassigned:
+            dirty.update(dict.fromkeys(self._endpoint_addresses_in(network)))
         while dirty:
-            altered = self._judge(dirty, changed)
+            altered = self._recheck(dirty, changed)
             reviewed |= altered
+            # Whether a block is trusted decides whether its endpoints are compared with the next larger one.
             dirty = {
                 address: None
                 for network in altered
-                if len(self._owned.around(network.address, network.length)) > 1  # one around it may lie now
-                for address in self._speaking_in(network)
+                if len(self._owned.around(network.address, network.length)) > 1
+                for address in self._endpoint_addresses_in(network)
             }
-        if self._lies:  # who shows it may be another endpoint of the same address
-            reviewed.update(*(self._lies.get(address, ()) for address in changed))
-        self._touched, self._moved = set(), set()
-        return {network: self._believed(network) for network in reviewed}
+        if self._contradicted:  # a finding names an endpoint, which may be another one now
+            reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
+        self._reassigned, self._relocated = set(), set()
+        return {network: self._trusted_place(network) for network in reviewed}
 
     @property
     def distrusted(self) -> int:
-        """How many nodes' blocks are not believed; one of two nodes counts twice."""
-        return sum(len(self._owners[network]) for network in self._witnesses.values("network"))
+        """How many pod CIDRs are not trusted; a pod CIDR of two nodes counts twice."""
+        return sum(len(self._owners[network]) for network in self._contradicting.values("network"))
 
-    def _speaking_in(self, network: Network) -> Iterator[bytes]:
+    def _endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
         return (address for address, _ in self._endpoints.within(network))
 
-    def _judge(self, addresses: Iterable[bytes], changed: Mapping[bytes, Endpoints | None]) -> set[Network]:
-        """Find out which blocks the endpoints at some addresses show to lie; return those for which that is news."""
+    def _recheck(self, addresses: Iterable[bytes], changed: Mapping[bytes, Endpoints | None]) -> set[Network]:
+        """Compare the endpoints of some addresses with the blocks around them; return the blocks affected."""
         altered: set[Network] = set()
         for address, around in self._owned.around_each(addresses):
             endpoints = changed.get(address) or self._endpoints.get(address) if around else None
-            before = self._lies.get(address, ())
-            after = self._shown_to_lie(address, endpoints, around) if endpoints else ()
+            before = self._contradicted.get(address, ())
+            after = self._contradicted_by(address, endpoints, around) if endpoints else ()
             if before == after:
                 continue
-            self._witnesses.move(address, before, after)
+            self._contradicting.move(address, before, after)
             if after:
-                self._lies[address] = after
+                self._contradicted[address] = after
             else:
-                del self._lies[address]
+                del self._contradicted[address]
             altered.update(before, after)
         return altered
 
-    def _shown_to_lie(self, address: bytes, endpoints: Endpoints, around: Iterable[Network]) -> tuple[Network, ...]:
-        lies: tuple[Network, ...] = ()
+    def _contradicted_by(self, address: bytes, endpoints: Endpoints, around: Iterable[Network]) -> tuple[Network, ...]:
+        contradicted: tuple[Network, ...] = ()
         for network in around:
             owners = self._owners[network]
             for holder in endpoints:
                 if holder.endpoint.node not in owners and holder.endpoint.node is not None:
-                    lies = (*lies, network)
+                    contradicted = (*contradicted, network)
                     break
             else:
-                against = self._witnesses.keys("network", network) if self._lies else ()
-                if not against or (len(against) == 1 and address in against):
+                contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
+                if not contradicting or (len(contradicting) == 1 and address in contradicting):
                     break
-        return lies
+        return contradicted
 
-    def _believed(self, network: Network) -> Place | None:
-        """Return the place of a block, None if it is nobody's or is not believed; and note what is wrong with it."""
-        owners, against = self._owners[network], self._witnesses.keys("network", network)
+    def _trusted_place(self, network: Network) -> Place | None:
+        """Return the place of a block, None without owners or trust; update its findings."""
+        owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
         self.findings.pop(network, None)
         if not owners:
             del self._owners[network]
             return None
         names = sorted(owners)
-        if against:
-            address = min(against)
+        if contradicting:
+            address = min(contradicting)
             elsewhere = [holder for holder in self._endpoints.get(address) or () if _is_elsewhere(holder, owners)]
-            witness = min(elsewhere, key=lambda holder: holder.rank)
-            where = f"has {address_text(address)} but is on node {witness.endpoint.node}"
-            lie = f"is not believed: {witness.origin.words} {where}"
+            first = min(elsewhere, key=lambda holder: holder.rank)
+            endpoint = f"{first.origin.text} has {address_text(address)} but is on node {first.endpoint.node}"
+            message = f"{network_text(network)} is not trusted: {endpoint}"
             self.findings[network] = tuple(
-                _warning(name, f"{network_text(network)} {lie}", "a block that holds only this node's pods")
-                for name in names
+                _warning(name, message, "a block that holds only this node's pods") for name in names
             )
             return None
         listed = ", ".join(names)
@@ -151,7 +151,7 @@ class PodCidrs:
 
 
 def _is_elsewhere(holder: EndpointHolder, owners: Container[str]) -> bool:
-    """Whether an endpoint is on a node that is none of *owners*."""
+    """Whether an endpoint is on a node that is not in *owners*."""
     return holder.endpoint.node is not None and holder.endpoint.node not in owners
 
 

@@ -1,1 +1,1 @@
-"""From Pods and Nodes to the PodLocators that should exist, and the writes that get there."""
+"""Which PodLocators should exist for Pods and Nodes, and the writes that create, correct and delete them."""

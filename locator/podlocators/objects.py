@@ -1,11 +1,11 @@
-"""What the controller reads and writes, and its JSON: Pods, Nodes, and the PodLocators it keeps.
+"""The objects that the controller reads and writes, and their JSON: Pods, Nodes and PodLocators.
 
-These records differ from the serving model on purpose. They hold uid and resourceVersion, by which a write is
-pinned to what was seen, and labels letter by letter, since whoever reads a PodLocator knows best what they mean.
-Two records are equal exactly when nothing changed that a PodLocator is made from: a heartbeat, a condition or a
-container's restart is invisible here.
+These records differ from the server's on purpose. They hold uid and resourceVersion, so that a write can require the
+version that the controller saw. They hold labels unchanged, for the readers of PodLocators to interpret. Two records
+are equal exactly if the same PodLocator follows from both: heartbeats, conditions and container restarts make no
+difference.
 
-This module spells the API's field names for the controller, as ``decoding`` does for the server.
+Field names of the API appear only here and, for the server, in ``api.decoding``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from locator.api import schema
-from locator.api.decoding import Reading, Resource
+from locator.api.decoding import Resource
+from locator.api.reading import Reading
 
 GROUP_VERSION = "topodns.io/v1alpha1"
 PODS = "/api/v1/pods"
@@ -31,7 +32,7 @@ FINISHED = ("Succeeded", "Failed")
 class OwnerPod(Struct, frozen=True, gc=False):
     """A pod that may own a PodLocator.
 
-    ``ips`` is empty before the pod has an address, and once it is finished: its address goes to others then.
+    ``ips`` is empty before the pod has an address, and once it has finished: another pod may then get its address.
     """
 
     namespace: str
@@ -42,24 +43,24 @@ class OwnerPod(Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """What tells this object from others of its kind."""
+        """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 class LabelledNode(Struct, frozen=True):
-    """A node and all its labels, letter by letter."""
+    """A node and all its labels, unchanged."""
 
     name: str
     labels: dict[str, str]
 
     @property
     def key(self) -> str:
-        """What tells this object from others of its kind."""
+        """The node's name."""
         return self.name
 
 
-class Owner(Struct, frozen=True, gc=False):
-    """An owner reference. The garbage collector removes an object when all its owners are gone."""
+class OwnerReference(Struct, frozen=True, gc=False):
+    """An owner reference. Kubernetes' garbage collector deletes an object once all its owners are gone."""
 
     api_version: str
     kind: str
@@ -70,9 +71,9 @@ class Owner(Struct, frozen=True, gc=False):
 class ActualLocator(Struct, frozen=True):
     """A PodLocator as it is in the API, whoever wrote it.
 
-    ``version`` is its resourceVersion: two versions are not equal, even if they tell the same. Of ``ips`` and
-    ``labels``, None says that what stands there cannot be what we wrote. One that is ``ending`` has been deleted, and
-    is there until its finalizers are gone.
+    ``version`` is its resourceVersion, so two versions with the same content differ. ``ips``, ``node`` and ``labels``
+    are None if the API holds a value of another type there, which the controller cannot have written. A
+    ``terminating`` PodLocator has been deleted, and stays until its finalizers are gone.
     """
 
     namespace: str
@@ -82,86 +83,92 @@ class ActualLocator(Struct, frozen=True):
     ips: tuple[str, ...] | None = ()
     node: str | None = ""
     labels: dict[str, Any] | None = {}
-    owners: tuple[Owner, ...] = ()
-    ending: bool = False
+    owners: tuple[OwnerReference, ...] = ()
+    terminating: bool = False
 
     @property
     def key(self) -> str:
-        """What tells this object from others of its kind."""
+        """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def pod_uid(self) -> str:
-        """The uid of the pod that owns it, empty if it says none."""
-        return next((each.uid for each in self.owners if each.kind == "Pod"), "")
+        """The uid of the pod that owns it, empty if it has no such owner."""
+        return next((owner.uid for owner in self.owners if owner.kind == "Pod"), "")
 
 
 ControllerObject = OwnerPod | LabelledNode | ActualLocator
 
 
 class WantedLocator(Struct, frozen=True):
-    """What a PodLocator is to tell: its pod's addresses, that pod's node and those of the node's labels that count.
+    """What a PodLocator should say: the pod's addresses, its node, and the node's labels that pass the filter.
 
-    ``node`` is empty, and so are ``labels``, where the Node is not known.
+    ``node`` and ``labels`` are empty if the Node does not exist.
     """
 
     ips: tuple[str, ...]
     node: str
     labels: dict[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
 
 
-def owner_of(pod: OwnerPod) -> Owner:
-    """Return the reference to a pod; it does not block the pod's deletion, which would need more rights."""
-    return Owner("v1", "Pod", pod.name, pod.uid)
+def owner_reference(pod: OwnerPod) -> OwnerReference:
+    """Return a reference to *pod* without ``blockOwnerDeletion``, which would need more rights."""
+    return OwnerReference("v1", "Pod", pod.name, pod.uid)
 
 
-def tells(actual: ActualLocator, told: WantedLocator) -> bool:
+def matches(actual: ActualLocator, wanted: WantedLocator) -> bool:
     """Whether a PodLocator is as it should be."""
-    return (actual.ips, actual.node, actual.labels, actual.owners) == (told.ips, told.node, told.labels, told.owners)
+    return (actual.ips, actual.node, actual.labels, actual.owners) == (
+        wanted.ips,
+        wanted.node,
+        wanted.labels,
+        wanted.owners,
+    )
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """Return where the API has a pod."""
+    """Return the API path of a pod."""
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
 def locator_path(namespace: str, name: str = "") -> str:
-    """Return where the API has a PodLocator, or all of a namespace."""
-    where = f"/apis/{GROUP_VERSION}/namespaces/{namespace}/podlocators"
-    return f"{where}/{name}" if name else where
+    """Return the API path of a PodLocator, or without *name* of all PodLocators in a namespace."""
+    path = f"/apis/{GROUP_VERSION}/namespaces/{namespace}/podlocators"
+    return f"{path}/{name}" if name else path
 
 
-def creation(namespace: str, name: str, told: WantedLocator) -> dict[str, Any]:
+def create_body(namespace: str, name: str, wanted: WantedLocator) -> dict[str, Any]:
     """Return a new PodLocator."""
     return {
         "apiVersion": GROUP_VERSION,
         "kind": "PodLocator",
-        "metadata": {"namespace": namespace, "name": name, "ownerReferences": _references(told.owners)},
-        "ips": _ips(told.ips),
-        **({"nodeName": told.node} if told.node else {}),
-        **({"nodeLabels": told.labels} if told.labels else {}),
+        "metadata": {"namespace": namespace, "name": name, "ownerReferences": _references(wanted.owners)},
+        "ips": _ips(wanted.ips),
+        **({"nodeName": wanted.node} if wanted.node else {}),
+        **({"nodeLabels": wanted.labels} if wanted.labels else {}),
     }
 
 
-def correction(actual: ActualLocator, told: WantedLocator) -> dict[str, Any]:
-    """Return the merge patch that makes *actual* tell what it should, for that very version of it."""
+def patch_body(actual: ActualLocator, wanted: WantedLocator) -> dict[str, Any]:
+    """Return the merge patch that turns *actual* into *wanted*. It applies to that version of *actual* only."""
     patch: dict[str, Any] = {"metadata": {"resourceVersion": actual.version}}
-    if actual.owners != told.owners:
-        patch["metadata"]["ownerReferences"] = _references(told.owners)
-    if actual.ips != told.ips:
-        patch["ips"] = _ips(told.ips)
-    if actual.node != told.node:
-        patch["nodeName"] = told.node or None
-    if actual.labels != told.labels:
+    if actual.owners != wanted.owners:
+        patch["metadata"]["ownerReferences"] = _references(wanted.owners)
+    if actual.ips != wanted.ips:
+        patch["ips"] = _ips(wanted.ips)
+    if actual.node != wanted.node:
+        patch["nodeName"] = wanted.node or None
+    if actual.labels != wanted.labels:
         before: Mapping[str, Any] = actual.labels or {}
-        after = {key: value for key, value in told.labels.items() if before.get(key) != value}
-        patch["nodeLabels"] = {**dict.fromkeys(before.keys() - told.labels.keys()), **after} if told.labels else None
+        changed = {key: value for key, value in wanted.labels.items() if before.get(key) != value}
+        removed = dict.fromkeys(before.keys() - wanted.labels.keys())
+        patch["nodeLabels"] = {**removed, **changed} if wanted.labels else None
     return patch
 
 
-def removal(actual: ActualLocator) -> dict[str, Any]:
-    """Return the options that delete that very version of *actual*, and nothing else."""
+def delete_options(actual: ActualLocator) -> dict[str, Any]:
+    """Return the options that delete this version of *actual* and no other."""
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -170,14 +177,16 @@ def removal(actual: ActualLocator) -> dict[str, Any]:
 
 
 def _ips(ips: tuple[str, ...]) -> list[dict[str, str]]:
-    return [{"ip": each} for each in ips]
+    return [{"ip": ip} for ip in ips]
 
 
-def _references(owners: tuple[Owner, ...]) -> list[dict[str, str]]:
-    return [{"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid} for each in owners]
+def _references(owners: tuple[OwnerReference, ...]) -> list[dict[str, str]]:
+    return [
+        {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid} for owner in owners
+    ]
 
 
-# As the API has them. What may have been edited by hand is read whatever it is, so that it can be mended.
+# Objects as the API returns them. Fields that somebody may have edited accept any type, so that they can be corrected.
 
 
 class _Reference(Struct):
@@ -213,10 +222,10 @@ class _PodLocator(Struct, rename="camel"):
     node_labels: Any = None
 
 
-def _pod(raw: _Pod, found: Reading) -> OwnerPod:
-    del found  # nothing here can be wrong once its types are right
+def _pod(raw: _Pod, reading: Reading) -> OwnerPod:
+    del reading  # a pod whose types are right has nothing to report
     status = raw.status or schema.PodStatus()
-    ips = [each.ip for each in status.ips or () if each.ip] or [status.ip or ""]
+    ips = [address.ip for address in status.ips or () if address.ip] or [status.ip or ""]
     return OwnerPod(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
@@ -226,15 +235,15 @@ def _pod(raw: _Pod, found: Reading) -> OwnerPod:
     )
 
 
-def _node(raw: _Node, found: Reading) -> LabelledNode:
-    del found
+def _node(raw: _Node, reading: Reading) -> LabelledNode:
+    del reading
     return LabelledNode(raw.metadata.name or "", raw.metadata.labels or {})
 
 
-def _pod_locator(raw: _PodLocator, found: Reading) -> ActualLocator:
-    del found  # what is wrong is mended
+def _pod_locator(raw: _PodLocator, reading: Reading) -> ActualLocator:
+    del reading  # the reconciler corrects what is wrong
     try:
-        ips: tuple[str, ...] | None = tuple(each["ip"] for each in raw.ips or ())
+        ips: tuple[str, ...] | None = tuple(address["ip"] for address in raw.ips or ())
     except (TypeError, KeyError):
         ips = None
     labels = {} if raw.node_labels is None else raw.node_labels
@@ -247,8 +256,10 @@ def _pod_locator(raw: _PodLocator, found: Reading) -> ActualLocator:
         ips=ips,
         node=node if isinstance(node, str) else None,
         labels=labels if isinstance(labels, dict) else None,
-        owners=tuple(Owner(each.api_version, each.kind, each.name, each.uid) for each in raw.metadata.owners or ()),
-        ending=raw.metadata.deleted is not None,
+        owners=tuple(
+            OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid) for owner in raw.metadata.owners or ()
+        ),
+        terminating=raw.metadata.deleted is not None,
     )
 
 

@@ -1,25 +1,25 @@
-"""Pods and Nodes to the PodLocators wanted, and these against those there are, to writes (KEP-536).
+"""Compares the PodLocators that should exist with those that do, and returns the writes that are due (KEP-536).
 
-A pod gets a PodLocator once it has an address and a node, and keeps it while it exists. A finished pod's tells no
-address, since that goes to others; a finished pod that has none gets none. Where the Node is not known, neither
-node nor labels are told.
+A pod gets a PodLocator once it has an address and a node, and keeps it as long as the pod exists. If the Node does not
+exist, the PodLocator has neither node nor labels.
 
-Pods on their node's network get theirs like others. Their address is the node's, and all of them on one node tell
-the same place; without them nobody who reads PodLocators alone would know where such clients and endpoints are.
+When a pod finishes, its PodLocator loses the addresses, since other pods may get them. A finished pod without a
+PodLocator does not get one.
 
-A PodLocator whose owner is an earlier pod of the same name is handed over: one patch, and so no moment in which the
-name tells nothing or the wrong address, where deleting and creating would take two writes. While the new pod has no
-address, it is removed.
+Pods on the host network get PodLocators too. They all share their node's address and location; without them, clients
+that read only PodLocators could not locate such pods.
 
-Everything is worked out from the present state, never from what an event seemed to say: events may come late, twice
-or not at all. Every change or removal is pinned to the version that was seen, so that nothing is overwritten unseen.
+If a pod's name is used again while the earlier pod's PodLocator still exists, one patch hands the PodLocator over to
+the new pod. Deleting and creating it would leave the name without a PodLocator, or with a wrong address, in between.
+If the new pod has no address yet, the PodLocator is deleted.
+
+The reconciler computes every write from the present state and never from an event: events may be late, duplicated or
+lost. Each patch and delete requires the version that the controller saw, so it never overwrites an unseen change.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from fnmatch import translate
 from typing import Any
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.control.workqueue import WorkQueue
-from locator.model import SUCCESSORS
+from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (
     MERGE_PATCH,
     ActualLocator,
@@ -35,45 +35,28 @@ from locator.podlocators.objects import (
     LabelledNode,
     OwnerPod,
     WantedLocator,
-    correction,
-    creation,
+    create_body,
+    delete_options,
     locator_path,
-    owner_of,
-    removal,
-    tells,
+    matches,
+    owner_reference,
+    patch_body,
 )
 
 CREATE, PATCH, DELETE = "create", "patch", "delete"
 METHODS = {CREATE: "POST", PATCH: "PATCH", DELETE: "DELETE"}
 
-# A label that Kubernetes renamed is one label: whoever names it by one name gets it under both.
-_OTHER_NAME = {**SUCCESSORS, **{new: old for old, new in SUCCESSORS.items()}}
-
-
-class Labels:
-    """Which of a node's labels are told: those whose key one of *globs* matches, all if there are none."""
-
-    def __init__(self, globs: Iterable[str] = ()) -> None:
-        patterns = [translate(each) for each in globs]
-        self._told = re.compile("|".join(patterns)) if patterns else None
-
-    def of(self, node: LabelledNode) -> dict[str, str]:
-        """Return the labels of a node that are told."""
-        if self._told is None:
-            return node.labels
-        return {key: value for key, value in node.labels.items() if self._tells(key)}
-
-    def _tells(self, key: str) -> bool:
-        names = (key, _OTHER_NAME.get(key, key))
-        return self._told is None or any(map(self._told.match, names))
+MAX_KEYS = 1000  # compared before other tasks get a turn
 
 
 class Write(Struct, frozen=True):
-    """One write that makes one PodLocator what it should be.
+    """One write of one PodLocator.
 
-    ``version`` is the one of the PodLocator that it was made for, empty if there is none. ``unseen`` is the uid of
-    the pod that the PodLocator belongs to if that pod was never seen (empty if it names no pod): the view may be
-    behind. That pod must be asked for first, and the answer given to ``Reconciler.asked``.
+    ``version`` is the resourceVersion of the PodLocator that the write replaces, empty for a new one.
+
+    ``unseen_owner`` is not None if the controller never saw the pod that owns the PodLocator: the pod may be new, and
+    its watch event on the way. It is that pod's uid, or empty if the PodLocator names no pod. Before sending the
+    write, read the pod and pass its uid to ``Reconciler.confirm_owner``.
     """
 
     namespace: str
@@ -81,11 +64,11 @@ class Write(Struct, frozen=True):
     verb: str
     body: dict[str, Any]
     version: str = ""
-    unseen: str | None = None
+    unseen_owner: str | None = None
 
     @property
     def key(self) -> str:
-        """Which PodLocator it is about."""
+        """The key of the PodLocator."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -95,46 +78,46 @@ class Write(Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """Where it is sent."""
+        """The API path."""
         return locator_path(self.namespace, "" if self.verb == CREATE else self.name)
 
     @property
     def media(self) -> str:
-        """The type of its body."""
+        """The media type of the body."""
         return MERGE_PATCH if self.verb == PATCH else "application/json"
 
 
 class Reconciler:
-    """What is known of Pods, Nodes and PodLocators, and which PodLocators must be looked at.
+    """Holds Pods, Nodes and PodLocators, and a queue of the PodLocators to compare.
 
-    Takes changes in any order, late, twice or not at all; ``write_for`` always speaks of the state as it is known now.
-    What changes for one pod comes before what changes for all pods of a node, and before what a new list brings.
+    Deltas may come late, twice or not at all; ``write_for`` returns what the present state asks for. In the queue,
+    changes of single pods come before changes of nodes, which concern many pods, and before the results of a list.
     """
 
-    def __init__(self, labels: Labels | None = None) -> None:
+    def __init__(self, labels: LabelFilter | None = None) -> None:
         self.queue = WorkQueue()
-        self._labels = labels or Labels()
+        self._labels = labels or LabelFilter()
         self._missing: set[type[ControllerObject]] = {OwnerPod, LabelledNode, ActualLocator}
         self._pods: dict[str, OwnerPod] = {}
-        self._nodes: dict[str, dict[str, str]] = {}
-        self._written: dict[str, ActualLocator] = {}
-        self._on: dict[str, set[str]] = {}  # node -> keys of its pods
-        self._gone: dict[str, str] = {}  # key -> uid of the pod that is known to be gone, if its PodLocator is there
-        self._shared: dict[str, dict[str, Any]] = {}  # node -> labels its PodLocators tell: one object for all of them
+        self._nodes: dict[str, dict[str, str]] = {}  # node -> its labels that pass the filter
+        self._locators: dict[str, ActualLocator] = {}
+        self._pods_on: dict[str, set[str]] = {}  # node -> keys of its pods
+        self._deleted_owners: dict[str, str] = {}  # PodLocator's key -> uid of an owner that certainly does not exist
+        self._shared_labels: dict[str, dict[str, Any]] = {}  # node -> labels in its PodLocators, one dict for all
 
     @property
     def missing(self) -> frozenset[type[ControllerObject]]:
-        """The kinds that have not been listed yet; until they are, nothing is to be written."""
+        """The kinds that have not been listed yet. Until it is empty, no write is due."""
         return frozenset(self._missing)
 
     @property
     def objects(self) -> dict[str, int]:
-        """How many objects there are, by kind."""
-        return {"Pod": len(self._pods), "Node": len(self._nodes), "PodLocator": len(self._written)}
+        """The number of known objects by kind."""
+        return {"Pod": len(self._pods), "Node": len(self._nodes), "PodLocator": len(self._locators)}
 
-    def apply(self, change: Delta) -> None:
-        """Take in what a list or a watch says, or an answer to a write."""
-        match change:
+    def apply(self, delta: Delta) -> None:
+        """Apply a delta from a list, a watch or the response to a write."""
+        match delta:
             case Replace(kind=kind, objects=objects):
                 self._replace(kind, objects)
                 self._missing.discard(kind)
@@ -142,39 +125,39 @@ class Reconciler:
                 self._put_pod(pod, urgent=True)
             case Put(object=LabelledNode() as node):
                 self._put_node(node)
-            case Put(object=ActualLocator() as written):
-                known = self._written.get(written.key)
-                if known is None or not _older(written, known):
-                    self._put_written(written, urgent=True)
+            case Put(object=ActualLocator() as locator):
+                known = self._locators.get(locator.key)
+                if known is None or not _is_older(locator, known):
+                    self._put_locator(locator, urgent=True)
             case Drop(kind=kind, key=key):
                 self._drop(kind, key, urgent=True)
 
-    def asked(self, write: Write, uid: str) -> bool:
-        """Take in the uid of the pod that a doubtful write is about, empty if there is no such pod.
+    def confirm_owner(self, write: Write, uid: str) -> bool:
+        """Return whether *write* may be sent, given the *uid* that the API server returned for its pod.
 
-        Return whether the doubt is gone. It is not where the pod that was never seen exists: news of it is under way.
+        *uid* is empty if there is no such pod. False if the unseen owner exists: its watch event is on the way.
         """
-        if uid and write.unseen in ("", uid):
+        if uid and write.unseen_owner in ("", uid):
             return False
-        if write.key in self._written:
-            self._gone[write.key] = write.unseen or ""
+        if write.key in self._locators:
+            self._deleted_owners[write.key] = write.unseen_owner or ""
         return True
 
-    def vanished(self, write: Write) -> None:
-        """Take in that the PodLocator that a write was made for is not there any more, unless newer news came."""
-        written = self._written.get(write.key)
-        if written is not None and written.version == write.version:
+    def locator_gone(self, write: Write) -> None:
+        """Record that the PodLocator that *write* was for does not exist, unless a newer version is known."""
+        locator = self._locators.get(write.key)
+        if locator is not None and locator.version == write.version:
             self._drop(ActualLocator, write.key, urgent=True)
 
-    def next(self, now: float, *, most: int = 1000) -> Write | None:
-        """Return a write, whose key is in work then; None where nothing is due, or none of *most* keys needs one.
+    def next(self, now: float) -> Write | None:
+        """Return the next write. None if no key is due, or if the next MAX_KEYS keys need no write.
 
-        Whoever gets it says ``queue.done`` or ``queue.retry``.
+        The caller must call ``queue.done`` or ``queue.retry`` for the write's key.
         """
         if self._missing:
             return None
-        for _ in range(most):
-            key = self.queue.take(now)
+        for _ in range(MAX_KEYS):
+            key = self.queue.get(now)
             if key is None:
                 return None
             if write := self.write_for(key):
@@ -183,50 +166,50 @@ class Reconciler:
         return None
 
     def write_for(self, key: str) -> Write | None:
-        """Return what is to be written for a PodLocator now; None if it is as it should be, or not all is known."""
+        """Return the write that a PodLocator needs now. None if it is as it should be, or a kind is ``missing``."""
         if self._missing:
             return None
-        pod, actual = self._pods.get(key), self._written.get(key)
+        pod, actual = self._pods.get(key), self._locators.get(key)
         if pod is not None and pod.ips and pod.node:
-            told = self._told(pod)
+            wanted = self._wanted(pod)
             if actual is None:
-                return Write(pod.namespace, pod.name, CREATE, creation(pod.namespace, pod.name, told))
+                return Write(pod.namespace, pod.name, CREATE, create_body(pod.namespace, pod.name, wanted))
         elif actual is None:
             return None
         elif pod is not None and pod.uid == actual.pod_uid:
-            told = self._told(pod)
-        elif not actual.ending:
-            return self._write(DELETE, actual, pod, removal(actual))
-        else:  # somebody's finalizer holds it; the addresses go to others meanwhile
-            told = WantedLocator((), actual.node or "", actual.labels or {}, actual.owners)
-        return None if tells(actual, told) else self._write(PATCH, actual, pod, correction(actual, told))
+            wanted = self._wanted(pod)
+        elif not actual.terminating:
+            return self._write(DELETE, actual, pod, delete_options(actual))
+        else:  # a finalizer delays the deletion; other pods may get the addresses meanwhile
+            wanted = WantedLocator((), actual.node or "", actual.labels or {}, actual.owners)
+        return None if matches(actual, wanted) else self._write(PATCH, actual, pod, patch_body(actual, wanted))
 
     def _write(self, verb: str, actual: ActualLocator, pod: OwnerPod | None, body: dict[str, Any]) -> Write:
         owner = actual.pod_uid
-        known = {self._gone.get(actual.key)} | ({"", pod.uid} if pod is not None else set())
+        known = {self._deleted_owners.get(actual.key)} | ({"", pod.uid} if pod is not None else set())
         return Write(actual.namespace, actual.name, verb, body, actual.version, None if owner in known else owner)
 
-    def _told(self, pod: OwnerPod) -> WantedLocator:
+    def _wanted(self, pod: OwnerPod) -> WantedLocator:
         labels = self._nodes.get(pod.node)
-        return WantedLocator(pod.ips, "" if labels is None else pod.node, labels or {}, (owner_of(pod),))
+        return WantedLocator(pod.ips, "" if labels is None else pod.node, labels or {}, (owner_reference(pod),))
 
     def _replace(self, kind: type[Any], objects: Iterable[Any]) -> None:
         if kind is OwnerPod:
-            left = dict.fromkeys(self._pods)
+            unlisted = dict.fromkeys(self._pods)
         elif kind is LabelledNode:
-            left = dict.fromkeys(self._nodes)
+            unlisted = dict.fromkeys(self._nodes)
         else:
-            left = dict.fromkeys(self._written)
-            self._shared.clear()
-        for each in objects:
-            left.pop(each.key, None)
+            unlisted = dict.fromkeys(self._locators)
+            self._shared_labels.clear()
+        for listed in objects:
+            unlisted.pop(listed.key, None)
             if kind is OwnerPod:
-                self._put_pod(each)
+                self._put_pod(listed)
             elif kind is LabelledNode:
-                self._put_node(each)
+                self._put_node(listed)
             else:
-                self._put_written(each)
-        for key in left:
+                self._put_locator(listed)
+        for key in unlisted:
             self._drop(kind, key)
 
     def _put_pod(self, pod: OwnerPod, *, urgent: bool = False) -> None:
@@ -234,67 +217,67 @@ class Reconciler:
         if before == pod:
             return
         if before is not None:
-            self._forget_pod(key, before, pod.uid)
+            self._remove_pod(key, before, successor=pod.uid)
         self._pods[key] = pod
         if pod.node:
-            self._on.setdefault(pod.node, set()).add(key)
+            self._pods_on.setdefault(pod.node, set()).add(key)
         self.queue.add(key, urgent=urgent)
 
-    def _forget_pod(self, key: str, pod: OwnerPod, successor: str = "") -> None:
+    def _remove_pod(self, key: str, pod: OwnerPod, *, successor: str = "") -> None:
         del self._pods[key]
-        if pod.uid != successor and key in self._written:
-            self._gone[key] = pod.uid
+        if pod.uid != successor and key in self._locators:
+            self._deleted_owners[key] = pod.uid
         if pod.node:
-            on = self._on[pod.node]
-            on.discard(key)
-            if not on:
-                del self._on[pod.node]
+            keys = self._pods_on[pod.node]
+            keys.discard(key)
+            if not keys:
+                del self._pods_on[pod.node]
 
     def _put_node(self, node: LabelledNode) -> None:
-        told = self._labels.of(node)
-        if self._nodes.get(node.name) != told:
-            self._nodes[node.name] = told
-            self._look_at_pods_on(node.name)
+        labels = self._labels.select(node)
+        if self._nodes.get(node.name) != labels:
+            self._nodes[node.name] = labels
+            self._enqueue_pods_on(node.name)
 
-    def _look_at_pods_on(self, node: str) -> None:
-        for key in sorted(self._on.get(node, ())):
+    def _enqueue_pods_on(self, node: str) -> None:
+        for key in sorted(self._pods_on.get(node, ())):
             self.queue.add(key)
 
-    def _put_written(self, written: ActualLocator, *, urgent: bool = False) -> None:
-        key = written.key
-        if self._written.get(key) == written:
+    def _put_locator(self, locator: ActualLocator, *, urgent: bool = False) -> None:
+        key = locator.key
+        if self._locators.get(key) == locator:
             return
-        if (node := written.node) and (labels := written.labels):  # 150,000 of them tell the labels of 5,000 nodes
-            shared = self._shared.get(node)
+        if (node := locator.node) and (labels := locator.labels):  # 150,000 PodLocators hold the labels of 5,000 nodes
+            shared = self._shared_labels.get(node)
             if shared == labels:
-                written = replace(written, labels=shared)
+                locator = replace(locator, labels=shared)
             else:
-                self._shared[node] = labels
-        self._written[key] = written
+                self._shared_labels[node] = labels
+        self._locators[key] = locator
         self.queue.add(key, urgent=urgent)
 
     def _drop(self, kind: type[Any], key: str, *, urgent: bool = False) -> None:
         if kind is LabelledNode:
             if self._nodes.pop(key, None) is not None:
-                self._look_at_pods_on(key)
+                self._enqueue_pods_on(key)
         elif kind is OwnerPod:
             if (pod := self._pods.get(key)) is not None:
-                self._forget_pod(key, pod)
-                self._look_at(key, urgent=urgent)
-        elif self._written.pop(key, None) is not None:
-            self._gone.pop(key, None)
-            self._look_at(key, urgent=urgent)
+                self._remove_pod(key, pod)
+                self._enqueue(key, urgent=urgent)
+        elif self._locators.pop(key, None) is not None:
+            self._deleted_owners.pop(key, None)
+            self._enqueue(key, urgent=urgent)
 
-    def _look_at(self, key: str, *, urgent: bool) -> None:
-        """Have a key looked at, unless nothing is left of it: who does not lead empties no queue."""
-        if key in self._pods or key in self._written:
+    def _enqueue(self, key: str, *, urgent: bool) -> None:
+        """Add *key* to the queue, or discard it if neither pod nor PodLocator is left: a follower drains no queue."""
+        if key in self._pods or key in self._locators:
             self.queue.add(key, urgent=urgent)
         else:
-            self.queue.forget(key)
+            self.queue.discard(key)
 
 
-def _older(one: ActualLocator, other: ActualLocator) -> bool:
-    """Whether *one* was written before *other*: versions of one kind can be compared (Kubernetes 1.35)."""
-    if not (one.version.isdecimal() and other.version.isdecimal()):
+def _is_older(locator: ActualLocator, known: ActualLocator) -> bool:
+    """Whether *locator* precedes *known*: resourceVersions of one resource can be compared (Kubernetes 1.35)."""
+    if not (locator.version.isdecimal() and known.version.isdecimal()):
         return False
-    return int(one.version) < int(other.version)
+    return int(locator.version) < int(known.version)

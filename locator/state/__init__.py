@@ -1,1 +1,1 @@
-"""One cluster as a value that changes: deltas in, immutable snapshots out."""
+"""The state of one cluster: takes deltas in, returns immutable snapshots."""

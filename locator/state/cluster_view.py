@@ -1,6 +1,6 @@
-"""One cluster as its source tells it: what the store makes of the objects, and what the source says beside them.
+"""One cluster as its source describes it: the store of its objects, and the findings of the source.
 
-Whoever follows a cluster and whoever reads it once take batches in here, and get the same out.
+A live source and a dump both deliver batches of deltas here, with the same result.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api.deltas import DeltaBatch, Replace, place_of
+from locator.api.deltas import DeltaBatch, Replace, object_reference
 from locator.model import Finding, Object
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
 
 class Publication(Struct, frozen=True):
-    """A snapshot, and all that is wrong in the cluster: what the source found, then what the store did.
+    """A snapshot, and all findings of the cluster: those of the source, then those of the store.
 
-    ``triggered`` is when what is visible in it for the first time changed, as Kubernetes noted it (RFC 3339).
+    ``triggered`` has the times (RFC 3339) at which Kubernetes noted the changes that the snapshot is the first to show.
     """
 
     snapshot: Snapshot
@@ -28,51 +28,52 @@ class Publication(Struct, frozen=True):
 
 
 class ClusterView:
-    """What is known of one cluster. It is for one thread at a time, as its *store* is."""
+    """The known state of one cluster. Only one thread at a time may use it, as its *store*."""
 
     def __init__(self, store: Store) -> None:
         self.missing: set[type[Object]] = set(store.kinds)
         """The kinds that the source has not listed yet."""
         self._store = store
         self._findings: dict[str, Sequence[Finding]] = {}
-        self._files: Mapping[str, str] = {}
+        self._files: Mapping[str, str] = {}  # by object
         self._triggered: list[str] = []
 
     @property
     def due(self) -> float | None:
-        """When to publish although nothing changes (seconds since 1970), None for never."""
+        """When to publish even without a change (seconds since 1970), None for never."""
         return self._store.due
 
     def take(self, batch: DeltaBatch) -> bool:
-        """Take in what a source tells; return whether it is worth publishing, or completes the view."""
+        """Apply a batch; return whether a publication shows a change, or the first list of all kinds is complete."""
         visible = False
         for change in batch.changes:
             visible |= self._store.apply(change)
-        if visible and not self.missing:  # what the first list brings changed long ago
+        if visible and not self.missing:  # objects of the first list changed long ago
             self._triggered += batch.triggered
         self._findings |= batch.findings
-        for place in [place for place, found in batch.findings.items() if not found]:
-            del self._findings[place]
+        for name in [name for name, findings in batch.findings.items() if not findings]:
+            del self._findings[name]
         if batch.files is not None:
             self._files = batch.files
         incomplete = bool(self.missing)
-        if not batch.kept:
+        if not batch.restored:
             self.missing -= {change.kind for change in batch.changes if isinstance(change, Replace)}
         return visible or bool(batch.findings) or (incomplete and not self.missing)
 
     def known(self) -> list[Object]:
-        """Return every object that is known."""
+        """Return all known objects."""
         return self._store.known()
 
     def publish(self, now: float) -> Publication:
-        """Return what is known at *now* (seconds since 1970)."""
+        """Return the state at *now* (seconds since 1970)."""
         snapshot = self._store.publish(now)
-        told = [finding for findings in self._findings.values() for finding in findings]
-        publication = Publication(snapshot, [*told, *map(self._in_its_file, snapshot.findings)], self._triggered)
+        of_source = [finding for findings in self._findings.values() for finding in findings]
+        of_store = map(self._with_file, snapshot.findings)
+        publication = Publication(snapshot, [*of_source, *of_store], self._triggered)
         self._triggered = []
         return publication
 
-    def _in_its_file(self, finding: Finding) -> Finding:
-        """Return a finding with the file that its object stands in, if that is known."""
-        file = self._files.get(place_of(finding.kind, finding.namespace, finding.name))
+    def _with_file(self, finding: Finding) -> Finding:
+        """Return a finding with the file that contains its object, if there is one."""
+        file = self._files.get(object_reference(finding.kind, finding.namespace, finding.name))
         return finding if file is None else replace(finding, file=file)

@@ -1,4 +1,4 @@
-"""From a Service, its slices and where things are to what its answers are made from."""
+"""Compiles a Service, its slices and their locations into what its answers depend on."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ def compiled(
     *,
     endpoint_records: bool,
 ) -> CompiledService:
-    """Return a Service with what it declares and the ready endpoints of its slices, each at its location.
+    """Return a Service with its declaration and the ready endpoints of its slices, each with its location.
 
-    It is the very one from *before* if that says the same. Without *endpoint_records* it only
-    knows whether there are endpoints.
+    Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, and
+    ``empty`` alone tells whether any is ready.
     """
-    joined = joined_endpoints(slices) if service.alias is None else ()  # an alias has none, whatever slices say
+    joined = (
+        joined_endpoints(slices) if service.alias is None else ()
+    )  # an ExternalName Service has no endpoints, even if it has slices
     empty = not joined
-    endpoints = tuple(LocatedEndpoint(each, locate(service.namespace, each)) for each in joined if endpoint_records)
-    bare = replace(service, labels={}) if service.labels else service
+    endpoints = tuple(
+        LocatedEndpoint(endpoint, locate(service.namespace, endpoint)) for endpoint in joined if endpoint_records
+    )
+    unlabelled = replace(service, labels={}) if service.labels else service
     if before is not None:
         same = before.empty == empty and _same(before.endpoints, endpoints)
-        if same and before.declaration == declaration and before.service == bare:
+        if same and before.declaration == declaration and before.service == unlabelled:
             return before
-    return CompiledService(bare, declaration, endpoints, empty)
+    return CompiledService(unlabelled, declaration, endpoints, empty)
 
 
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:
@@ -45,22 +49,21 @@ def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...])
 
 
 def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
-    """Return the ready endpoints of a Service's slices, a pod's as one, and those of no pod once for each address.
+    """Return the ready endpoints of a Service's slices: one for each pod, and one for each address without a pod.
 
-    IPv4 and IPv6 stand in slices of their own, and so may ports; a pod in several is one
-    endpoint, so that one choice holds for A, AAAA and SRV. Pods on one node's network may
-    share an address and stay two.
+    A pod may be in several slices (IPv4, IPv6, ports). It becomes one endpoint, so that one selection
+    holds for A, AAAA and SRV. Two pods on their node's network may share an address and remain two.
     """
     joined: dict[object, Endpoint] = {}
-    holders: dict[bytes, object] = {}  # address -> its key in joined
-    for each in slices:
-        for endpoint in each.endpoints:
+    keys: dict[bytes, object] = {}  # address -> its key in joined
+    for endpoint_slice in slices:
+        for endpoint in endpoint_slice.endpoints:
             if not endpoint.ready:
                 continue
-            fresh = [address for address in endpoint.addresses if address not in holders]
+            fresh = [address for address in endpoint.addresses if address not in keys]
             key: object = (endpoint.pod, endpoint.node)
-            if endpoint.pod is None:  # who knows no pod is told by its address
-                key = next((holders[each] for each in endpoint.addresses if each in holders), tuple(fresh))
+            if endpoint.pod is None:  # its addresses identify it
+                key = next((keys[address] for address in endpoint.addresses if address in keys), tuple(fresh))
             other = joined.get(key)
             if other is None:
                 joined[key] = endpoint
@@ -71,5 +74,5 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
                     ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
                 )
             for address in fresh:
-                holders[address] = key
+                keys[address] = key
     return tuple(joined.values())

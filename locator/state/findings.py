@@ -1,4 +1,4 @@
-"""What is wrong in a cluster beside what a Service asks for, and all of it in order."""
+"""The findings of one cluster in order, and the checks of Nodes, EndpointSlices and forwarders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
 
 class Rank(IntEnum):
-    """What findings are about, in the order in which they are told."""
+    """The subjects of findings, in the order in which topodns reports them."""
 
     SERVICE = 0
     POLICIES = 1
@@ -24,41 +24,41 @@ class Rank(IntEnum):
 
 
 class Findings:
-    """What was found wrong, by what it was found at: a rank, and a key that can be compared within it."""
+    """The findings of one cluster, by rank and by a key that sorts within it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[Rank, Any], tuple[Finding, ...]] = {}
+        self._by_subject: dict[tuple[Rank, Any], tuple[Finding, ...]] = {}
         self._all: tuple[Finding, ...] | None = ()
 
-    def take(self, rank: Rank, key: object, found: Iterable[Finding]) -> None:
-        """Note all that is wrong there now."""
-        at, after = (rank, key), tuple(found)
-        if after == self._found.get(at, ()):
+    def set(self, rank: Rank, key: object, findings: Iterable[Finding]) -> None:
+        """Replace the findings of one subject; no findings remove it."""
+        subject, after = (rank, key), tuple(findings)
+        if after == self._by_subject.get(subject, ()):
             return
         self._all = None
         if after:
-            self._found[at] = after
+            self._by_subject[subject] = after
         else:
-            del self._found[at]
+            del self._by_subject[subject]
 
     def all(self) -> tuple[Finding, ...]:
-        """Return everything, in order; the very same value while nothing changed."""
+        """Return all findings in order; the same object until one changes."""
         if self._all is None:
-            self._all = tuple(each for at in sorted(self._found) for each in self._found[at])
+            self._all = tuple(finding for subject in sorted(self._by_subject) for finding in self._by_subject[subject])
         return self._all
 
 
 def no_forwarder(services: str) -> Finding:
-    """Return that no trusted forwarder is known; *services* says in words whose endpoints would be."""
-    message = f"no forwarder is trusted to name its clients: no endpoint of {services} is known"
+    """Return the finding that no trusted forwarder is known; *services* describes the DNS Services for people."""
+    message = f"no trusted forwarder: there is no endpoint of {services}"
     expected = (
-        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if none forwards"
+        "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if nothing forwards"
     )
     return ClusterCode.NoTrustedForwarder.finding("", "", "", field="", message=message, expected=expected)
 
 
 def node_findings(node: Node) -> Iterator[Finding]:
-    """Yield what is wrong with a node."""
+    """Yield the findings of a Node."""
     if ZONE not in node.labels:
         field = f"metadata.labels[{ZONE}]"
         yield ClusterCode.NodeWithoutZone.finding(
@@ -67,7 +67,7 @@ def node_findings(node: Node) -> Iterator[Finding]:
 
 
 def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:
-    """Yield that a slice belongs to no Service, if it is so."""
+    """Yield a finding if a slice belongs to no Service."""
     code, message = ClusterCode.SliceWithoutService, "slice without a Service"
     if endpoint_slice.service_key is None:
         yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service's name")
@@ -76,32 +76,34 @@ def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> It
         yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service in the same namespace")
 
 
-def location_findings(endpoint_slice: EndpointSlice, lost: Sequence[int], *, nodes_known: bool) -> Iterator[Finding]:
-    """Yield that endpoints of a slice have no location: those at the places *lost*.
+def location_findings(
+    endpoint_slice: EndpointSlice, unlocated: Sequence[int], *, nodes_known: bool
+) -> Iterator[Finding]:
+    """Yield a finding if endpoints of a slice have no location: *unlocated* are their positions in the slice.
 
-    *nodes_known* says whether Nodes are looked at, rather than PodLocators alone.
+    *nodes_known* says whether topodns reads Nodes, not only PodLocators.
     """
-    if not lost:
+    if not unlocated:
         return
-    endpoint = endpoint_slice.endpoints[lost[0]]  # one of a slice stands for all
+    endpoint = endpoint_slice.endpoints[unlocated[0]]  # the finding names the first one and counts the others
     why = ""
     if nodes_known and endpoint.node is not None:
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
-        why = f": no PodLocator tells of {endpoint_slice.namespace}/{endpoint.pod}"
-    more = f" (and {len(lost) - 1} more in this slice)" if len(lost) > 1 else ""
+        why = f": no PodLocator locates {endpoint_slice.namespace}/{endpoint.pod}"
+    more = f" (and {len(unlocated) - 1} more in this slice)" if len(unlocated) > 1 else ""
     field, expected = (".nodeName", "the name of a Node") if nodes_known else (".targetRef", "a pod with a PodLocator")
     yield _about(
         endpoint_slice,
         ClusterCode.EndpointWithoutLocation,
-        f"endpoints[{lost[0]}]{field}",
+        f"endpoints[{unlocated[0]}]{field}",
         f"endpoint without location{why}{more}",
         f"{expected}, or a zone",
     )
 
 
-def is_somewhere(location: Location) -> bool:
-    """Whether more is known of a location than the name of a node that nobody knows."""
+def is_located(location: Location) -> bool:
+    """Whether a location has more than the hostname that a node's name stands for."""
     return len(location.labels) > 1 or bool(location.labels.keys() - {HOSTNAME})
 
 

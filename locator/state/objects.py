@@ -1,4 +1,4 @@
-"""The objects of one cluster by kind and key, and the ways to them: by namespace, Service, node and pod."""
+"""The objects of one cluster by kind and key, indexed by namespace, Service, node and pod."""
 
 from __future__ import annotations
 
@@ -8,25 +8,44 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from locator.index import Index
-from locator.model import KINDS, EndpointSlice, Object, Service, ServicePolicy
+from locator.model import (
+    KINDS,
+    EndpointSlice,
+    Namespace,
+    Node,
+    Object,
+    Pod,
+    PodLocator,
+    Service,
+    ServicePolicy,
+)
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, POD = "namespace", "service", "node", "pod"  # the ways
+NAMESPACE, SERVICE, NODE, POD = "namespace", "service", "node", "pod"  # index names
+
+NAMESPACED: tuple[type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice], ...] = (
+    Pod,
+    PodLocator,
+    Service,
+    ServicePolicy,
+    EndpointSlice,
+)
 
 
 class Objects:
-    """What is known of one cluster. *by_pod* says whether slices are looked for by their endpoints' pods.
+    """The objects of one cluster. *slices_by_pod* adds the index that ``slices_with`` needs.
 
-    Services, pods and all other objects go by their keys here.
+    Methods take and return the keys of Services and slices.
     """
 
-    def __init__(self, *, by_pod: bool) -> None:
-        self._known: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
+    def __init__(self, *, slices_by_pod: bool) -> None:
+        self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
+        self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
-        ways = {SERVICE: _service, NODE: _nodes, **({POD: _pods} if by_pod else {})}
-        self._slices: Index[str, EndpointSlice] = Index(**ways)
+        functions = {SERVICE: _service, NODE: _nodes, **({POD: _pods} if slices_by_pod else {})}
+        self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._indices: dict[type[Object], Index[str, Any]] = {
             Service: self._services,
             ServicePolicy: self._policies,
@@ -34,33 +53,51 @@ class Objects:
         }
 
     def change(self, kind: type[Object], key: str, before: Any, after: Any) -> None:
-        """Note that the object at *key* was *before* and is *after*, None where there was or is none."""
+        """Record a change of the object at *key* (None: it does not exist)."""
         if after is None:
-            del self._known[kind][key]
+            del self._objects[kind][key]
         else:
-            self._known[kind][key] = after
+            self._objects[kind][key] = after
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
 
+    def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
+        """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
+        before = self._skipped.get(kind, frozenset())
+        after = frozenset(
+            namespaced.namespace for namespaced in objects if not isinstance(namespaced, (Namespace, Node))
+        )
+        self._skipped[kind] = after
+        return before != after
+
     def of(self, kind: type[K]) -> Mapping[str, K]:
         """Return all objects of a kind by their keys."""
-        return self._known[kind]
+        return self._objects[kind]
 
     def services_in(self, namespace: str) -> Collection[str]:
         """Return the Services of a namespace."""
         return self._services.keys(NAMESPACE, namespace)
 
-    def namespaces_of_services(self) -> Collection[str]:
-        """Return the namespaces in which there is a Service."""
-        return self._services.values(NAMESPACE)
+    def namespaces(self) -> set[str]:
+        """Return all namespaces that exist.
+
+        These are the Namespaces and the namespaces of Services. If no Namespace is known, the
+        namespaces of all other objects exist, too, skipped ones included.
+        """
+        existing = set(self.of(Namespace)) or {
+            *(namespaced.namespace for kind in NAMESPACED for namespaced in self.of(kind).values()),
+            *(namespace for namespaces in self._skipped.values() for namespace in namespaces),
+        }
+        existing.update(self._services.values(NAMESPACE))
+        return existing
 
     def policies_in(self, namespace: str) -> list[ServicePolicy]:
-        """Return the policies of a namespace in the order of their keys."""
+        """Return the policies of a namespace, sorted by key."""
         policies = self.of(ServicePolicy)
         return [policies[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
 
     def slices_of(self, service: str) -> list[EndpointSlice]:
-        """Return the slices of a Service in the order of their keys."""
+        """Return the slices of a Service, sorted by key."""
         slices = self.of(EndpointSlice)
         return [slices[key] for key in sorted(self._slices.keys(SERVICE, service))]
 
@@ -69,24 +106,24 @@ class Objects:
         return self._slices.keys(NODE, node)
 
     def slices_with(self, pod: str) -> Collection[str]:
-        """Return the slices with an endpoint that is this pod."""
+        """Return the slices with an endpoint that runs in this pod."""
         return self._slices.keys(POD, pod)
 
 
-def with_same_endpoints(fresh: EndpointSlice, before: EndpointSlice | None) -> EndpointSlice:
-    """Return a slice with the very endpoints that it had *before*, as far as they are equal."""
+def with_same_endpoints(after: EndpointSlice, before: EndpointSlice | None) -> EndpointSlice:
+    """Return *after* with the endpoint objects of *before* in place of equal ones."""
     if before is None:
-        return fresh
-    known = {endpoint.addresses: endpoint for endpoint in before.endpoints}
+        return after
+    by_addresses = {endpoint.addresses: endpoint for endpoint in before.endpoints}
     endpoints = []
-    for endpoint in fresh.endpoints:
-        found = known.get(endpoint.addresses)
-        endpoints.append(endpoint if found is None or found != endpoint else found)
-    return replace(fresh, endpoints=tuple(endpoints))
+    for endpoint in after.endpoints:
+        known = by_addresses.get(endpoint.addresses)
+        endpoints.append(endpoint if known is None or known != endpoint else known)
+    return replace(after, endpoints=tuple(endpoints))
 
 
-def _namespace(owned: Service | ServicePolicy) -> Iterable[str]:
-    return (owned.namespace,)
+def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
+    return (namespaced.namespace,)
 
 
 def _service(endpoint_slice: EndpointSlice) -> Iterable[str]:

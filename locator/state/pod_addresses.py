@@ -1,4 +1,4 @@
-"""In which namespaces a pod has an address: what names that are made from addresses are verified by."""
+"""The namespaces of the pods that have an address: what ``--pods verified`` checks pod names against."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from locator.places.address_map import AddressMap
 
 
 class PodAddresses:
-    """In which namespaces running pods have an address."""
+    """The addresses of running pods, kept up to date pod by pod."""
 
     def __init__(self) -> None:
         self._keys: Index[str, Pod] = Index(address=_addresses)
         self._changed: set[bytes] = set()
 
-    def take(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        """Note that a pod is *after* now, None if it is gone; return whether it has other addresses."""
-        left = _addresses(before) if before is not None else frozenset[bytes]()
-        joined = _addresses(after) if after is not None else frozenset[bytes]()
+    def update(self, key: str, before: Pod | None, after: Pod | None) -> bool:
+        """Record a change of a pod (None: it does not exist); return whether its addresses changed."""
+        old = _addresses(before) if before is not None else frozenset[bytes]()
+        new = _addresses(after) if after is not None else frozenset[bytes]()
         self._keys.move(key, before, after)
-        self._changed |= left ^ joined
-        return left != joined
+        self._changed |= old ^ new
+        return old != new
 
     def namespaces_after(self, before: AddressMap[tuple[str, ...]]) -> AddressMap[tuple[str, ...]]:
-        """Return the namespaces by address as they are now, from those *before*."""
+        """Return the current namespaces by address, sorted each; *before* is the last result."""
         after = {address: self._namespaces(address) or None for address in self._changed}
         self._changed = set()
-        return before.changed({address: found for address, found in after.items() if found != before.get(address)})
+        return before.changed({address: names for address, names in after.items() if names != before.get(address)})
 
     def _namespaces(self, address: bytes) -> tuple[str, ...]:
         return tuple(sorted({key.partition("/")[0] for key in self._keys.keys("address", address)}))

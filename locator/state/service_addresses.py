@@ -1,4 +1,4 @@
-"""The way back from an address: which Services have it."""
+"""The Services of an address: what PTR queries and reverse zones need."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from locator.ip import Network
 from locator.places.address_map import AddressMap
 
-Addresses = Iterable[tuple[str, Iterable[bytes]]]
+Addresses = Iterable[tuple[str, Iterable[bytes]]]  # Services by key, each with some addresses
 
 
 class ServiceAddresses:
-    """The Services that have an address, by that address: as their own, or as a ready endpoint's.
+    """An immutable mapping from addresses to the Services that have them, as a cluster IP or by a ready endpoint.
 
-    Services are named by their keys (``namespace/name``). Immutable: a change makes another one.
+    Services are given by their keys (``namespace/name``).
     """
 
     def __init__(self) -> None:
         self._keys: AddressMap[tuple[str, ...]] = AddressMap()
 
     def of(self, address: bytes) -> tuple[str, ...]:
-        """Return the keys of the Services that have *address*, in order."""
+        """Return the keys of the Services that have *address*, sorted."""
         return self._keys.get(address) or ()
 
     def addresses(self) -> set[bytes]:
@@ -32,29 +32,29 @@ class ServiceAddresses:
         return self._keys.any_within(network)
 
     def changed(self, *, left: Addresses, joined: Addresses) -> ServiceAddresses:
-        """Return the holders after some Services *left* addresses and some *joined*; itself if none did."""
-        gone: dict[bytes, set[str]] = {}
-        come: dict[bytes, list[str]] = {}
+        """Return a copy in which some Services *left* addresses and some *joined*; the mapping itself if none did."""
+        leaving: dict[bytes, set[str]] = {}
+        joining: dict[bytes, list[str]] = {}
         for key, addresses in left:
             for address in addresses:
-                gone.setdefault(address, set()).add(key)
+                leaving.setdefault(address, set()).add(key)
         for key, addresses in joined:
             for address in addresses:
-                row = come.get(address)
-                if row is None:
-                    come[address] = [key]
+                keys = joining.get(address)
+                if keys is None:
+                    joining[address] = [key]
                 else:
-                    row.append(key)
-        if not gone and not come:
+                    keys.append(key)
+        if not leaving and not joining:
             return self
         changes: dict[bytes, tuple[str, ...] | None] = {}
-        held = len(self._keys) > 0
-        for address, keys in come.items():
-            known = [key for key in self.of(address) if key not in gone.get(address, ())] if held else ()
+        occupied = len(self._keys) > 0
+        for address, keys in joining.items():
+            known = [key for key in self.of(address) if key not in leaving.get(address, ())] if occupied else ()
             changes[address] = tuple(sorted({*known, *keys})) if known or len(keys) > 1 else (keys[0],)
-        for address, leaving in gone.items():
-            if address not in come:
-                changes[address] = tuple(key for key in self.of(address) if key not in leaving) or None
+        for address, leavers in leaving.items():
+            if address not in joining:
+                changes[address] = tuple(key for key in self.of(address) if key not in leavers) or None
         after = ServiceAddresses()
         after._keys = self._keys.changed(changes)
         return after

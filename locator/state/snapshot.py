@@ -1,9 +1,8 @@
-"""One cluster at one moment, immutable: whatever is answered comes from one of these.
+"""One cluster at one moment, immutable: the source of every answer.
 
-A Service stands here in its compiled form, with its endpoints' locations inside, so that it
-holds *all* that its answers are made from. A Service stays the same object from one snapshot to
-the next until it, its endpoints or their nodes change: so a reader may remember by this object
-what it made of it. Nothing here belongs to any reader.
+A compiled Service holds all that its answers depend on, the locations of its endpoints included. It
+stays the same object from one snapshot to the next until the Service, its endpoints or their nodes
+change, so a reader may cache by its identity. A snapshot itself holds no reader's data.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from locator.topology.selection import Constraint, LocatedEndpoint
 
 
 class CompiledService(Struct, frozen=True, eq=False):
-    """A Service with what it declares and its ready endpoints, dual-stack ones joined.
+    """A Service with its declared constraint and its ready endpoints; a dual-stack endpoint is one.
 
-    ``service`` is without its labels: what they decide is decided. ``empty`` says that no endpoint
-    is ready, which is more than that none is to be told of.
+    ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
+    endpoint is ready; a store without endpoint records leaves ``endpoints`` empty in any case.
     """
 
     service: Service
@@ -34,22 +33,25 @@ class CompiledService(Struct, frozen=True, eq=False):
 
     @property
     def constraint(self) -> Constraint:
-        """By what its endpoints are chosen."""
+        """The constraint that selects the endpoints."""
         return in_effect(self.declaration)
 
     @property
     def addresses(self) -> set[bytes]:
-        """The addresses that a name of the Service has: its own, and those of its endpoints."""
-        return {*self.service.cluster_ips, *(a for located in self.endpoints for a in located.endpoint.addresses)}
+        """The cluster IPs of the Service and the addresses of its endpoints."""
+        return {
+            *self.service.cluster_ips,
+            *(address for located in self.endpoints for address in located.endpoint.addresses),
+        }
 
 
 class Snapshot(Struct, frozen=True, eq=False):
     """One cluster at one moment.
 
-    ``services`` by ``namespace/name``, ``namespaces`` that exist: those that are served only.
-    ``holders`` tells which of these Services have an address, ``pods`` in which namespaces running
-    pods have it, if that is to be known. ``serial`` is the time of the last visible change in
-    seconds since 1970; ``objects`` counts what is known by kind.
+    ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.
+    ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
+    pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
+    change (seconds since 1970); ``objects`` counts the known objects by kind.
     """
 
     services: Mapping[str, CompiledService]
@@ -58,49 +60,49 @@ class Snapshot(Struct, frozen=True, eq=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     objects: Mapping[str, int] = {}
-    holders: ServiceAddresses = field(default_factory=ServiceAddresses)
-    pods: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
+    service_addresses: ServiceAddresses = field(default_factory=ServiceAddresses)
+    pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
 
 
-Changes = Mapping[str, CompiledService | None]
+Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def holders_after(before: Snapshot, changes: Changes) -> ServiceAddresses:
-    """Return who has which address after some Services became others, None for one that is gone."""
+def service_addresses_after(before: Snapshot, changes: Changes) -> ServiceAddresses:
+    """Return the Services by address after *changes*."""
     left, joined = [], []
     for key, after in changes.items():
-        known = before.services.get(key)
-        had = known.addresses if known is not None else set[bytes]()
+        service = before.services.get(key)
+        had = service.addresses if service is not None else set[bytes]()
         has = after.addresses if after is not None else set[bytes]()
         left.append((key, had - has))
         joined.append((key, has - had))
-    return before.holders.changed(left=left, joined=joined)
+    return before.service_addresses.changed(left=left, joined=joined)
 
 
 def services_after(before: Mapping[str, CompiledService], changes: Changes) -> Mapping[str, CompiledService]:
-    """Return the Services after some became others, None for one that is gone; *before* itself if none did."""
+    """Return the Services after *changes*; *before* itself if there are none."""
     if not changes:
         return before
     after = dict(before)
-    for key, each in changes.items():
-        if each is None:
+    for key, service in changes.items():
+        if service is None:
             del after[key]
         else:
-            after[key] = each
+            after[key] = service
     return after
 
 
 def answers_differ(before: Snapshot, after: Snapshot) -> bool:
-    """Whether some answer may be another one; both are of one store."""
+    """Whether an answer may differ between two snapshots of one store."""
     return (
         before.services is not after.services
         or before.addresses is not after.addresses
-        or before.pods is not after.pods
+        or before.pod_namespaces is not after.pod_namespaces
         or before.namespaces != after.namespaces
     )
 
 
 def locations_in(snapshot: Snapshot) -> set[int]:
-    """Return the ids of all locations at which something is."""
+    """Return the ids of the locations of all addresses and endpoints."""
     ids = {id(place.location) for _, place in snapshot.addresses.places.items()}
-    return ids.union(id(row.location) for each in snapshot.services.values() for row in each.endpoints)
+    return ids.union(id(located.location) for service in snapshot.services.values() for located in service.endpoints)

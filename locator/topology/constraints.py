@@ -1,7 +1,7 @@
-"""What a Service asks for: who may say it, who is heard first, and what is valid.
+"""What a Service asks for: the sources of constraints, their precedence, and their validity.
 
-The precedence is the tuple ``READERS``; a new source is one more reader in it. The first that
-speaks decides, even if what it says is invalid: no later source steps in.
+``READERS`` holds the sources in order of precedence; a new source is one more reader in it. The first source that
+declares a constraint decides, even if the constraint is invalid: topodns never falls back to a later source.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
 POLICY = "policy"
 ANNOTATION = "annotation"
 FIELD = "field"
-ZONAL_NAME = "zonal-name"  # not said by the Service, but by who asks
+ZONAL_NAME = "zonal-name"  # the queried name declares it, not the Service
 
 
 class Declaration(Struct, frozen=True):
-    """What one source declares for a Service, valid or not.
+    """The constraint that one source declares for a Service, valid or not.
 
-    ``error`` says what makes it invalid, None if nothing does; ``without_effect`` why DNS narrows
-    nothing by it even so. ``policies`` are the names of the ServicePolicies that ask, in the order
-    of their keys.
+    ``error`` says why it is invalid, None if it is valid. ``without_effect`` says why it cannot change a DNS answer,
+    None if it can. ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys.
     """
 
     source: str
@@ -48,110 +47,111 @@ class Declaration(Struct, frozen=True):
 
     @property
     def valid(self) -> bool:
-        """Whether it obeys the rules."""
+        """Whether the constraint obeys the rules."""
         return self.error is None
 
     @property
     def effective(self) -> bool:
-        """Whether it narrows what DNS answers."""
+        """Whether the constraint changes DNS answers."""
         return self.error is None and self.without_effect is None
 
 
 def in_effect(declaration: Declaration | None) -> Constraint:
-    """Return the constraint by which endpoints are chosen, given what the Service declares, if anything."""
+    """Return the constraint that chooses endpoints: *declaration*'s, or none if that is absent or not effective."""
     return declaration.constraint if declaration is not None and declaration.effective else Unconstrained()
 
 
 def declaration_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
-    """Return what *service* asks for, or None where no source speaks. Never raises.
+    """Return the constraint of *service*, or None if no source declares one. Never raises.
 
-    *policies* are those of its namespace. Where peers find each other by a Service, only its
-    own word narrows it, and so is heard first.
+    *policies* are all ServicePolicies of its namespace. A Service with ``publishNotReadyAddresses`` is for peers that
+    must find each other, so only its own annotation or field constrains it, and goes before policies.
     """
-    readers = (*OWN, *READERS) if service.publishes_unready else READERS
-    return next((found for read in readers if (found := read(service, policies)) is not None), None)
+    readers = (*_SERVICE_READERS, *READERS) if service.publishes_unready else READERS
+    declarations = (read(service, policies) for read in readers)
+    return next((declaration for declaration in declarations if declaration is not None), None)
 
 
 Reader = Callable[[Service, Sequence[ServicePolicy]], Declaration | None]
 
 
 def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Declaration | None:
-    """Every ServicePolicy that selects the Service: the required ones first, then by age and name."""
-    speaking = [each for each in policies if each.mode != IGNORED and each.selector.matches(service.labels)]
-    if not speaking:
+    """Read every ServicePolicy that selects the Service: required ones first, then by age and name."""
+    selecting = [policy for policy in policies if policy.mode != IGNORED and policy.selector.matches(service.labels)]
+    if not selecting:
         return None
-    speaking.sort(key=lambda each: (each.mode != REQUIRED, each.created, each.name))
-    keys = tuple(dict.fromkeys(each.topology_key for each in speaking))  # two may agree
-    errors = (f"ServicePolicy {each.name}: {error[1]}" for each in speaking if (error := policy_error(each)))
-    hindrance = _hindrance(service)
-    if hindrance is None and service.publishes_unready:
-        hindrance = "the Service publishes addresses that are not ready, so only its own word narrows it"
-    required = tuple(dict.fromkeys(each.topology_key for each in speaking if each.mode == REQUIRED))
+    selecting.sort(key=lambda policy: (policy.mode != REQUIRED, policy.created, policy.name))
+    keys = tuple(dict.fromkeys(policy.topology_key for policy in selecting))  # two policies may name the same key
+    errors = (f"ServicePolicy {policy.name}: {error[1]}" for policy in selecting if (error := policy_error(policy)))
+    without_effect = _why_without_effect(service)
+    if without_effect is None and service.publishes_unready:
+        without_effect = "the Service publishes addresses that are not ready, so ServicePolicies do not apply"
+    required = tuple(dict.fromkeys(policy.topology_key for policy in selecting if policy.mode == REQUIRED))
     return Declaration(
         POLICY,
         Narrowing(keys, required, at_least=_min_endpoints(service) or 1),
-        # On a Service that DNS does not narrow anyway, this contradicts nothing: a policy speaks for many.
-        error=next(errors, None) or (_error(keys, service) if service.headless else keys_error(keys)),
-        without_effect=hindrance,
-        policies=tuple(each.name for each in speaking),
+        # A policy covers many Services; externalTrafficPolicy contradicts it only on headless ones.
+        error=next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys)),
+        without_effect=without_effect,
+        policies=tuple(policy.name for policy in selecting),
     )
 
 
 def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
     text = service.annotations.get(TOPOLOGY_KEYS, "").strip()
-    return _listed(ANNOTATION, tuple(key.strip() for key in text.split(",")) if text else (), service)
+    return _topology_keys(ANNOTATION, tuple(key.strip() for key in text.split(",")) if text else (), service)
 
 
 def _field(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
-    return _listed(FIELD, service.topology_keys or (), service)
+    return _topology_keys(FIELD, service.topology_keys or (), service)
 
 
-OWN: tuple[Reader, ...] = (
+_SERVICE_READERS: tuple[Reader, ...] = (
     _annotation,  # topodns.io/topology-keys
     _field,  # spec.topologyKeys, Kubernetes 1.17 to 1.21
 )
-READERS: tuple[Reader, ...] = (_policies, *OWN)
+READERS: tuple[Reader, ...] = (_policies, *_SERVICE_READERS)
 
-SPELLED = {
+SOURCE_FIELDS = {  # that findings name
     POLICY: "metadata.labels",
     ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
     FIELD: "spec.topologyKeys",
 }
 
 
-def _listed(source: str, keys: tuple[str, ...], service: Service) -> Declaration | None:
-    """Keys in order, of which the first that finds endpoints decides; none of them is nothing asked."""
+def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Declaration | None:
+    """Return the declaration of a list of topology keys, None for an empty list."""
     if not keys:
         return None
     return Declaration(
         source,
         FirstMatch(keys, at_least=_min_endpoints(service) or 1),
-        error=_error(keys, service),
-        without_effect=_hindrance(service),
+        error=_service_keys_error(keys, service),
+        without_effect=_why_without_effect(service),
     )
 
 
-def _hindrance(service: Service) -> str | None:
+def _why_without_effect(service: Service) -> str | None:
     return None if service.headless else "the Service is not headless"
 
 
 def keys_error(keys: Sequence[str]) -> str | None:
-    """Return what is wrong with a list of topology keys by KEP-536's rules, or None."""
+    """Return why a list of topology keys is invalid (KEP-536), or None."""
     if len(keys) > MAX_KEYS:
         return f"{len(keys)} keys, at most {MAX_KEYS} allowed"
     for position, key in enumerate(keys):
         if key == ANY:
             if position != len(keys) - 1:
-                return f"{ANY!r} stands at place {position + 1} of {len(keys)}, only the last is allowed"
+                return f"{ANY!r} is key {position + 1} of {len(keys)}, but only the last key may be {ANY!r}"
         elif not valid_label_key(key):
             return f"{key!r} is no valid label key"
         if key in keys[:position]:
-            return f"{key!r} stands twice"
+            return f"{key!r} is listed twice"
     return None
 
 
 def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
-    """Return what makes a policy invalid, or None: the field, what was found there, what was expected."""
+    """Return why a policy is invalid, or None: the field, what was found there, and what was expected."""
     if policy.mode not in MODES:
         return "spec.topology.mode", f"{policy.mode!r} is no mode", ", ".join(MODES)
     if not valid_label_key(policy.topology_key):
@@ -159,7 +159,7 @@ def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
     return None
 
 
-def _error(keys: Sequence[str], service: Service) -> str | None:
+def _service_keys_error(keys: Sequence[str], service: Service) -> str | None:
     if service.external_traffic_policy == "Local":
         return "topology keys cannot be used together with externalTrafficPolicy: Local"
     return keys_error(keys)
@@ -172,13 +172,13 @@ def _min_endpoints(service: Service) -> int | None:
 
 
 def findings(service: Service, declaration: Declaration | None) -> Iterator[Finding]:
-    """Yield what is wrong in how *service* asks."""
+    """Yield the findings about the constraint and the annotations of *service*."""
 
     def finding(code: ClusterCode, field: str, message: str, expected: str) -> Finding:
         return code.finding("Service", service.namespace, service.name, field=field, message=message, expected=expected)
 
     if declaration is not None:
-        field = SPELLED[declaration.source]
+        field = SOURCE_FIELDS[declaration.source]
         if declaration.error is not None:
             code = ClusterCode.InvalidTopologyKeys
             expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
@@ -196,21 +196,21 @@ def findings(service: Service, declaration: Declaration | None) -> Iterator[Find
         yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
     for name in service.annotations:
         if name not in ANNOTATIONS:
-            near = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
+            nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
             field = f"metadata.annotations[{name}]"
-            yield finding(ClusterCode.UnknownAnnotation, field, "unknown annotation", near)
+            yield finding(ClusterCode.UnknownAnnotation, field, "unknown annotation", nearest)
 
 
 _INVALID = {ClusterCode.InvalidTopologyKeys.name, ClusterCode.InvalidServicePolicy.name}
 
 
 def is_invalid_constraint(finding: Finding) -> bool:
-    """Whether a finding says that what a Service asks for is invalid."""
+    """Whether a finding says that the constraint of a Service is invalid."""
     return finding.kind == "Service" and finding.code in _INVALID
 
 
 def policy_findings(policies: Iterable[ServicePolicy], services: Sequence[Service]) -> Iterator[Finding]:
-    """Yield which of the policies of a namespace speak for none of its *services*."""
+    """Yield a finding for each policy of a namespace that selects none of the namespace's *services*."""
     for policy in policies:
         if policy.mode != IGNORED and not any(policy.selector.matches(service.labels) for service in services):
             yield ClusterCode.PolicySelectsNothing.finding(

@@ -1,8 +1,7 @@
-"""Which endpoints a client gets, and why: all of the choosing, and nothing else.
+"""Chooses the endpoints that a client gets, and says why.
 
-A constraint is a value that selects. ``FirstMatch`` is KEP-536's list of keys, ``Narrowing`` what
-ServicePolicies ask for, ``NamedDomain`` what a zonal name asks for, ``Unconstrained`` the rest. A
-new way to choose is one more such type.
+Each type of constraint chooses in its own way: ``FirstMatch`` by KEP-536's list of keys, ``Narrowing`` by
+ServicePolicies, ``NamedDomain`` by a zonal name, ``Unconstrained`` takes all. A new way to choose is a new type.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class LocatedEndpoint(Struct, frozen=True, eq=False):
 
 
 class Step(Struct, frozen=True):
-    """One key that was tried: the client's value of it, and how many of the remaining endpoints share that value."""
+    """One key that was tried: the client's value of it, and how many of the endpoints left had the same value."""
 
     key: str
     value: str | None
@@ -38,10 +37,9 @@ class Step(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True, eq=False):
-    """The endpoints given to one client, with the reason.
+    """The endpoints that one client gets, and why.
 
-    ``key`` is the topology key that decided, None where none did; ``steps`` are the keys in
-    the order in which they were tried.
+    ``key`` is the topology key that decided, or None. ``steps`` are the keys in the order in which they were tried.
     """
 
     endpoints: tuple[LocatedEndpoint, ...]
@@ -55,18 +53,18 @@ class Constraint(Protocol):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The topology keys in order, ``*`` included, as they were written."""
+        """The topology keys in order, as the source wrote them, ``*`` included."""
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The label keys, under their present names, whose values at the client decide; () if no client differs."""
+        """The label keys, by their current names, whose values at the client decide; () if all clients get the same."""
 
     @property
     def soft(self) -> bool:
-        """Whether every client gets some endpoint as long as there is one."""
+        """Whether every client gets at least one endpoint if there is any."""
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """Choose among *endpoints* for a client at a location. Having none to give is an answer, not an error."""
+        """Choose among *endpoints* for a client at a location. To choose none is a valid result, not an error."""
 
 
 def select(
@@ -78,8 +76,8 @@ def select(
 ) -> Selection:
     """Choose the endpoints that a client gets.
 
-    A client that cannot be located has no labels, so a hard constraint gives it nothing (KEP-536), unless
-    *unknown_gets_all* (``--unknown-client all``).
+    An unknown client has no labels, so a hard constraint gives it nothing (KEP-536), unless *unknown_gets_all*
+    (``--unknown-client all``).
     """
     selection = constraint.select(client, endpoints)
     if unknown_gets_all and selection.outcome == UNMET and not client.known:
@@ -95,16 +93,15 @@ class Unconstrained(Struct, frozen=True):
     soft: bool = True
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """Choose all of them."""
+        """Choose all endpoints."""
         return Selection(tuple(endpoints), UNCONSTRAINED)
 
 
 class FirstMatch(Struct, frozen=True):
-    """The first key that finds enough endpoints decides (KEP-536, ``topologyKeys``).
+    """The first key that matches enough endpoints decides (KEP-536, ``topologyKeys``).
 
-    A key finds the endpoints that share the client's value of it; ``*`` finds all. Enough is
-    *at_least*; if the keys run out, the first key that found any decides. A client or an endpoint
-    without a label never matches its key.
+    A key matches the endpoints that have the client's value of it; a client or endpoint without that label never
+    matches. ``*`` matches all. Enough is *at_least*; if no key matches enough, the first that matched any decides.
     """
 
     keys: tuple[str, ...]
@@ -117,7 +114,7 @@ class FirstMatch(Struct, frozen=True):
 
     @property
     def soft(self) -> bool:
-        """Whether ``*`` stands last."""
+        """Whether the last key is ``*``."""
         return self.keys[-1:] == (ANY,)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
@@ -140,9 +137,9 @@ class FirstMatch(Struct, frozen=True):
 
 
 class Narrowing(Struct, frozen=True):
-    """Each key narrows what the keys before it left (``ServicePolicy``).
+    """Each key narrows the endpoints that the keys before it left (``ServicePolicy``).
 
-    A *required* key narrows to nothing if it must. Any other narrows only if *at_least* endpoints stay.
+    A *required* key always narrows, even to nothing. Any other key narrows only if *at_least* endpoints are left.
     """
 
     keys: tuple[str, ...]
@@ -160,7 +157,7 @@ class Narrowing(Struct, frozen=True):
         return not self.required
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
-        """See ``Constraint``. The key that decided is the last one that narrowed."""
+        """See ``Constraint``. The last key that narrowed is the one that decided."""
         steps: list[Step] = []
         left, decided = tuple(endpoints), ANY
         for key in self.keys:
@@ -173,9 +170,9 @@ class Narrowing(Struct, frozen=True):
 
 
 class NamedDomain(Struct, frozen=True):
-    """The endpoints in the topology domain that the question's name states, wherever the client is.
+    """Chooses the endpoints in the topology domain that the queried name states, wherever the client is.
 
-    *value* is in lower case, as names are. If no endpoint is there: with *or_all* all of them, else none.
+    *value* is in lower case, as names are. If the domain has no endpoint: all endpoints with *or_all*, else none.
     """
 
     key: str
@@ -190,17 +187,17 @@ class NamedDomain(Struct, frozen=True):
 
     @property
     def soft(self) -> bool:
-        """Whether all endpoints will do if none is in the domain."""
+        """See ``Constraint``."""
         return self.or_all
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
-        there = tuple(
+        inside = tuple(
             located for located in endpoints if (located.location.value(self.key) or "").lower() == self.value
         )
-        step = Step(self.key, self.value, len(there))
-        if there:
-            return Selection(there, NEAREST, (step,), self.key)
+        step = Step(self.key, self.value, len(inside))
+        if inside:
+            return Selection(inside, NEAREST, (step,), self.key)
         if self.or_all:
             return Selection(tuple(endpoints), ALL, (step, Step(ANY, None, len(endpoints))), ANY)
         return Selection((), UNMET, (step,))
@@ -213,7 +210,7 @@ def _terms(keys: Sequence[str]) -> tuple[str, ...]:
 def _tier(
     key: str, client: Location, endpoints: Sequence[LocatedEndpoint], steps: list[Step]
 ) -> tuple[LocatedEndpoint, ...]:
-    """Return the endpoints that share the client's value of a key, and note the step."""
+    """Return the endpoints that have the client's value of *key*, and append the step to *steps*."""
     value = client.value(key)
     tier = () if value is None else tuple(located for located in endpoints if located.location.value(key) == value)
     steps.append(Step(key, value, len(tier)))

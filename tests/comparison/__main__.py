@@ -11,18 +11,18 @@ DOCUMENT = ROOT / "docs" / "compared-with-coredns.md"
 HEAD = """\
 # topodns beside CoreDNS
 
-Where no constraint asks for something else, topodns answers as the `kubernetes` plugin of CoreDNS does. A test holds
-that: it fills a real API server (Kubernetes {kubernetes}) with clusters, and asks CoreDNS {coredns} and topodns the
-same tens of thousands of questions, with several settings. Header, sections, records and TTLs are equal; only the
-serial of the SOA record is left out, and the order of records within a section.
+Unless a constraint asks for something else, topodns answers like the `kubernetes` plugin of CoreDNS. A test compares
+them: it fills a real API server (Kubernetes {kubernetes}) with clusters, and asks CoreDNS {coredns} and topodns the
+same tens of thousands of questions, with several settings. Header, sections, records and TTLs must be equal. The test
+ignores only the serial of the SOA record, and the order of records within a section.
 
-What differs on purpose is this, and nothing else:
+These differences are intended, and there are no others:
 
 | what | CoreDNS | topodns | why |
 | --- | --- | --- | --- |
 """
 FOOT = """
-<!-- Printed by "python -m tests.comparison"; the table is tests/comparison/differences.py. -->
+<!-- Printed by "make docs"; the table is tests/comparison/differences.py. -->
 """
 
 

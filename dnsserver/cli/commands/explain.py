@@ -29,16 +29,16 @@ def run(arguments: Namespace) -> int:
         missing, what = ("NAME", "a domain name") if arguments.name is None else ("--client", "the client's address")
         raise WrongInput(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
     settings = settings_of(arguments)
-    from dnsserver import app
     from dnsserver.answers.explain import as_text, explain
     from dnsserver.cli.cluster import read_cluster
+    from dnsserver.from_settings import authority_of
     from dnsserver.message.records import type_number
 
     name = parsed("NAME", labels_of, arguments.name, "a domain name")
     qtype = parsed("TYPE", type_number, arguments.type, "a record type such as A, AAAA or SRV")
     client = parsed("--client", parse_client, arguments.client, "an address or a prefix")
     snapshot = read_cluster(settings).snapshot
-    explained = explain(name, qtype, client, snapshot, app.authority_of(settings))
+    explained = explain(name, qtype, client, snapshot, authority_of(settings))
     if arguments.output == "json":
         write(json.dumps(explained, indent=2) + "\n")
     else:

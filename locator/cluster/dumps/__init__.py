@@ -1,1 +1,1 @@
-"""Reading dumps, apart from following them: a process is started for each reading, which should not load trio first."""
+"""Reading dumps, without trio: a server starts a process for each reading, and every import delays it."""

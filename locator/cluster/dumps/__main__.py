@@ -1,6 +1,6 @@
-"""``python -m locator.cluster.dumps``: the process in which a server reads its snapshots, for ``dump_files.load``.
+"""``python -m locator.cluster.dumps``: the process in which ``dump_files.load`` reads dumps.
 
-Standard input names the files, standard output returns what stood in them.
+It takes the file names from standard input, and writes the dump to standard output, both pickled.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ import sys
 from locator.cluster.dumps.reading import read_packed
 
 if __name__ == "__main__":
-    gc.disable()  # a dump is one growing tree: collecting it again and again would take longer than reading it
+    gc.disable()  # the process is short, and repeated collections would take longer than reading
     sys.stdout.buffer.write(read_packed(sys.stdin.buffer.read()))

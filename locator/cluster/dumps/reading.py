@@ -1,6 +1,6 @@
-"""Files to one dump: the objects of all files, what is wrong in them, and how a dump crosses between two processes.
+"""Reads files into one dump, and passes a dump from one process to another.
 
-Every import here is paid at each reading.
+A server starts a process for each reading, so every import here delays it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgspec
 from msgspec import Struct
 
 from locator.api import dump, packing
-from locator.api.deltas import DeltaBatch, place_of, replacements
+from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
 from locator.model import KINDS, Finding, Object, Pod
 
 
 class BadDump(Exception):
-    """A snapshot that cannot be read as a whole; the text names file, place and reason."""
+    """The files cannot be read at all; the text names the file, the line if known, and the reason."""
 
 
 class Dump(Struct):
-    """What stood in a snapshot: objects in the order found, what was wrong, and in which file each stood.
+    """The objects in all files in order, the findings, and the file of each object.
 
-    ``origins`` are files by the objects' places; pods have none, since nothing is found wrong in them later.
+    ``origins`` maps objects (``deltas.place_of``) to files. It leaves out pods: no later check reports them.
     """
 
     objects: list[Object]
@@ -33,36 +33,38 @@ class Dump(Struct):
     origins: dict[str, str]
 
     def batch(self) -> DeltaBatch:
-        """Return it as what a source tells: all there is, and all that is wrong."""
+        """Return the dump as the batch of a source: it replaces all objects and all findings."""
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
 def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    """Read every input, as ``DumpFiles.inputs`` gives them. Raises BadDump.
+    """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
 
-    Of an object that stands twice the later one holds; the finding says so.
+    If an object occurs twice, the later one counts, and there is a finding.
     """
     objects: dict[tuple[type, str], Object] = {}
     findings: list[Finding] = []
     origins: dict[str, str] = {}
     for name, content in inputs:
-        for found in _objects(name, content):
-            if isinstance(found, Finding):
-                findings.append(msgspec.structs.replace(found, file=name))
+        for item in _objects(name, content):
+            if isinstance(item, Finding):
+                findings.append(msgspec.structs.replace(item, file=name))
                 continue
-            key = (type(found), found.key)
+            key, kind = (type(item), item.key), type(item).__name__
             if key in objects:
-                kind, place = type(found).__name__, found.key.rpartition("/")
-                message = "the same object stands twice; the later one holds"
-                twice = ClusterCode.ObjectTwice.finding(kind, place[0], place[2], field="", message=message, file=name)
-                findings.append(twice)
-            objects[key] = found
-            if not isinstance(found, Pod):
-                origins[place_of(type(found).__name__, "", found.key)] = name
-    if not objects and not findings:  # a kubeconfig, say, or the wrong folder
+                namespace, _, own_name = item.key.rpartition("/")
+                message = "the same object occurs twice; the later one counts"
+                finding = ClusterCode.ObjectTwice.finding(
+                    kind, namespace, own_name, field="", message=message, file=name
+                )
+                findings.append(finding)
+            objects[key] = item
+            if not isinstance(item, Pod):
+                origins[object_reference(kind, "", item.key)] = name
+    if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
-        raise BadDump(f"{names}: no object that matters, expected some of {kinds}")
+        raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}")
     return Dump(list(objects.values()), findings, origins)
 
 
@@ -79,7 +81,7 @@ def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
 
 
 class _Packed(NamedTuple):
-    """A dump as it crosses from one process to another."""
+    """A dump as one process sends it to another."""
 
     batches: list[bytes]
     findings: list[Finding]
@@ -87,17 +89,17 @@ class _Packed(NamedTuple):
 
 
 def read_packed(inputs: bytes) -> bytes:
-    """Read pickled *inputs*; return the dump, or BadDump, as ``unpacked`` takes it."""
+    """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
     try:
-        found = read(pickle.loads(inputs))
+        result = read(pickle.loads(inputs))
     except BadDump as error:
         return pickle.dumps(error)
-    return pickle.dumps(_Packed(list(packing.batches(found.objects)), found.findings, found.origins))
+    return pickle.dumps(_Packed(list(packing.batches(result.objects)), result.findings, result.origins))
 
 
 def unpacked(packed: bytes) -> Dump:
-    """Return what ``read_packed`` has read. Raises BadDump."""
-    found: _Packed | BadDump = pickle.loads(packed)
-    if isinstance(found, BadDump):
-        raise found
-    return Dump(list(packing.unbatched(found.batches)), found.findings, found.origins)
+    """Return the dump that ``read_packed`` read. Raises BadDump."""
+    result: _Packed | BadDump = pickle.loads(packed)
+    if isinstance(result, BadDump):
+        raise result
+    return Dump(list(packing.unbatched(result.batches)), result.findings, result.origins)

@@ -1,0 +1,83 @@
+"""Makes from the settings what several commands start with: the store, the authority, the live cluster.
+
+``topodns check`` and ``topodns explain`` run without a server, so this module imports no server.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from dnsserver.answers.decision import Authority
+from dnsserver.names import VERIFIED
+from dnsserver.net.listening import WILDCARDS, default_listen, in_pod
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
+from locator.state.store import Store
+from locator.topology.scope import Scope
+
+if TYPE_CHECKING:
+    from locator.cluster.api_client import ApiClient
+
+log = logging.getLogger("topodns")
+
+PORT = 1053
+RESOLV_CONF = "/etc/resolv.conf"
+
+
+def store_of(settings: Settings) -> Store:
+    """Return an empty store for the Services, clients and networks that the settings describe."""
+    return Store(
+        subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
+        forwarders=settings.trusted_forwarder,
+        forwarder_services=settings.forwarder_service,
+        pods=PODS in settings.client_source,
+        pod_locators=POD_LOCATORS in settings.client_source,
+        nodes=NODES in settings.client_source,
+        pod_names=settings.pods == VERIFIED,
+        scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
+        endpoint_records=not settings.no_endpoints,
+    )
+
+
+def authority_of(settings: Settings) -> Authority:
+    """Return the zones, and how a server answers for them."""
+    listen = [address.address for address in listen_of(settings) if address.address not in WILDCARDS]
+    return Authority(
+        zones=settings.zone,
+        ttl=settings.ttl,
+        addresses=settings.ns_address or tuple(dict.fromkeys(listen)),
+        unknown_gets_all=settings.unknown_client == "all",
+        pods=settings.pods,
+        endpoint_pod_names=settings.endpoint_pod_names,
+        ignore_empty_service=settings.ignore_empty_service,
+        zonal=settings.zonal,
+        chases=bool(upstream_of(settings)),
+    )
+
+
+def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Return the name servers to ask for names outside the zones; empty if there are none."""
+    if settings.upstream is not None:
+        return settings.upstream
+    if not in_pod():
+        return ()
+    from dnsserver.net import upstream  # imports dnspython, which nothing else here needs
+
+    try:
+        return upstream.servers_in(RESOLV_CONF)
+    except upstream.NoServers as error:
+        log.warning("--upstream: %s; targets of ExternalName Services are not resolved", error)
+        return ()
+
+
+def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
+    """Return the addresses on which a server answers DNS."""
+    return settings.listen or (default_listen(PORT),)
+
+
+def cluster_of(settings: Settings) -> ApiClient:
+    """Return a client of the live cluster that the settings name. Raises BadCluster."""
+    from locator.cluster.api_client import ApiClient  # imports urllib3, which reading files does not need
+
+    return ApiClient(kubeconfig=settings.kubeconfig, context=settings.context)

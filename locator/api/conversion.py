@@ -1,0 +1,296 @@
+"""Converts the typed JSON of ``schema`` to the records of ``locator.model``: one ``to_...`` function for each kind.
+
+A field that breaks a rule becomes a finding in the *reading*; the rest of the object still counts. The functions never
+raise. They return None for an object that is not usable at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from locator.api import schema
+from locator.api.reading import Reading
+from locator.ip import Network, parse_address, parse_network
+from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
+from locator.model import (
+    HOSTNAME,
+    MAX_NAME,
+    ZONE,
+    Endpoint,
+    EndpointSlice,
+    Namespace,
+    Node,
+    Pod,
+    PodLocator,
+    Port,
+    Service,
+    ServicePolicy,
+    canonical_labels,
+    is_dns_label,
+)
+from locator.topology.constraints import IGNORED, PREFIX, policy_error
+
+SERVICE_NAME = "kubernetes.io/service-name"
+_DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
+
+# Network plugins annotate a Node with its other addresses, such as those of tunnels and health checks.
+ADDRESS_ANNOTATIONS = (
+    "projectcalico.org/IPv4Address",
+    "projectcalico.org/IPv6Address",
+    "projectcalico.org/IPv4IPIPTunnelAddr",
+    "projectcalico.org/IPv4VXLANTunnelAddr",
+    "projectcalico.org/IPv6VXLANTunnelAddr",
+    "projectcalico.org/IPv4WireguardInterfaceAddr",
+    "projectcalico.org/IPv6WireguardInterfaceAddr",
+    "flannel.alpha.coreos.com/public-ip",
+    "flannel.alpha.coreos.com/public-ipv6",
+    "network.cilium.io/ipv4-cilium-host",
+    "network.cilium.io/ipv6-cilium-host",
+    "network.cilium.io/ipv4-health-ip",
+    "network.cilium.io/ipv6-health-ip",
+    "network.cilium.io/ipv4-Ingress-ip",
+    "network.cilium.io/ipv6-Ingress-ip",
+    "io.cilium.network.ipv4-cilium-host",
+    "io.cilium.network.ipv6-cilium-host",
+    "io.cilium.network.ipv4-health-ip",
+    "io.cilium.network.ipv6-health-ip",
+)
+CIDR_ANNOTATIONS = {  # by bytes in an address; the first that a Node has replaces its spec.podCIDRs
+    4: ("network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"),
+    16: ("network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"),
+}
+
+
+def to_namespace(raw: schema.Namespace, reading: Reading) -> Namespace | None:
+    """Convert a Namespace; None if its name is not a DNS label."""
+    if not reading.has_dns_names(raw.metadata):
+        return None
+    return Namespace(raw.metadata.name or "", raw.metadata.labels or {})
+
+
+def to_node(raw: schema.Node, reading: Reading) -> Node:
+    """Convert a Node."""
+    name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
+    addresses: list[bytes] = []
+    for position, address in enumerate((raw.status.addresses if raw.status else None) or ()):
+        if address.type in ("InternalIP", "ExternalIP"):
+            addresses += reading.address(f"status.addresses[{position}].address", address.address)
+    for key in ADDRESS_ANNOTATIONS:
+        if key in annotations:  # Calico appends the prefix length
+            addresses += reading.address(f"metadata.annotations[{key}]", annotations[key].partition("/")[0])
+    return Node(
+        name=name,
+        labels=canonical_labels(raw.metadata.labels or {}, node=name),
+        addresses=tuple(dict.fromkeys(addresses)),
+        pod_cidrs=_pod_cidrs(raw.spec or schema.NodeSpec(), annotations, reading),
+    )
+
+
+def _pod_cidrs(spec: schema.NodeSpec, annotations: Mapping[str, str], reading: Reading) -> tuple[Network, ...]:
+    expected = "a CIDR such as 10.244.1.0/24"
+    texts = spec.cidrs or ([spec.cidr] if spec.cidr else [])
+    stated = [
+        network
+        for position, text in enumerate(texts)
+        if (network := reading.try_parse(f"spec.podCIDRs[{position}]", _lenient_network, text, expected))
+    ]
+    networks: list[Network] = []
+    for size, keys in CIDR_ANNOTATIONS.items():
+        key = next((key for key in keys if key in annotations), None)
+        annotated = key and reading.try_parse(
+            f"metadata.annotations[{key}]", _lenient_network, annotations[key], expected
+        )
+        networks += [annotated] if annotated else [network for network in stated if len(network.address) == size]
+    return tuple(networks)
+
+
+def _lenient_network(text: str) -> Network:
+    return parse_network(text, strict=False)
+
+
+def to_pod(raw: schema.Pod, reading: Reading) -> Pod:
+    """Convert a Pod."""
+    spec, status = raw.spec or schema.PodSpec(), raw.status or schema.PodStatus()
+    addresses: list[bytes] = []
+    for position, entry in enumerate(status.ips or ()):
+        addresses += reading.address(f"status.podIPs[{position}].ip", entry.ip) if entry.ip else ()
+    if status.ip and not status.ips:
+        addresses += reading.address("status.podIP", status.ip)
+    return Pod(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        addresses=tuple(addresses),
+        node=spec.node_name or None,
+        host_network=bool(spec.host_network),
+        finished=status.phase in ("Succeeded", "Failed"),
+        created=raw.metadata.created or "",
+    )
+
+
+def _ports(ports: list[schema.Port] | None, field: str, reading: Reading) -> tuple[Port, ...]:
+    converted = []
+    for position, port in enumerate(ports or ()):
+        if port.port is None:  # an EndpointSlice without a port number means all ports
+            continue
+        if 0 < port.port < 65536:
+            converted.append(Port((port.name or "").lower(), port.port, (port.protocol or "TCP").lower()))
+        else:
+            reading.wrong(f"{field}[{position}].port", f"{port.port} is no port", "a number from 1 to 65535")
+    return tuple(converted)
+
+
+def to_service(raw: schema.Service, reading: Reading) -> Service | None:
+    """Convert a Service; None if its name or namespace is not a DNS label."""
+    if not reading.has_dns_names(raw.metadata):
+        return None
+    spec = raw.spec or schema.ServiceSpec()
+    texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
+    external = spec.type == "ExternalName"  # has no cluster IPs and no ports, whatever the fields say
+    addresses: list[bytes] = []
+    for position, text in enumerate(texts):
+        if text not in ("None", ""):
+            field = f"spec.clusterIPs[{position}]" if spec.cluster_ips else "spec.clusterIP"
+            addresses += reading.address(field, text)
+    return Service(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        headless=not external and "None" in texts,
+        cluster_ips=() if external else tuple(addresses),
+        ports=() if external else _ports(spec.ports, "spec.ports", reading),
+        external_traffic_policy=spec.external_traffic_policy or "",
+        topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
+        alias=_alias(spec.external_name or "", reading) if external else None,
+        publishes_unready=bool(spec.publish_not_ready_addresses),
+        labels=raw.metadata.labels or {},
+        annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
+    )
+
+
+def _alias(text: str, reading: Reading) -> str:
+    """Return the target of an ExternalName Service in lower case, empty if it is an address or not a domain name."""
+    name = text.lower().removesuffix(".")
+    if _is_address(name):
+        return ""
+    if len(name) <= MAX_NAME and all(map(_DOMAIN_LABEL.fullmatch, name.split("."))):
+        return name
+    reading.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
+    return ""
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parse_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def to_endpoint_slice(raw: schema.EndpointSlice, reading: Reading) -> EndpointSlice:
+    """Convert an EndpointSlice, without endpoints if its addresses are domain names."""
+    ports = _ports(raw.ports, "ports", reading)
+    endpoints = []
+    has_addresses = raw.address_type != "FQDN"
+    for position, endpoint in enumerate((raw.endpoints or ()) if has_addresses else ()):
+        addresses: list[bytes] = []
+        for index, text in enumerate(endpoint.addresses or ()):
+            addresses += reading.address(f"endpoints[{position}].addresses[{index}]", text)
+        if not addresses:
+            continue
+        slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
+        if endpoint.zone:
+            slice_labels[ZONE] = endpoint.zone
+        target = endpoint.target_ref
+        endpoints.append(
+            Endpoint(
+                addresses=tuple(dict.fromkeys(addresses)),
+                ports=ports,
+                hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", reading),
+                node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
+                slice_labels=slice_labels,
+                ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
+                pod=target.name if target is not None and target.kind in (None, "Pod") else None,
+            )
+        )
+    return EndpointSlice(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
+        endpoints=tuple(endpoints),
+    )
+
+
+def _hostname(text: str | None, field: str, reading: Reading) -> str | None:
+    if text and not is_dns_label(text.lower()):
+        reading.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
+        return None
+    return text.lower() if text else None
+
+
+def to_pod_locator(raw: schema.PodLocator, reading: Reading) -> PodLocator:
+    """Convert a PodLocator."""
+    addresses: list[bytes] = []
+    for position, entry in enumerate(raw.ips or ()):
+        addresses += reading.address(f"ips[{position}].ip", entry.ip) if entry.ip else ()
+    return PodLocator(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        addresses=tuple(dict.fromkeys(addresses)),
+        node=raw.node_name or None,
+        labels=canonical_labels(raw.node_labels or {}, node=raw.node_name or None),
+    )
+
+
+OPERATORS = {  # of a label selector, as the API spells them
+    "In": IN,
+    "NotIn": NOT_IN,
+    "Exists": EXISTS,
+    "DoesNotExist": ABSENT,
+}
+
+
+def to_service_policy(raw: schema.ServicePolicy, reading: Reading) -> ServicePolicy | None:
+    """Convert a ServicePolicy; None if its selector is empty or invalid.
+
+    A policy with an invalid key or mode is converted: it makes the constraint of every Service that it selects invalid.
+    """
+    spec = raw.spec or schema.ServicePolicySpec()
+    topology = spec.topology or schema.Topology()
+    selector = _selector(spec.service_selector or schema.LabelSelector(), "spec.serviceSelector", reading)
+    policy = ServicePolicy(
+        namespace=raw.metadata.namespace or "default",
+        name=raw.metadata.name or "",
+        created=raw.metadata.created or "",
+        selector=selector or Selector(),
+        topology_key=topology.key or "",
+        mode=IGNORED if topology.mode is None else topology.mode,
+    )
+    if (error := policy_error(policy)) is not None:
+        reading.wrong(*error)
+    return None if selector is None else policy
+
+
+def _selector(raw: schema.LabelSelector, field: str, reading: Reading) -> Selector | None:
+    """Convert a label selector; add a finding and return None if it is empty or invalid."""
+    requirements: list[Requirement] = []
+    for key, value in (raw.match_labels or {}).items():
+        requirements += _requirement(f"{field}.matchLabels", key, "In", [value], reading)
+    for position, expression in enumerate(raw.match_expressions or ()):
+        path = f"{field}.matchExpressions[{position}]"
+        requirements += _requirement(path, expression.key, expression.operator, expression.values or (), reading)
+    stated = len(raw.match_labels or ()) + len(raw.match_expressions or ())
+    if not stated:
+        reading.wrong(field, "an empty selector, which would select every Service", "matchLabels or matchExpressions")
+    return Selector(tuple(requirements)) if 0 < stated == len(requirements) else None
+
+
+def _requirement(
+    field: str, key: str, operator: str, values: Sequence[str], reading: Reading
+) -> tuple[Requirement, ...]:
+    """Return the requirement, or add a finding and return () if it is invalid."""
+    if operator not in OPERATORS:
+        reading.wrong(f"{field}.operator", f"{operator!r} is no operator", ", ".join(OPERATORS))
+        return ()
+    expected = "a requirement that Kubernetes accepts"
+    parsed = reading.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)
+    return () if parsed is None else (parsed,)

@@ -1,0 +1,138 @@
+"""The pages for people: the drawing shows the code of today, and whatever a page names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dnsserver.cli.dispatch import COMMANDS
+from dnsserver.cli.parser import Parser
+from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
+from tests.import_graph import MODULES
+from tests.this_machine import ROOT
+from tests.topodns_process import run
+
+EXEMPT = {"None", "app.py"}  # no class, and a path within its package
+GUIDES = (CONTRIBUTING, DOCUMENT)  # to the code
+PAGES = sorted({ROOT / "README.md", CONTRIBUTING, *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"),
+                *(ROOT / "manifests").rglob("*.md")})  # fmt: skip
+OTHERS_FLAGS = {"--build-arg", "--only"}  # of docker and of bench
+TOP = tuple(path.name for path in ROOT.iterdir())
+
+
+def test_the_page_is_made_from_the_code() -> None:
+    """The drawing shows the imports of today."""
+    assert DOCUMENT.read_text() == document(), "renew it: make docs"
+
+
+def test_what_follows_is_left_out() -> None:
+    """Of an arrow, and of two that lead to the same place, the two stay."""
+    assert without_what_follows({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": {"b"}, "b": {"c"}, "c": set()}
+
+
+def test_the_tree_names_every_module() -> None:
+    """Each module has a line, and each line a module."""
+    modules = {str(path.relative_to(ROOT)) for path in MODULES.values() if not path.name.startswith("__")}
+    assert {path for path in tree() if path.endswith(".py")} == modules
+    assert all((ROOT / path).is_dir() for path in tree() if path.endswith("/"))
+
+
+def quoted(page: Path) -> list[str]:
+    """Return what stands in backticks, outside blocks of code."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+
+
+def names_of(code: ast.AST) -> Iterator[str]:
+    """Yield the names that a module or a class defines, and those that its methods give to ``self``."""
+    for node in ast.iter_child_nodes(code):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+        if isinstance(code, ast.ClassDef) and isinstance(node, ast.FunctionDef):
+            for inner in ast.walk(node):
+                match inner:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                        yield name
+
+
+def defined() -> set[str]:
+    """Return what pages may name: ``module.name``, ``Class`` and ``Class.name``, of the product and of the tests."""
+    found: set[str] = set()
+    for path in [*MODULES.values(), *(ROOT / "tests").rglob("*.py")]:
+        code = ast.parse(path.read_text())
+        found.update(f"{path.stem}.{name}" for name in names_of(code))
+        for node in code.body:
+            if isinstance(node, ast.ClassDef):
+                found.add(node.name)
+                found.update(f"{node.name}.{name}" for name in names_of(node))
+    return found
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_what_a_guide_names_exists(page: Path) -> None:
+    """Paths, modules' names, classes and their methods, as they stand in backticks."""
+    known = defined()
+    for text in quoted(page):
+        if text.startswith(tuple(f"{name}/" for name in TOP)) or text in TOP:
+            assert list(ROOT.glob(text.rstrip("/"))), f"{text} does not exist"
+        elif re.fullmatch(r"[A-Za-z_]+\.[A-Za-z_]+|[A-Z][a-z]\w+", text) and text not in EXEMPT:
+            assert text in known, f"{text} does not exist"
+
+
+def flags() -> set[str]:
+    """Return every flag of every command."""
+    found: set[str] = set()
+    for name in COMMANDS:
+        parser = Parser(prog=name, description="")
+        import_module(f"dnsserver.cli.commands.{name}").add_arguments(parser)
+        found.update(parser.known_flags())
+    return found
+
+
+def shown(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield each command in a page, and the output that follows it there."""
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+        for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = entry.replace("\\\n", " ").partition("\n")
+            yield command.partition(" #")[0], output
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_flags_that_a_page_names_exist(page: Path) -> None:
+    """In backticks, and where ``topodns`` is run."""
+    texts = [*quoted(page), *(command.partition("topodns ")[2] for command, _ in shown(page))]
+    named = {flag for text in texts for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    assert named - flags() - OTHERS_FLAGS == set()
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """To a file or folder of the project, and to a heading in it."""
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), f"{path} does not exist"
+        assert not anchor or anchor in anchors(target), f"{path} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
+    """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
+    monkeypatch.chdir(ROOT)
+    for command, output in shown(page):
+        program, *arguments = command.split()
+        if program.endswith("topodns") and output:
+            printed = run(*arguments).stdout
+            assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output
