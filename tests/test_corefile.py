@@ -231,7 +231,7 @@ BAD_COMMAND_LINES = {
     "to-all": (("--for", "coredns", "--to", "255.255.255.255"), "--to: '255.255.255.255' is no address of one machine"),
     "too-many": ((*TO, "--to", "10.96.0.54", "--to", MANY), "--to: 16 addresses, expected at most 15"),
     "too-many-with-its-own": ((*TO, "--to", MANY, "--fail-open"), "--to: 15 addresses, expected at most 14"),
-    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is no domain name, expected a name such as cluster.local"),
+    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is not a domain name, expected a name such as cluster.local"),
     "zone-empty": ((*TO, "--zone", ""), "--zone: '' names no zone, expected a name such as cluster.local"),
     "zone-root": (("--check", "x", "--zone", "."), "--zone: '.' names no zone, expected a name such as cluster.local"),
     "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is no name of hosts, expected a name such"),
