@@ -148,8 +148,8 @@ BAD_SETTINGS = [
     ("endpoint-pod-names", "yes", "on or off"),
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
-    ("zonal", "a/b/c", "label's key"),
-    ("zonal", "on", "label's key"),
+    ("zonal", "a/b/c", "a label key"),
+    ("zonal", "on", "a label key"),
     ("upstream", "example.org", "ADDRESS"),
     ("upstream", "192.0.2.1:", "ADDRESS"),
     ("upstream", "192.0.2.1:0", "ADDRESS"),
@@ -339,19 +339,19 @@ def test_overlapping_subnets(topodns: Run, cluster: str, client: str, zone: str 
     ("block", "named"), [("0.0.0.0/0", "0.0.0.0/0"), ("::/0", "::/0"), ("::ffff:0.0.0.0/96", "0.0.0.0/0")]
 )
 def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str, named: str) -> None:
-    """It is allowed, and what it means is said."""
+    """It is allowed, and the warning says what it means."""
     ran = topodns("check", "--snapshot", cluster, "--trusted-forwarder=10.0.0.0/8", f"--trusted-forwarder={block}")
     assert ran.status == DONE
     (line,) = [line for line in ran.err.splitlines() if "WARNING" in line]
-    assert f"--trusted-forwarder: {named} trusts everybody" in line and "unknown" in line
+    assert f"--trusted-forwarder: {named} trusts every sender" in line and "unknown" in line
 
 
 def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
-    """A client whose node is known by its name alone is in no zone, which is hardly meant."""
+    """A client whose node is known by its name alone is in no zone, which is probably a mistake."""
     ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
     assert ran.status == DONE
     assert (
-        "WARNING --client-source: with pods alone, topodns knows on which node a client is, but not in which zone"
+        "WARNING --client-source: with pods alone, topodns knows the node of a client, but not the node's labels"
         in ran.err
     )
 
