@@ -799,7 +799,7 @@ def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path
     [
         ((NAME, "--client", "nobody"), "--client: 'nobody'"),
         ((NAME, "--client", "10.0.0.0/33"), "--client: '10.0.0.0/33'"),
-        ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is no record type"),
+        ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is not a record type"),
         (("a..b", "--client", "10.0.0.1"), "'a..b' is not a domain name"),
         (("é.test", "--client", "10.0.0.1"), "ASCII"),
     ],

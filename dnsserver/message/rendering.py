@@ -1,7 +1,6 @@
-"""Rendered answers: everything of a reply behind the question, as bytes to rotate and to cut to size.
+"""Rendered answers: the part of a reply behind the question, as bytes that are rotated and truncated without packing.
 
-A reply is put together from slices of a rendered answer. Only glue whose owner names point into the rotated records is
-written anew for a reply.
+The only exception is glue whose owner names point into the rotated records: ``glue`` writes it for each reply.
 """
 
 from __future__ import annotations
@@ -19,19 +18,27 @@ from dnsserver.message.rotation import Rotations
 
 
 class RenderedAnswer:
-    """An answer as bytes, to be put behind a header and a question.
+    """An answer as bytes, ready to follow a header and a question.
 
-    ``aliases`` are the CNAME records that come before all others. ``blob`` holds the answer
-    records behind them twice over and ``offsets`` where each begins, so that every rotation is
-    one slice of ``length``. ``tail`` is authority and glue, ``glue`` how it is shortened where it
-    has no room, ``size`` how many octets all of this takes and ``least`` without the glue.
-    ``serial_at`` is where the SOA's serial stands in ``tail``, 0 where there is none. ``heads``
-    are flags and counts by the index of ``head_index``. ``tally`` is what the answer counts as,
-    ``elsewhere`` the aliases again, as records, where what they lead to is to be looked up, and
-    ``finished`` what was last found there, with the answer that it made. An answer is ``plain``
-    if nothing but a rotation and an OPT record is left to be done. What changes: ``turns`` yields
-    the record that the next reply begins with, until ``take_turn`` goes on with others, ``cut_turns`` the
-    same of truncated replies; ``stamp`` brings the serial up to date.
+    What a reply consists of:
+
+    - ``heads``: flags and counts, by ``head_index``.
+    - ``aliases``: the CNAME records that come before all other records.
+    - ``blob``: the other answer records, twice in a row, and ``offsets``: the offset of each. So every rotation is one
+      slice of ``length`` octets.
+    - ``tail``: the authority section and all glue; ``glue`` shortens the latter if it does not fit.
+    - ``size``: octets of aliases, one blob and tail; ``least``: the same without glue.
+    - ``serial_at``: offset of the SOA's serial in ``tail``, 0 without SOA. ``stamp`` updates the serial.
+    - ``dependent``: whether the answer depends on the client's location. ``error``: its extended error, or None.
+    - ``plain``: whether a reply needs nothing but a rotation and an OPT record.
+
+    What belongs to it:
+
+    - ``tally``: the number under which the answer is counted.
+    - ``elsewhere``: the aliases as records if their last target must be looked up elsewhere, else empty.
+    - ``finished``: the records last found there, and the answer rendered with them; None before.
+    - ``turns``: yields the record that the next reply begins with, ``cut_turns`` the same for truncated replies. When
+      one runs out, ``take_turn`` or ``take_cut_turn`` starts another.
     """
 
     __slots__ = (
@@ -75,40 +82,41 @@ class RenderedAnswer:
         self.plain = not aliases and error is None
         self.tally = tally
         self.rotation = rotations.of(len(answers))
-        self.turns, self.cut_turns = self.rotation.begin(), self.rotation.begin()
+        self.turns, self.cut_turns = self.rotation.first_turns(), self.rotation.first_turns()
 
     @property
     def weight(self) -> int:
-        """How many octets of memory it takes, roughly."""
+        """The approximate memory use in octets."""
         glue = self.glue.weight if self.glue is not None else 0
         return 1000 + self.size + self.length + 40 * self.records + glue
 
     def take_turn(self) -> int:
-        """Return with which record a whole reply begins, counted from 0."""
+        """Return the index of the record that the next whole reply begins with."""
         turn = next(self.turns, None)
         if turn is None:
-            self.turns = self.rotation.go_on()
+            self.turns = self.rotation.more_turns()
             turn = next(self.turns)
         return turn
 
     def take_cut_turn(self) -> int:
-        """Return with which record a truncated reply begins.
+        """Return the index of the record that the next truncated reply begins with.
 
-        They take turns of their own: a client that asks again by TCP would take two of one round else.
+        Truncated replies have their own turns. Otherwise a client that asks again over TCP would take two turns of
+        one round.
         """
         turn = next(self.cut_turns, None)
         if turn is None:
-            self.cut_turns = self.rotation.go_on()
+            self.cut_turns = self.rotation.more_turns()
             turn = next(self.cut_turns)
         return turn
 
     def body(self, turn: int) -> bytes:
-        """Return the answer records, aliases first, beginning with one of them."""
+        """Return the aliases, then the other answer records from record *turn* on."""
         start = self.offsets[turn]
         return b"".join((*self.aliases, self.blob[start : start + self.length]))
 
     def stamp(self, serial: bytes) -> None:
-        """Put a serial of four octets into the SOA record, if there is one."""
+        """Write a serial of four octets into the SOA record, if there is one."""
         if self.serial_at:
             self.tail = self.tail[: self.serial_at] + serial + self.tail[self.serial_at + 4 :]
 
@@ -117,11 +125,11 @@ HEAD_BITS = (0, wire.RD, wire.CD, wire.RD | wire.CD)
 
 
 def head_index(flags: int, *, opt: bool) -> int:
-    """Return which of ``RenderedAnswer.heads`` answers a query with these flags, with or without an OPT."""
+    """Return the index in ``RenderedAnswer.heads`` for a query with these flags. *opt*: the reply has an OPT record."""
     return (1 if flags & wire.RD else 0) + (2 if flags & wire.CD else 0) + (4 if opt else 0)
 
 
-@lru_cache(4096)  # shared by all answers of one form, and so in the processor's cache when they are needed
+@lru_cache(4096)  # answers with equal counts share their heads, which therefore stay in the processor's cache
 def _heads(flags: int, answers: int, authority: int, additional: int) -> tuple[bytes, ...]:
     return tuple(_head(flags | bits, answers, authority, additional, opt=opt) for opt in (0, 1) for bits in HEAD_BITS)
 
@@ -131,10 +139,10 @@ def _head(flags: int, answers: int, authority: int, additional: int, *, opt: int
 
 
 def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tuple[bytes, bytes]:
-    """Return flags with counts, and records, as much of an answer as has *room* octets, from record *turn* on.
+    """Return flags with counts, and the records from record *turn* on that fit into *room* octets.
 
-    Glue that does not fit is left out silently. If the answer does not, as many whole records of it stay
-    as fit, with TC and without glue (RFC 2181, section 9).
+    Glue that does not fit is left out without TC. If the answer itself does not fit, the reply has TC, as many whole
+    records as fit, and no glue (RFC 2181, section 9).
     """
     if rendered.size <= room:
         return rendered.heads[head], rendered.body(turn) + rendered.tail
@@ -146,11 +154,12 @@ def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tupl
 
 
 def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
+    """Return flags with TC and counts, and as many whole records as fit."""
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
-    kept, fit = b"".join(aliases), 0
+    aliases_blob, fit = b"".join(aliases), 0
     offsets, start = rendered.offsets, rendered.offsets[turn]
     if len(aliases) == len(rendered.aliases):
-        last = start + room - len(kept)  # the octet behind which nothing fits
+        last = start + room - len(aliases_blob)  # a record that ends behind this offset does not fit
         fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn
     head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + fit, 0, 0)[head]
-    return head_and_counts, kept + rendered.blob[start : offsets[turn + fit]]
+    return head_and_counts, aliases_blob + rendered.blob[start : offsets[turn + fit]]
