@@ -16,8 +16,8 @@ from dnsserver.forwarders.stub_blocks import (
     COREDNS,
     FORWARDERS,
     MAX_UPSTREAMS,
-    printed,
     stub_address,
+    stub_block,
     stub_zone,
 )
 from dnsserver.settings.values import ListenAddress
@@ -83,7 +83,7 @@ def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     if len(to) + arguments.fail_open > MAX_UPSTREAMS:
         raise WrongInput(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - arguments.fail_open}")
     try:
-        text = printed(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
+        text = stub_block(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write(text)
