@@ -202,7 +202,7 @@ class Everybody:
         self._expired.clear()
 
     def ask(self) -> bool:
-        """Ask for everything twice; return whether, since the last change, all was cached, expired, or had to expire."""
+        """Ask for everything twice; return whether all was cached, or had to expire, since the last change."""
         began = time.monotonic()
         for name, rtype, client in product(KEYS, TYPES, (*CLIENTS, *CLIENTS)):
             self._ask(name, rtype, client)
