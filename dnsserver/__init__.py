@@ -1,3 +1,3 @@
-"""Names, messages and servers: answers DNS queries from what ``locator`` knows."""
+"""The DNS server: answers queries from the cluster snapshots that ``locator`` builds."""
 
 __version__ = "0.1.0"

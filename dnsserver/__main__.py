@@ -1,4 +1,4 @@
-"""``python -m dnsserver`` is ``topodns``."""
+"""Runs ``topodns`` as ``python -m dnsserver``."""
 
 from dnsserver.cli.main import main
 

@@ -1,6 +1,6 @@
-"""A query name and what it means, by the schema of Kubernetes' DNS-based service discovery 1.1.0.
+"""Parses query names by the Kubernetes DNS-based service discovery schema 1.1.0.
 
-``SHAPES`` is the whole schema as far as topodns serves it: one row a shape of name.
+``SHAPES`` is the whole schema as far as topodns serves it, one row for each shape of a name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from locator.ip import Network, address_text, parse_address, plain_network
 from locator.model import MAX_NAME, Endpoint, is_dns_label
 
 APEX = "apex"
-BETWEEN = "between"  # an empty non-terminal that always exists
+EMPTY_NON_TERMINAL = "empty non-terminal"  # one that exists in every zone
 NAME_SERVER = "name server"
 VERSION = "version"
 POD_NAMESPACE = "pod namespace"
@@ -29,20 +29,19 @@ PREFERRED = "preferred"
 REVERSE = "reverse"
 IMPOSSIBLE = "impossible"
 
-# What every zone has, the reverse ones included.
-EVERYWHERE = (
+# The shapes that every zone has, reverse zones included.
+SHAPES_OF_EVERY_ZONE = (
     ("", APEX),
-    ("dns", BETWEEN),
+    ("dns", EMPTY_NON_TERMINAL),
     ("ns.dns", NAME_SERVER),
     ("dns-version", VERSION),
-    ("svc", BETWEEN),
-    ("pod", BETWEEN),
+    ("svc", EMPTY_NON_TERMINAL),
+    ("pod", EMPTY_NON_TERMINAL),
 )
-# The part of a name before its zone -> what it names. ``{x}`` stands for any label that does not
-# begin with an underscore, ``_{x}`` for one that does, ``{x...}`` at the head for one or more labels
-# of any kind. The first row that fits decides.
+# The part of a name before its zone -> its shape. ``{x}`` matches one label without a leading underscore, ``_{x}`` one
+# label with it, ``{x...}`` one or more labels of any kind; it may only come first. The first row that matches decides.
 SHAPES = (
-    *EVERYWHERE,
+    *SHAPES_OF_EVERY_ZONE,
     ("{namespace}.pod", POD_NAMESPACE),
     ("{pod}.{namespace}.pod", POD),
     ("{namespace}.svc", NAMESPACE),
@@ -56,7 +55,7 @@ SHAPES = (
     ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
-# Which names of pods exist: none, those of any address, those of pods that are known.
+# Values of --pods: no pod names exist, those of every address do, or those of known pods do.
 DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
@@ -65,21 +64,21 @@ MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone ha
 
 
 class Zone(Struct, frozen=True):
-    """A zone that is served: its name without the final dot, and its labels, in lower case."""
+    """A served zone: its name without the final dot and its labels, both in lower case."""
 
     name: str
     labels: tuple[bytes, ...]
 
     @property
     def reverse(self) -> bool:
-        """Whether names in it stand for addresses."""
+        """Whether it is a reverse zone, whose names stand for addresses."""
         return self.labels[-2:] in REVERSE_ZONES
 
 
 class Meaning(Struct, frozen=True):
-    """What a name inside a served zone names; the fields that its shape has are filled in.
+    """The shape of a name in a served zone, and the fields that this shape has; other fields are empty.
 
-    ``network`` is the block of addresses that a reverse name stands for.
+    ``network`` is the address block that a reverse name stands for.
     """
 
     shape: str
@@ -96,61 +95,61 @@ class Meaning(Struct, frozen=True):
 
     @property
     def service_key(self) -> str:
-        """The key of the Service that the name belongs to."""
+        """``namespace/name`` of the Service that the name belongs to."""
         return f"{self.namespace}/{self.service}"
 
 
 def parse_zone(text: str) -> Zone:
-    """Return the zone of a name such as ``cluster.local``. Raises ValueError."""
+    """Parse a zone's name, such as ``cluster.local``. Raises ValueError."""
     name = text.rstrip(".").lower()
     labels = labels_of(name)
     if not labels or len(name) > MAX_ZONE:
-        raise ValueError(f"{text!r} is no zone name")
+        raise ValueError(f"{text!r} is not a zone name")
     return Zone(name, labels)
 
 
 def labels_of(text: str) -> tuple[bytes, ...]:
-    """Return the labels of a name as people write it, in lower case. Raises ValueError."""
+    """Return the labels, in lower case, of a name written as text. Raises ValueError."""
     try:
         labels = tuple(label.encode("ascii") for label in text.rstrip(".").lower().split(".")) if text != "." else ()
     except UnicodeEncodeError:
         raise ValueError(f"{text!r} is not ASCII") from None
     if any(not 0 < len(label) <= MAX_LABEL for label in labels) or sum(map(len, labels)) + len(labels) > 254:
-        raise ValueError(f"{text!r} is no domain name")
+        raise ValueError(f"{text!r} is not a domain name")
     return labels
 
 
 def name_text(labels: Iterable[bytes]) -> str:
-    """Return a name as text, of whatever octets: one that is no host's stays what it is, and is like no other."""
+    """Return a name as text. Labels may hold any octets; two different names never give the same text."""
     return ".".join(map(_label_text, labels))
 
 
 def _label_text(label: bytes) -> str:
-    return label.decode("latin-1").replace(".", "\\.")  # a dot within a label parts nothing
+    return label.decode("latin-1").replace(".", "\\.")  # a dot inside a label is not a separator
 
 
 def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None:
-    """Return what a name in lower case means, None outside the zones; the longest zone around it decides."""
-    within = [zone for zone in zones if tuple(labels[len(labels) - len(zone.labels) :]) == zone.labels]
-    if not within:
+    """Return the meaning of a name in lower case, or None outside *zones*. The longest matching zone decides."""
+    enclosing = [zone for zone in zones if tuple(labels[len(labels) - len(zone.labels) :]) == zone.labels]
+    if not enclosing:
         return None
-    zone = max(within, key=lambda zone: len(zone.labels))
+    zone = max(enclosing, key=lambda zone: len(zone.labels))
     relative = list(map(_label_text, labels[: len(labels) - len(zone.labels)]))
     name = name_text(labels)
     for pattern, shape in _REVERSE_PATTERNS if zone.reverse else _PATTERNS:
         fields = _match(pattern, relative)
         if fields is not None:
-            return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no row fills in a network
+            return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no pattern fills in a network
     if zone.reverse and (network := _reverse_network(labels)) is not None:
         return Meaning(REVERSE, zone, name, network=network)
     return Meaning(IMPOSSIBLE, zone, name)
 
 
 def _reverse_network(labels: Sequence[bytes]) -> Network | None:
-    """Return the block of addresses that a name in a reverse zone stands for, None if it is none.
+    """Return the address block that a name in a reverse zone stands for, or None if its labels are not an address.
 
-    Each label is an octet of an IPv4 address in decimal (RFC 1035, section 3.5), or four bits
-    of an IPv6 address in hexadecimal (RFC 3596, section 2.5), the last ones first.
+    A label is one octet of an IPv4 address in decimal (RFC 1035, section 3.5) or four bits of an IPv6 address in
+    hexadecimal (RFC 3596, section 2.5). The last octet or digit of the address comes first.
     """
     size = REVERSE_ZONES[labels[-2], labels[-1]]
     base, bits, known = (10, 8, _OCTETS) if size == 4 else (16, 4, _NIBBLES)
@@ -168,13 +167,14 @@ _NIBBLES = frozenset(b"%x" % number for number in range(16))
 
 
 def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[str, str] | None:
+    """Return the fields that *labels* fill in *pattern*, or None if they do not match it."""
     fields = {}
     if pattern and pattern[0][1].endswith(MANY):
-        many = len(labels) - len(pattern) + 1
-        if many < 1:
+        count = len(labels) - len(pattern) + 1
+        if count < 1:
             return None
-        fields[pattern[0][1].removesuffix(MANY)] = ".".join(labels[:many])
-        pattern, labels = pattern[1:], labels[many:]
+        fields[pattern[0][1].removesuffix(MANY)] = ".".join(labels[:count])
+        pattern, labels = pattern[1:], labels[count:]
     if len(pattern) != len(labels):
         return None
     for (literal, field), label in zip(pattern, labels, strict=True):
@@ -188,38 +188,38 @@ def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[
     return fields
 
 
-MANY = "*"  # at the end of a field that takes one or more labels
+MANY = "*"  # marks a field that takes one or more labels
 
 
 def _pattern(text: str) -> tuple[tuple[str, str], ...]:
-    """Compile a row: for each label what it starts with or is, and the field it fills, if any."""
+    """Compile the first column of ``SHAPES``: for each label its literal text, and the field it fills or ""."""
     pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 
 
 _PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES)
-_REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in EVERYWHERE)
+_REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES_OF_EVERY_ZONE)
 
 
 def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = False) -> str:
     """Return the first label of an endpoint's own name.
 
-    Its hostname, else with *pod_names* its pod's name if that is one label, else the address
-    with dashes.
+    It is the endpoint's hostname, else with *pod_names* the name of its pod if that is a single label, else the
+    address with dashes.
     """
     if endpoint.hostname:
         return endpoint.hostname
     if pod_names and endpoint.pod and is_dns_label(endpoint.pod):
         return endpoint.pod
     dashed = address_text(address).replace(".", "-").replace(":", "-")
-    return f"{dashed}0" if dashed.endswith("-") else dashed  # no label of a host ends with a dash
+    return f"{dashed}0" if dashed.endswith("-") else dashed  # a host name's label cannot end with a dash
 
 
 _ADDRESS_LETTERS = frozenset("0123456789abcdef-")
 
 
 def pod_address(label: str) -> bytes | None:
-    """Return the address in a pod's name: with dashes for its dots or colons; None if it is none."""
+    """Return the address that a pod's name spells, with dashes for dots or colons, or None if it spells none."""
     if not set(label) <= _ADDRESS_LETTERS:
         return None
     dots = label.count("-") == 3 and "--" not in label

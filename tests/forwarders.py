@@ -17,7 +17,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from dnsserver.forwarders.stub_blocks import printed
+from dnsserver.forwarders.stub_blocks import stub_block
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, parse_address
 from tests import go_programs
@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
 
     @property
     def printed(self) -> str:
-        text = printed(self.kind, [self.to], self.zones)
+        text = stub_block(self.kind, [self.to], self.zones)
         for old, new in self.other.items():
             assert old in text
             text = text.replace(old, new)

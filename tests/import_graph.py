@@ -10,7 +10,8 @@ from tests.this_machine import ROOT
 
 PACKAGES = ("dnsserver", "locator")
 EDGES = ("dnsserver.cli", "dnsserver.http", "dnsserver.net", "locator.cluster")
-COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app")  # each may import those after it
+# Each may import those after it.
+COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app", "dnsserver.from_settings")
 
 
 def _name(path: Path) -> str:

@@ -148,8 +148,8 @@ BAD_SETTINGS = [
     ("endpoint-pod-names", "yes", "on or off"),
     ("ignore-empty-service", "1", "on or off"),
     ("no-endpoints", "maybe", "on or off"),
-    ("zonal", "a/b/c", "label's key"),
-    ("zonal", "on", "label's key"),
+    ("zonal", "a/b/c", "a label key"),
+    ("zonal", "on", "a label key"),
     ("upstream", "example.org", "ADDRESS"),
     ("upstream", "192.0.2.1:", "ADDRESS"),
     ("upstream", "192.0.2.1:0", "ADDRESS"),
@@ -343,7 +343,7 @@ def test_trust_in_everybody_is_a_warning(topodns: Run, cluster: str, block: str,
     ran = topodns("check", "--snapshot", cluster, "--trusted-forwarder=10.0.0.0/8", f"--trusted-forwarder={block}")
     assert ran.status == DONE
     (line,) = [line for line in ran.err.splitlines() if "WARNING" in line]
-    assert f"--trusted-forwarder: {named} trusts everybody" in line and "unknown" in line
+    assert f"--trusted-forwarder: {named} trusts every sender" in line and "unknown" in line
 
 
 def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
@@ -351,7 +351,7 @@ def test_pods_without_nodes_are_a_warning(topodns: Run, cluster: str) -> None:
     ran = topodns("check", "--snapshot", cluster, "--client-source", "pods")
     assert ran.status == DONE
     assert (
-        "WARNING --client-source: with pods alone, topodns knows on which node a client is, but not in which zone"
+        "WARNING --client-source: with pods alone, topodns knows the node of a client, but not the node's labels"
         in ran.err
     )
 
@@ -799,8 +799,8 @@ def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path
     [
         ((NAME, "--client", "nobody"), "--client: 'nobody'"),
         ((NAME, "--client", "10.0.0.0/33"), "--client: '10.0.0.0/33'"),
-        ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is no record type"),
-        (("a..b", "--client", "10.0.0.1"), "'a..b' is no domain name"),
+        ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is not a record type"),
+        (("a..b", "--client", "10.0.0.1"), "'a..b' is not a domain name"),
         (("é.test", "--client", "10.0.0.1"), "ASCII"),
     ],
     ids=["client", "prefix", "type", "name", "no-ascii"],

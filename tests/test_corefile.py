@@ -75,19 +75,19 @@ shop.svc.cluster.local:53 {
     errors
     cache 5
     reload
-    bind 169.254.20.10 10.96.0.10  # as the other blocks
+    bind 169.254.20.10 10.96.0.10  # like the other blocks
     forward . 10.96.0.53 {
         force_tcp
     }
 }
 """),
     "nodelocal-whole": ("nodelocal", "10.96.0.53", ["cluster.local"], False, """\
-# Of a block for cluster.local:53 that is there change only the forward.
+# If there is a block for cluster.local:53, change only its forward.
 cluster.local:53 {
     errors
     cache 5
     reload
-    bind 169.254.20.10 10.96.0.10  # as the other blocks
+    bind 169.254.20.10 10.96.0.10  # like the other blocks
     forward . 10.96.0.53 {
         force_tcp
     }
@@ -100,7 +100,7 @@ server=/10.in-addr.arpa/10.96.0.53#53
 server=/10.in-addr.arpa/fd00::53#5353
 rebind-domain-ok=/cluster.local/
 rebind-domain-ok=/10.in-addr.arpa/
-# Names clients to every server, and nothing is cached any more.
+# These two name the client to every server, and turn caching off.
 add-subnet=32,128
 strip-subnet
 """),
@@ -161,7 +161,7 @@ def test_printed(
     flags = [*(f"--zone={zone}" for zone in zones), *(["--fail-open"] if fail_open else [])]
     assert run_command(["corefile", "--for", forwarder, "--to", to, *flags]) == DONE
     assert capsys.readouterr() == (expected, "")
-    assert stub_blocks.printed(forwarder, addresses(to), zones, fail_open=fail_open) == expected
+    assert stub_blocks.stub_block(forwarder, addresses(to), zones, fail_open=fail_open) == expected
 
 
 def test_spaces_between_addresses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,8 +190,8 @@ def test_the_domain_of_a_zone(zone: str, domain: str) -> None:
 
 
 def test_reverse_zones_alone_fall_back_to_the_whole_cluster() -> None:
-    """The kubernetes plugin needs a zone that is not a reverse zone."""
-    text = stub_blocks.printed("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
+    """The plugin kubernetes needs a zone that is not reverse."""
+    text = stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["d.f.ip6.arpa"], fail_open=True)
     assert "\n    kubernetes cluster.local ip6.arpa\n" in text
 
 
@@ -222,26 +222,26 @@ BAD_COMMAND_LINES = {
     "unknown-program": (("--for", "bind", "--to", "10.96.0.53"), "--for: 'bind', expected coredns, nodelocal, dnsmasq"),
     "to-is-a-name": (("--for", "coredns", "--to", "topodns"), "--to: 'topodns' is no IP address, expected ADDRESS"),
     "to-ends-with-a-comma": (("--for", "coredns", "--to", "10.96.0.53,"), "--to: '' is no IP address, expected"),
-    "port": (("--for", "coredns", "--to", "10.96.0.53:0"), "--to: '0' is no port from 1 to 65535, expected ADDRESS"),
-    "port-too-high": (("--check", "x", "--to", "[::1]:99999"), "--to: '99999' is no port from 1 to 65535, expected"),
-    "to-anywhere": (("--for", "coredns", "--to", "0.0.0.0"), "--to: '0.0.0.0' is no address of one machine, expected"),
-    "to-anywhere-6": (("--check", "x", "--to", "[::]:53"), "--to: '[::]:53' is no address of one machine, expected"),
-    "to-many": (("--check", "x", "--to", "224.0.0.1"), "--to: '224.0.0.1' is no address of one machine, expected"),
-    "to-many-6": (("--for", "coredns", "--to", "ff02::1"), "--to: 'ff02::1' is no address of one machine, expected"),
-    "to-all": (("--for", "coredns", "--to", "255.255.255.255"), "--to: '255.255.255.255' is no address of one machine"),
+    "port": (("--for", "coredns", "--to", "10.96.0.53:0"), "--to: '0' is not a port from 1 to 65535, expected ADDRESS"),
+    "port-too-high": (("--check", "x", "--to", "[::1]:99999"), "--to: '99999' is not a port from 1 to 65535, expected"),
+    "to-anywhere": (("--for", "coredns", "--to", "0.0.0.0"), "--to: '0.0.0.0' is not a unicast address, expected"),
+    "to-anywhere-6": (("--check", "x", "--to", "[::]:53"), "--to: '[::]:53' is not a unicast address, expected"),
+    "to-many": (("--check", "x", "--to", "224.0.0.1"), "--to: '224.0.0.1' is not a unicast address, expected"),
+    "to-many-6": (("--for", "coredns", "--to", "ff02::1"), "--to: 'ff02::1' is not a unicast address, expected"),
+    "to-all": (("--for", "coredns", "--to", "255.255.255.255"), "--to: '255.255.255.255' is not a unicast address"),
     "too-many": ((*TO, "--to", "10.96.0.54", "--to", MANY), "--to: 16 addresses, expected at most 15"),
     "too-many-with-its-own": ((*TO, "--to", MANY, "--fail-open"), "--to: 15 addresses, expected at most 14"),
-    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is no domain name, expected a name such as cluster.local"),
+    "zone": ((*TO, "--zone", "a..b"), "--zone: 'a..b' is not a domain name, expected a name such as cluster.local"),
     "zone-empty": ((*TO, "--zone", ""), "--zone: '' names no zone, expected a name such as cluster.local"),
     "zone-root": (("--check", "x", "--zone", "."), "--zone: '.' names no zone, expected a name such as cluster.local"),
-    "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is no name of hosts, expected a name such"),
+    "zone-breaks-out": ((*TO, "--zone", "a {"), "--zone: 'a {' is not a host name, expected a name such"),
     "fail-open-of-nodelocal": (
         ("--for", "nodelocal", "--to", "10.96.0.53", "--fail-open"),
-        "--fail-open: nodelocal cannot answer for Services by itself, expected coredns, which it may forward to",
+        "--fail-open: nodelocal cannot answer for Services by itself, expected coredns",
     ),
     "fail-open-onto-topodns": (
         ("--for", "coredns", "--to", "10.96.0.53,127.0.0.1:5301", "--fail-open"),
-        "--fail-open: 127.0.0.1:5301 is where coredns answers by itself, expected topodns elsewhere",
+        "--fail-open: 127.0.0.1:5301 is where coredns answers by itself, expected another address for topodns",
     ),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),
@@ -316,19 +316,20 @@ FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
 # Flags, a Corefile, and the lines of what is found in it.
 FOUND = {
     "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
-        "error    F: line 1: shop.svc.cluster.local:53: topodns is not told who asks, "
+        "error    F: line 1: shop.svc.cluster.local:53: no rule names the client to topodns, "
         "expected the line 'rewrite edns0 subnet set 32 128 revert' [ClientNotNamed]",
     ]),
     "ecs-taken-out": ("", "cluster.local {\nrewrite edns0 subnet unset\nforward . 10.96.0.53\n}", [
-        f"error    F: line 1: cluster.local: topodns is not told who asks, expected the line '{ECS}' [ClientNotNamed]",
+        "error    F: line 1: cluster.local: no rule names the client to topodns, "
+        f"expected the line '{ECS}' [ClientNotNamed]",
     ]),
     "append": ("", "cluster.local {\nrewrite edns0 subnet append 32 128 revert\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it [ClientNamesItself]",
+        "error    F: line 2: cluster.local: the effect of 'append' depends on the option that the client sends, "
+        "expected 'set' [ClientNamesItself]",
     ]),
     "replace": ("", "cluster.local {\nrewrite EDNS0 Subnet Replace 32 128 revert\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: replace leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it [ClientNamesItself]",
+        "error    F: line 2: cluster.local: the effect of 'replace' depends on the option that the client sends, "
+        "expected 'set' [ClientNamesItself]",
     ]),
     "no-revert": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\nforward . 10.96.0.53\n}", [
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
@@ -343,36 +344,36 @@ FOUND = {
         f"address, expected the line '{ECS}' [ClientNamedInPart]",
     ]),
     "a-rule-before": ("", f"cluster.local {{\nrewrite name a b\n{GOOD}\n}}", [
-        "warning  F: line 2: cluster.local: the rules below are passed over for what 'name a b' matches, "
+        "warning  F: line 2: cluster.local: queries that 'name a b' matches skip the rules below, "
         "expected 'rewrite continue ...' [RewriteStopsEarlier]",
     ]),
     "a-rule-for-all-before": ("", f"cluster.local {{\nrewrite edns0 nsid set\n{GOOD}\n}}", [
-        "warning  F: line 2: cluster.local: the rules below are passed over for what 'edns0 nsid set' matches, "
+        "warning  F: line 2: cluster.local: queries that 'edns0 nsid set' matches skip the rules below, "
         "expected 'rewrite continue ...' [RewriteStopsEarlier]",
     ]),
     "option": ("", "cluster.local {\nrewrite edns0 local set 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
-        "warning  F: line 2: cluster.local: a client's own subnet is believed, unless topodns has "
-        f"--client-option 0xfe00, expected that flag there, or the line '{ECS}' [ClientSubnetBelieved]",
+        "warning  F: line 2: cluster.local: topodns trusts the client's own subnet unless it runs with "
+        f"--client-option 0xfe00, expected that flag, or the line '{ECS}' [ClientSubnetTrusted]",
     ]),
     "option-appended": ("", "cluster.local {\nrewrite edns0 local append 0xfe00 {client_ip}\nforward . 10.96.0.53\n}", [
-        "error    F: line 2: cluster.local: append leaves it to a client whether it is named, and as whom, "
-        "expected set in place of it [ClientNamesItself]",
+        "error    F: line 2: cluster.local: the effect of 'append' depends on the option that the client sends, "
+        "expected 'set' [ClientNamesItself]",
     ]),
     "cache": ("", f"cluster.local {{\ncache 30\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "error    F: line 2: cluster.local: cache: all clients get the first one's answer, expected no cache here "
         "[CacheMixesClients]",
     ]),
     "half-a-cache": ("", f"cluster.local {{\ncache {{\ndisable success\n}}\n{GOOD}\n}}", [
-        "error    F: line 2: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "error    F: line 2: cluster.local: cache: all clients get the first one's answer, expected no cache here "
         "[CacheMixesClients]",
     ]),
     "template-first": ("", f"cluster.local {{\ntemplate ANY ANY {{\nrcode NXDOMAIN\n}}\n{GOOD}\n}}", [
         "warning  F: line 2: cluster.local: template answers for cluster.local before forward: topodns is not asked, "
-        "expected template in a block of its own, or none [PluginAnswersFirst]",
+        "expected template in another block, or none [PluginAnswersFirst]",
     ]),
     "acl-first": ("--to=10.96.0.53", f".:53 {{\nacl shop.svc.cluster.local {{\nblock\n}}\n{GOOD}\n}}", [
         "warning  F: line 2: .:53: acl answers for shop.svc.cluster.local before forward: topodns is not asked, "
-        "expected acl in a block of its own, or none [PluginAnswersFirst]",
+        "expected acl in another block, or none [PluginAnswersFirst]",
     ]),
     "another-forward-first": (
         "--to=10.96.0.53", f".:53 {{\n{ECS}\nforward . 192.0.2.53\nforward shop.svc.cluster.local 10.96.0.53\n}}", [
@@ -397,11 +398,11 @@ FOUND = {
     ]),
     "kubernetes-first": ("", f"shop.svc.cluster.local:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
         "error    F: line 2: shop.svc.cluster.local:53: kubernetes answers for shop.svc.cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none [KubernetesAnswersFirst]",
+        "topodns is not asked, expected kubernetes in another block, or none [KubernetesAnswersFirst]",
     ]),
     "kubernetes-first-at-the-root": ("--to=10.96.0.53", f".:53 {{\nkubernetes cluster.local\n{GOOD}\n}}", [
         "error    F: line 2: .:53: kubernetes answers for cluster.local before forward: "
-        "topodns is not asked, expected kubernetes in a block of its own, or none [KubernetesAnswersFirst]",
+        "topodns is not asked, expected kubernetes in another block, or none [KubernetesAnswersFirst]",
     ]),
     "twice": ("", f"cluster.local:53 {{\n{GOOD}\n}}\nCluster.local. {{\n{GOOD}\n}}", [
         "error    F: line 5: Cluster.local.: cluster.local:53 is served at line 1, too: CoreDNS does not start, "
@@ -413,15 +414,15 @@ FOUND = {
     ]),
     "except": ("", f"cluster.local {{\n{GOOD} {{\nexcept shop.svc.cluster.local\n}}\n}}", [
         "error    F: line 4: cluster.local: names under shop.svc.cluster.local are not forwarded and get SERVFAIL, "
-        "expected nothing of the stub zone [StubZoneExcepted]",
+        "expected no part of the stub zone [StubZoneExcepted]",
     ]),
     "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
-        "warning  F: line 4: cluster.local: prefer_udp: a client that asks by TCP for a long answer is asked for "
-        "by UDP first, expected no such line [UdpPreferred]",
+        "warning  F: line 4: cluster.local: prefer_udp: CoreDNS asks over UDP first, even for a client that asks over "
+        "TCP, expected no such line [UdpPreferred]",
     ]),
     "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
         "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
-        "expected no zone beneath the one that is forwarded at line 1 [SubzoneNotForwarded]",
+        "expected no zone below the one forwarded at line 1 [SubzoneNotForwarded]",
     ]),
     "no-stub": ("", ".:53 {\nkubernetes cluster.local\nforward . /etc/resolv.conf\n}", [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
@@ -444,86 +445,89 @@ FOUND = {
         "expected the block that 'topodns corefile --for coredns' prints [ZoneNotForwarded]",
     ]),
     "parts-of-a-zone": ("--zone=cluster.local", f"shop.svc.cluster.local a.cluster.local {{\n{GOOD}\n}}", [
-        "error    F: line 1: of cluster.local only shop.svc.cluster.local a.cluster.local is forwarded: "
+        "error    F: line 1: only shop.svc.cluster.local a.cluster.local of cluster.local is forwarded: "
         "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints "
         "[ZoneNotForwarded]",
     ]),
     "reverse-zones-beside-those-of-a-block": ("--zone=10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}", [
-        "error    F: line 1: of 10.in-addr.arpa only 0.10.in-addr.arpa 1.10.in-addr.arpa is forwarded: "
+        "error    F: line 1: only 0.10.in-addr.arpa 1.10.in-addr.arpa of 10.in-addr.arpa is forwarded: "
         "topodns is not asked for the rest, expected the block that 'topodns corefile --for coredns' prints "
         "[ZoneNotForwarded]",
     ]),
     "files": ("", f"import more/*.server\ncluster.local {{\nimport x.override\n{GOOD}\n}}", [
-        "warning  F: line 1: import more/*.server: this file is not looked into, expected all in one [ImportNotRead]",
-        "warning  F: line 3: import x.override: this file is not looked into, expected all in one [ImportNotRead]",
+        "warning  F: line 1: import more/*.server: topodns does not read this file, expected everything in one file "
+        "[ImportNotRead]",
+        "warning  F: line 3: import x.override: topodns does not read this file, expected everything in one file "
+        "[ImportNotRead]",
     ]),
     "block-without-a-zone": ("", f"cluster.local {{\n{GOOD}\n}}\n{{\nwhoami\n}}", [
-        "warning  F: line 5: a block without a zone serves nobody, expected a zone in front of '{' [BlockWithoutZone]",
+        "warning  F: line 5: a block without a zone has no effect, expected a zone in front of '{' [BlockWithoutZone]",
     ]),
     "errors-come-first": ("", "cluster.local {\nrewrite edns0 subnet set 32 128\ncache\nforward . 10.96.0.53\n}", [
-        "error    F: line 3: cluster.local: cache: everybody gets what the first client got, expected no cache here "
+        "error    F: line 3: cluster.local: cache: all clients get the first one's answer, expected no cache here "
         "[CacheMixesClients]",
         "warning  F: line 2: cluster.local: the subnet stays in the reply to a client that sent none, "
         "expected 'revert' at the end [SubnetNotReverted]",
     ]),
     "not-in-sequence": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\nfailover SERVFAIL REFUSED\n}}\n}}\n"
                             + FALLBACK.format("bind 127.0.0.1"), [
-        "warning  F: line 3: cluster.local: 127.0.0.1:5301 answers in place of topodns although topodns is there, "
+        "warning  F: line 3: cluster.local: CoreDNS asks 127.0.0.1:5301 even while topodns answers, "
         "expected 'policy sequential' [FallbackNotSequential]",
     ]),
     "no-failover": ("", f"cluster.local {{\n{GOOD} 127.0.0.1:5301 {{\npolicy sequential\nfailover REFUSED\n}}\n}}\n"
                         + FALLBACK.format("bind 127.0.0.1"), [
-        "warning  F: line 3: cluster.local: topodns's SERVFAIL reach clients, expected 'failover SERVFAIL REFUSED' "
+        "warning  F: line 3: cluster.local: clients get SERVFAIL from topodns, expected 'failover SERVFAIL REFUSED' "
         "[FailoverMissing]",
     ]),
     "fallback-first": ("", f"cluster.local {{\n{ECS}\nforward . 127.0.0.1:5301 10.96.0.53 {{\npolicy sequential\n"
                            "failover SERVFAIL REFUSED\n}\n}\n" + FALLBACK.format("bind ::1 127.0.0.1"), [
-        "error    F: line 3: cluster.local: 127.0.0.1:5301 stands before topodns: that one is asked only when it is "
-        "dead, expected topodns first [FallbackFirst]",
+        "error    F: line 3: cluster.local: 127.0.0.1:5301 comes before topodns: CoreDNS asks topodns only when "
+        "127.0.0.1:5301 is down, expected topodns first [FallbackFirst]",
     ]),
-    "fallback-for-all": ("", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+    "fallback-for-all": ("", stub_blocks.stub_block(
+        "coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                          .replace("    bind 127.0.0.1\n", ""), [
-        "warning  F: line 10: cluster.local:5301: whoever asks port 5301 goes past topodns, expected 'bind 127.0.0.1' "
+        "warning  F: line 10: cluster.local:5301: queries to port 5301 bypass topodns, expected 'bind 127.0.0.1' "
         "[FallbackOpenToAll]",
     ]),
-    "fallback-elsewhere": ("", stub_blocks.printed(
+    "fallback-elsewhere": ("", stub_blocks.stub_block(
         "coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
                            .replace("cluster.local:5301", "cluster.local:5302"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it [FallbackUnanswered]",
+        "expected the block that --fail-open prints [FallbackUnanswered]",
     ]),
     "fallback-for-another-zone": (
-        "", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        "", stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 1: nothing forwards a zone of the cluster: topodns is not asked, "
         "expected the block that 'topodns corefile --for coredns' prints [NoStubZone]",
     ]),
     "fallback-for-another-zone-with-to": (
-        "--to=10.96.0.53", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
+        "--to=10.96.0.53", stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True)
         .replace("kubernetes cluster.local", "kubernetes k8s.example"), [
         "warning  F: line 5: cluster.local:53: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it [FallbackUnanswered]",
+        "expected the block that --fail-open prints [FallbackUnanswered]",
     ]),
     "nodelocal-by-udp": ("--for=nodelocal", "cluster.local {\ncache 5\nforward . 10.96.0.53\n}", [
-        "warning  F: line 3: cluster.local: forward by UDP: an entry in connection tracking for each query, "
-        "and some get lost, expected force_tcp [ForwardByUdp]",
+        "warning  F: line 3: cluster.local: forward over UDP: each query takes a connection tracking entry, "
+        "and some queries get lost, expected force_tcp [ForwardByUdp]",
     ]),
     "nodelocal-keeps": ("--for=nodelocal", "cluster.local {\ncache {\nsuccess 9984 30 20\ndenial 9984 5\n}\n"
                         "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
-        "warning  F: line 3: cluster.local: answers are kept 20 s whatever their TTL, expected at most 5 "
-        "[AnswersKeptTooLong]",
+        "warning  F: line 3: cluster.local: answers are cached for at least 20 s, even if their TTL is shorter, "
+        "expected at most 5 [AnswersKeptTooLong]",
     ]),
     "nodelocal-keeps-for-long": ("--for=nodelocal", "cluster.local {\ncache 5 {\nserve_stale 1h\n}\n"
                                  "forward . 10.96.0.53 {\nforce_tcp\n}\n}", [
-        "warning  F: line 3: cluster.local: serve_stale: answers are given after their TTL, expected no such line "
+        "warning  F: line 3: cluster.local: serve_stale: clients get answers after their TTL, expected no such line "
         "[StaleAnswersServed]",
     ]),
     "fallback-onto-itself": ("", ASKS_ITSELF + STOCK, [
-        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port "
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this block: CoreDNS asks itself, expected another port "
         "[FallbackAsksItself]",
     ]),
     "fallback-onto-itself-with-to": ("--to=10.96.0.53", ASKS_ITSELF + STOCK, [
-        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this very block: it asks itself, expected another port "
+        "error    F: line 3: cluster.local:53: 127.0.0.1:53 is this block: CoreDNS asks itself, expected another port "
         "[FallbackAsksItself]",
     ]),
     "fallback-that-a-longer-zone-takes": (
@@ -531,7 +535,7 @@ FOUND = {
         "}\n}\n" + FALLBACK.replace("cluster.local:5301", ".:5301").format("bind 127.0.0.1")
         + "local:5301 {\nbind 127.0.0.1\nkubernetes k8s.example\n}", [
         "warning  F: line 3: cluster.local: no block here answers for cluster.local at 127.0.0.1:5301, "
-        "expected one as --fail-open prints it [FallbackUnanswered]",
+        "expected the block that --fail-open prints [FallbackUnanswered]",
     ]),
 }  # fmt: skip
 
@@ -565,9 +569,9 @@ def test_each_code_is_found() -> None:
 # Flags, and a Corefile in which nothing is wrong.
 CLEAN = {
     "beside-the-usual-one": (
-        "", STOCK + stub_blocks.printed("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])),
+        "", STOCK + stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])),
     "fail-open-beside-it": (
-        "", stub_blocks.printed("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True) + STOCK),
+        "", stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["cluster.local"], fail_open=True) + STOCK),
     "nodelocal-as-it-comes": ("--for=nodelocal", STOCK_NODELOCAL),
     "nodelocal-names-clients-too": (
         "--for=nodelocal", f"cluster.local {{\ncache 5\n{GOOD} {{\nforce_tcp\n}}\n}}"),
@@ -639,7 +643,7 @@ def test_findings_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
             "namespace": "",
             "name": "",
             "field": "cluster.local",
-            "message": "cache: everybody gets what the first client got",
+            "message": "cache: all clients get the first one's answer",
             "expected": "no cache here",
             "line": 2,
             "file": str(path),
@@ -677,10 +681,10 @@ UNPARSABLE = {
     "no-end-of-quotes": ('a {\nwhoami "\n}\n', "line 1: the block has no end"),
     "end-too-many": ("a {\nwhoami\n}\n}\nb {\nwhoami\n}\n", "line 4: '}' found, expected a zone: no '{' is open"),
     "end-in-a-line": ("a {\nwhoami }\n", "line 2: '}' found, expected none in this line: no '{' is open"),
-    "comma": ("a, {\nwhoami\n}\n", "line 1: '{' found behind a comma, expected another zone"),
-    "comma-at-the-end": ("a {\nwhoami\n}\nb,\n", "line 4: the end found behind a comma, expected another zone"),
-    "import-of-nothing": ("a {\nimport\n}\n", "line 2: 0 words behind import, expected a snippet or a file"),
-    "import-of-two": ("(s) {\nwhoami\n}\na {\nimport s t\n}\n", "line 5: 2 words behind import"),
+    "comma": ("a, {\nwhoami\n}\n", "line 1: '{' found after a comma, expected another zone"),
+    "comma-at-the-end": ("a {\nwhoami\n}\nb,\n", "line 4: the end found after a comma, expected another zone"),
+    "import-of-nothing": ("a {\nimport\n}\n", "line 2: 0 words after import, expected a snippet or a file"),
+    "import-of-two": ("(s) {\nwhoami\n}\na {\nimport s t\n}\n", "line 5: 2 words after import"),
     "snippet-twice": (
         "(s) {\n}\n(s) {\n}\na {\nwhoami\n}\n",
         "line 3: (s) found, expected one snippet of that name, in braces",
@@ -688,8 +692,8 @@ UNPARSABLE = {
     "snippet-without-a-block": ("(s)\nwhoami\n", "line 1: (s) found, expected one snippet of that name"),
     "snippet-without-an-end": ("(s) {\nwhoami\n", "line 1: (s) found, expected one snippet of that name"),
     "no-space": ("cluster.local:53{\nwhoami\n}\n", "line 1: 'cluster.local:53{' found, expected a space before '{'"),
-    "circle": ("(s) {\nimport s\n}\na {\nimport s\n}\n", "import s: too much is imported, expected no circle"),
-    "circle-of-two": ("(s) {\nimport t\n}\n(t) {\nimport s\n}\na {\nimport s\n}\n", "too much is imported"),
+    "circle": ("(s) {\nimport s\n}\na {\nimport s\n}\n", "import s: too many imports, expected no cycle"),
+    "circle-of-two": ("(s) {\nimport t\n}\n(t) {\nimport s\n}\na {\nimport s\n}\n", "too many imports"),
 }
 
 
@@ -846,6 +850,6 @@ places = st.builds(ListenAddress, st.binary(min_size=4, max_size=4), st.integers
 def test_whatever_is_printed_is_clean(to: Sequence[ListenAddress], zones: Sequence[str], fail_open: bool) -> None:
     """``--check`` finds nothing in what is printed, for any addresses and zones."""
     for forwarder in stub_blocks.CHECKED:
-        text = stub_blocks.printed(forwarder, to, zones, fail_open=fail_open and forwarder == stub_blocks.COREDNS)
+        text = stub_blocks.stub_block(forwarder, to, zones, fail_open=fail_open and forwarder == stub_blocks.COREDNS)
         assert corefile_check.check(text, forwarder=forwarder, to=to, zones=zones) == []
         assert {key for block in parse(text) for key in block.keys} >= {f"{zone}:53" for zone in zones}

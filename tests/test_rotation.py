@@ -71,7 +71,7 @@ def test_rounds(records: int) -> None:
     rotation = Rotation(records, random.Random(1).random)
     size = max(1, records)
     for _ in range(3):
-        turns = list(rotation.begin())
+        turns = list(rotation.first_turns())
         assert len(turns) % size == 0
         for start in range(0, len(turns), size):
             assert sorted(turns[start : start + size]) == list(range(size))
@@ -80,5 +80,5 @@ def test_rounds(records: int) -> None:
 def test_answers_begin_anywhere() -> None:
     """An answer that is rendered again after each change begins with each record about equally often."""
     rotations = Rotations(random.Random(1).random)
-    begun = Counter(next(rotations.of(2).begin()) for _ in range(2000))
+    begun = Counter(next(rotations.of(2).first_turns()) for _ in range(2000))
     assert abs(begun[0] - begun[1]) < 400

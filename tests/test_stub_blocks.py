@@ -23,7 +23,7 @@ import dns.rdatatype
 import pytest
 
 from dnsserver.forwarders import corefile_check
-from dnsserver.forwarders.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, printed
+from dnsserver.forwarders.stub_blocks import COREDNS, ECS_RULE, FALLBACK_PORT, NODELOCAL_BIND, stub_block
 from dnsserver.settings.values import parse_upstream
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.forwarders import started
@@ -56,7 +56,7 @@ TRUSTED = "--trusted-forwarder=127.0.0.1/32"
 def block(forwarder: str, topodns: int, *, fail_open: bool = False) -> str:
     """Return the block that is printed for the test's zone and a topodns at a port."""
     zones = [f"{WHERE}.svc.cluster.local"]
-    return printed(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
+    return stub_block(forwarder, [parse_upstream(f"127.0.0.1:{topodns}")], zones, fail_open=fail_open)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_page_shows_what_is_printed(overlay: str, forwarder: str, fail_open: S
     """The page shows the same block as the command prints."""
     page = (MANIFESTS / "overlays" / overlay / "README.md").read_text()
     to, zones = [parse_upstream("10.96.0.53")], ["shop.svc.cluster.local"]
-    shown = [printed(forwarder, to, zones, fail_open=each) for each in fail_open]
+    shown = [stub_block(forwarder, to, zones, fail_open=fallback) for fallback in fail_open]
     assert re.findall(r"```corefile\n(.*?)```", page, re.DOTALL) == shown
 
 

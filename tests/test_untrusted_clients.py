@@ -10,7 +10,7 @@ import dns.flags
 import dns.message
 import pytest
 
-from dnsserver.metrics.counters import MAX_SOURCES, OTHER, SUSPICIOUS_CLIENTS, TELL_SECONDS, SourceCounter
+from dnsserver.metrics.counters import MAX_SOURCES, OTHER, SUSPICIOUS_CLIENTS, WARN_SECONDS, SourceCounter
 from dnsserver.metrics.exposition import Metrics
 from tests import api_objects
 from tests.api_objects import ZONE
@@ -216,7 +216,7 @@ def test_the_metric_is_bounded() -> None:
     expected = {source: float(SUSPICIOUS_CLIENTS) for source in sources[:MAX_SOURCES]}
     expected[sources[0]] *= 2
     assert ignored_by_source(responder) == {**expected, OTHER: 11.0 * SUSPICIOUS_CLIENTS}
-    assert responder.counts.ignored_clients.untold(0.0) == sources[:MAX_SOURCES]  # the log never names "other"
+    assert responder.counts.ignored_clients.due(0.0) == sources[:MAX_SOURCES]  # the log never names "other"
 
 
 CLIENTS = ("10.1.0.1", "10.1.0.2", "10.1.0.3")
@@ -240,27 +240,27 @@ def test_a_source_that_names_three_clients_is_logged(
     assert SUSPICIOUS_CLIENTS == 3
     responder = responder_of(CLUSTER, {"client-option": CLIENT_OPTION})
     for client in clients:
-        assert responder.counts.ignored_clients.untold(0.0) == []
+        assert responder.counts.ignored_clients.due(0.0) == []
         replied(responder, Asked(query(WEB, edns=opt(carrier(client))), SOURCE, "udp"))
-    assert responder.counts.ignored_clients.untold(0.0) == ([SOURCE] if logged else [])
+    assert responder.counts.ignored_clients.due(0.0) == ([SOURCE] if logged else [])
     assert ignored_by_source(responder) == {SOURCE: len(clients)}
 
 
 def test_a_source_is_logged_once_an_hour() -> None:
     """And only if it has named a client since; two sources do not share their hours or their clients."""
-    assert TELL_SECONDS == 3600
+    assert WARN_SECONDS == 3600
     counter = SourceCounter(clients=SUSPICIOUS_CLIENTS)
     for client in CLIENTS:
         counter.note(SOURCE, packed(client))
         counter.note(SECOND, packed(CLIENTS[0]))
-    assert counter.untold(0.0) == [SOURCE]
+    assert counter.due(0.0) == [SOURCE]
     counter.note(SOURCE, packed(CLIENTS[0]))
-    assert counter.untold(TELL_SECONDS - 1) == []
-    assert counter.untold(TELL_SECONDS) == [SOURCE]
+    assert counter.due(WARN_SECONDS - 1) == []
+    assert counter.due(WARN_SECONDS) == [SOURCE]
     for client in CLIENTS:
         counter.note(SECOND, packed(client))
-    assert counter.untold(TELL_SECONDS) == [SECOND]
-    assert counter.untold(3 * TELL_SECONDS) == []
+    assert counter.due(WARN_SECONDS) == [SECOND]
+    assert counter.due(3 * WARN_SECONDS) == []
 
 
 def name_clients(server: Server, source: str, clients: Sequence[str]) -> None:

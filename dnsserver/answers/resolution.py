@@ -180,7 +180,7 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
 # Shape of name -> its resolver.
 RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.APEX: _apex,
-    names.BETWEEN: _between,
+    names.EMPTY_NON_TERMINAL: _between,
     names.NAME_SERVER: _name_server,
     names.VERSION: _version,
     names.POD_NAMESPACE: _pod_namespace,

@@ -1,1 +1,1 @@
-"""The command line: finds a command, runs it, and says how it ended."""
+"""The command line: commands, flags, messages and exit statuses."""

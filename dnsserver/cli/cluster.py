@@ -1,6 +1,6 @@
-"""The cluster that a command looks at, and the errors that it meets there.
+"""Reads the cluster for a command, and turns errors of clusters and listeners into command errors.
 
-It brings all that reads clusters, so commands import it when they run, not before.
+It imports everything that reads clusters, so commands import it in ``run``, where ``--help`` does not wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from locator.state.cluster_view import ClusterView, Publication
 
 @contextmanager
 def cluster_errors() -> Iterator[None]:
-    """Turn errors of snapshots, clusters and listeners into those that end a command."""
+    """Turn errors of dumps, clusters and listeners into ``CommandError``s."""
     from locator.cluster.credentials import BadCluster  # these import urllib3, which reading files does not need
     from locator.cluster.responses import Refused, Unreachable
 
@@ -35,7 +35,7 @@ def cluster_errors() -> Iterator[None]:
 
 
 def read_cluster(settings: Settings) -> Publication:
-    """Return the cluster as it is now, and all that is wrong in it. Raises CommandError."""
+    """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
     store = store_of(settings)
     view = ClusterView(store)
     view.take(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))

@@ -1,30 +1,30 @@
-"""How a command ends: its exit status, and the errors that end it early."""
+"""Exit statuses, and the errors that end a command with one of them."""
 
 from __future__ import annotations
 
 DONE, FAILED, WRONG = 0, 1, 2
-READER_LEFT = 141  # what a shell shows for a program that SIGPIPE has ended
+BROKEN_PIPE = 141  # the status that a shell reports for a program ended by SIGPIPE
 
 
 class CommandError(Exception):
-    """Ends a command with an exit status; the text is the message, none where there is nothing to say."""
+    """Ends a command with an exit status. Its text is printed unless it is empty."""
 
     status: int
 
 
 class Failed(CommandError):
-    """The command met a failure: a port in use, say, or an API server out of reach."""
+    """The command failed: a port is in use, for example, or the API server is unreachable."""
 
     status = FAILED
 
 
 class WrongInput(CommandError):
-    """The command line, a setting or an input file cannot be used."""
+    """The command line, a setting or an input file is invalid."""
 
     status = WRONG
 
 
-class ReaderLeft(CommandError):
-    """Nobody reads the output any more, as in ``topodns check | head``."""
+class BrokenPipe(CommandError):
+    """The reader of standard output has closed the pipe, as ``head`` does in ``topodns check | head``."""
 
-    status = READER_LEFT
+    status = BROKEN_PIPE

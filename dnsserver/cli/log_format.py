@@ -1,4 +1,4 @@
-"""Log lines on standard error: as text, or as one JSON object a line."""
+"""Log lines on standard error, as text or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%S%z"
 
 
 def set_up_logging(settings: Settings) -> None:
-    """Log to standard error in the format, and from the level on, that the settings say."""
+    """Log to standard error in the format and from the level on that *settings* give."""
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s", TIME_FORMAT)
     handler.setFormatter(_JsonLines() if settings.log_format == "json" else text)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
-    logging.getLogger("hypercorn").setLevel(logging.WARNING)  # says where it listens; topodns has said so
+    logging.getLogger("hypercorn").setLevel(logging.WARNING)  # it logs where it listens, and so does topodns
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        row = {
+        fields = {
             "time": self.formatTime(record, TIME_FORMAT),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
-            row["exception"] = self.formatException(record.exc_info)
-        return json.dumps(row)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(fields)

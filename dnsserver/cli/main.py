@@ -1,7 +1,7 @@
-"""The process that ``topodns`` is: how it ends on signals, and what its standard streams do.
+"""The entry point of the process: sets up signals and standard streams, then runs the command.
 
-Signals come first. Nothing that takes time to load is imported before they are taken care of, so that Ctrl-C ends
-topodns quietly at any moment.
+Signal handlers come first. No module that loads slowly is imported before them, so that Ctrl-C ends topodns without a
+traceback at any moment.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ STDERR = 2
 def main() -> int:
     """Run the command line of this process; return its exit status."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and shells ask for that
+        if signal.getsignal(number) is not signal.SIG_IGN:  # set by nohup, and by shells for background jobs
             signal.signal(number, _end)
-    sys.stderr = _unfailing_stderr()
+    sys.stderr = _non_raising_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
     from dnsserver.cli.dispatch import run_command
 
     return run_command(sys.argv[1:])
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """End as a program that handles no signals does: whoever started it sees that a signal ended it."""
+    """End the process by the signal itself, so that its parent sees which signal ended it."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
-    os._exit(128 + number)  # reached by a container's first process only, which the kernel spares
+    os._exit(128 + number)  # reached only as PID 1 of a container: the kernel does not apply default actions to it
 
 
-class _Unfailing(io.FileIO):
-    """A file that drops what cannot be written to it."""
+class _NonRaisingFile(io.FileIO):
+    """A file whose ``write`` drops data that cannot be written."""
 
     def write(self, data: ReadableBuffer) -> int:
         try:
-            return super().write(data) or memoryview(data).nbytes  # None where it would have to wait
+            return super().write(data) or memoryview(data).nbytes  # None if a write would block
         except OSError:
             return memoryview(data).nbytes
 
 
-def _unfailing_stderr() -> io.TextIOWrapper:
-    """Return a standard error that never raises: a message that nobody can read changes nothing else.
+def _non_raising_stderr() -> io.TextIOWrapper:
+    """Return a standard error that never raises, so that a message that cannot be printed has no other effect.
 
-    Where it is closed, its number is taken, so that no other file gets the messages.
+    If it is closed, its file descriptor is opened to /dev/null, so that no file opened later receives the messages.
     """
     if sys.stderr is None:
         null = os.open(os.devnull, os.O_WRONLY)
         if null != STDERR:
             os.dup2(null, STDERR)
             os.close(null)
-    raw = _Unfailing(STDERR, "w", closefd=False)
+    raw = _NonRaisingFile(STDERR, "w", closefd=False)
     return io.TextIOWrapper(io.BufferedWriter(raw), errors="backslashreplace", line_buffering=True)

@@ -1,28 +1,28 @@
-"""Standard output, which may be a terminal, closed, full, or a pipe whose reader has left."""
+"""Writes to standard output, which may be a terminal, closed, full or a broken pipe."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from dnsserver.cli.errors import Failed, ReaderLeft
+from dnsserver.cli.errors import BrokenPipe, Failed
 
 
 def write(text: str) -> None:
-    """Write *text* to standard output, now. Raises Failed, or ReaderLeft if nobody reads it."""
+    """Write *text* to standard output and flush it. Raises Failed or BrokenPipe."""
     if sys.stdout is None:
         raise Failed("standard output: closed")
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # Python keeps what it could not write, and tries again, with a traceback, when it exits.
+        # Python tries again at exit to write what it has buffered, and would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            raise ReaderLeft from None
+            raise BrokenPipe from None
         raise Failed(f"standard output: {error.strerror}") from None
 
 
 def coloured() -> bool:
-    """Whether output may be coloured: a terminal reads it, and NO_COLOR is not set."""
+    """Whether to colour the output: it goes to a terminal, and NO_COLOR is not set."""
     return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ

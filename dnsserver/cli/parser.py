@@ -1,4 +1,4 @@
-"""argparse as topodns needs it: its errors are one line, and a switch never takes the next word for its value."""
+"""Adapts argparse: errors are one line, and a switch never takes the next argument as its value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
-    """The arguments of one command, or of ``topodns`` itself."""
+    """Parses the arguments of one command; also formats the help of ``topodns`` itself."""
 
     def __init__(self, *, prog: str, description: str, usage: str = "[flags]", epilog: str | None = None) -> None:
         super().__init__(
@@ -25,21 +25,23 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
-        self.words = self.add_argument_group("Arguments")
-        """What stands without a flag."""
+        self.positionals = self.add_argument_group("Arguments")
+        """The positional arguments."""
         self.flags = self.add_argument_group("Flags")
-        """The flags that belong to no theme."""
+        """The flags that are not settings."""
         self.switches: set[str] = set()
-        """The flags that stand for ``FLAG=on`` without a value."""
+        """The flags that mean ``FLAG=on`` when given without a value."""
         self.flags.add_argument("-h", "--help", action="store_true", help="Print this help")
 
-    def parse(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Return the arguments, and the words that are none. Raises WrongInput."""
-        return self.parse_known_intermixed_args([f"{word}=on" if word in self.switches else word for word in words])
+    def parse(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return the parsed arguments, and those that the command does not take. Raises WrongInput."""
+        return self.parse_known_intermixed_args(
+            [f"{argument}=on" if argument in self.switches else argument for argument in argv]
+        )
 
     def known_flags(self) -> list[str]:
-        """Return every flag that the command has."""
-        return [flag for action in self._actions for flag in action.option_strings]  # argparse shows them nowhere else
+        """Return all flags of the command."""
+        return [flag for action in self._actions for flag in action.option_strings]  # argparse has no public access
 
     def error(self, message: str) -> NoReturn:
         """Raise WrongInput."""
@@ -47,21 +49,21 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Help whose lines never break within ``kube-system``."""
+    """Wraps help texts without breaking words at hyphens, as in ``kube-system``."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def add_output_format(parser: Parser) -> None:
-    """Add ``-o``, for commands that print for people or for programs."""
+    """Add ``-o``, the choice between text for people and JSON for programs."""
     parser.flags.add_argument(
-        "-o", dest="output", choices=("text", "json"), default="text", help="Format of the output (default: text)"
+        "-o", dest="output", choices=("text", "json"), default="text", help="Output format (default: text)"
     )
 
 
-def parsed(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:
-    """Return what an argument says. Raises WrongInput, with what *parse* says in its ValueError."""
+def parse_argument(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:
+    """Return ``parse(text)``. Raises WrongInput with the message of its ValueError and what was *expected*."""
     try:
         return parse(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What ``check`` and ``corefile --check`` found, for people and for programs."""
+"""Prints the findings of ``check`` and ``corefile --check`` as text or JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 
 
-def report(found: Sequence[Finding], output: str) -> int:
-    """Print findings, the gravest first; return the exit status, which says whether there is an error.
+def report(findings: Sequence[Finding], output: str) -> int:
+    """Print findings, the most severe first; return exit status 1 if one is an error, else 0.
 
     *output* is "text" or "json".
     """
-    findings = sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+    findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "json":
         write(f"{json.dumps(msgspec.to_builtins(findings), indent=2)}\n")
     else:
@@ -29,9 +29,9 @@ def report(found: Sequence[Finding], output: str) -> int:
 
 
 def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:
-    """Return a line for each finding, with ANSI colours if *colour*, and one that counts them.
+    """Return one line per finding, with ANSI colours if *colour*, and a last line with the count of each severity.
 
-    Infos are counted only where there are some.
+    The last line leaves out infos if there are none.
     """
     lines = []
     for finding in findings:

@@ -1,4 +1,4 @@
-"""The settings as flags of a command, and what flags, environment and configuration file together say."""
+"""Adds the settings to a command as flags, and reads them from flags, environment and configuration file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, option, 
 
 log = logging.getLogger("topodns")
 
-_FIELD = "setting_"  # before a field's name among the arguments, which commands have of their own, too
+_PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
 def add_settings(parser: Parser, command: str) -> None:
-    """Add the flags of the settings that *command* has, grouped by theme."""
+    """Add the flags of *command*'s settings, grouped by theme."""
     defaults = Settings()
     for theme in THEMES:
         flags = {name: flag for name, flag in FLAGS.items() if flag.theme == theme and command in flag.commands}
@@ -29,25 +29,25 @@ def add_settings(parser: Parser, command: str) -> None:
         group = parser.add_argument_group(theme)
         for name, flag in flags.items():
             default = flag.shown or getattr(defaults, name)
-            again = "; repeatable" if flag.repeatable else ""
+            repeatable = "; repeatable" if flag.repeatable else ""
             group.add_argument(
                 option(name),
-                dest=_FIELD + name,
+                dest=_PREFIX + name,
                 metavar=flag.syntax.metavar,
                 action="append",
                 nargs="?" if flag.switch else None,
-                help=f"{flag.help} (default: {default}{again})".replace("%", "%%"),
+                help=f"{flag.help} (default: {default}{repeatable})".replace("%", "%%"),
             )
             if flag.switch:
                 parser.switches.add(option(name))
     parser.flags.add_argument(
-        "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without the dashes"
+        "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )
 
 
 def settings_of(arguments: Namespace) -> Settings:
-    """Return the settings, and log as they say from now on. Raises WrongInput."""
-    given = {name: texts for name in FLAGS if (texts := getattr(arguments, _FIELD + name, None)) is not None}
+    """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
+    given = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
     path = arguments.config or os.environ.get(CONFIG_VARIABLE)
     file = None if path is None else (path, _content(path))
     try:
@@ -61,13 +61,13 @@ def settings_of(arguments: Namespace) -> Settings:
 
 
 def _content(path: str) -> object:
-    """Return what a configuration file holds."""
-    import yaml  # most commands are given no such file
+    """Return the parsed content of a configuration file. Raises WrongInput."""
+    import yaml  # loaded late: most commands run without a file
 
     try:
         return yaml.safe_load(Path(path).read_bytes())
     except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a file of settings") from None
+        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
         raise WrongInput(f"{path}: {line}not YAML ({error.problem}), expected settings as KEY: VALUE") from None

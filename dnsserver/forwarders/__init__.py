@@ -1,1 +1,1 @@
-"""What stands before topodns: stub blocks to print, Corefiles to check."""
+"""Forwarders in front of topodns: prints their stub blocks and checks their Corefiles."""

@@ -1,7 +1,7 @@
-"""A Corefile as CoreDNS reads it: blocks, their keys, and the directives in them.
+"""Parses a Corefile as CoreDNS does: server blocks, their keys and their directives.
 
-Pure, and for text that nobody has checked: what cannot be read is ``Unparsable``, and says where. Files that are
-imported are not read, and variables of the environment stay as they stand: both are the server's own.
+Pure. Takes any text, and raises only ``Unparsable``. Does not read imported files or substitute environment variables,
+because both belong to the machine that runs CoreDNS.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 IMPORT = "import"
-MAX_IMPORTS = 10_000  # of snippets, as in CoreDNS: they may import each other
-MAX_WORDS = 100_000  # far more than any Corefile has; snippets in snippets grow fast
-_SHOWN = 100  # characters of what was found
+MAX_IMPORTS = 10_000  # of snippets, as in CoreDNS: snippets may import each other
+MAX_WORDS = 100_000  # far more than any Corefile has; nested snippets grow fast
+_MAX_SHOWN = 100  # characters of a text in a message
 
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _WORDS = re.compile(
@@ -28,14 +28,14 @@ _WORDS = re.compile(
 
 
 class Unparsable(Exception):
-    """A text that is no Corefile: at which line, what was found and what was expected."""
+    """A text is not a Corefile. The message has the line, what was found and what was expected."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
 
 
 class Word(NamedTuple):
-    """A word, the line it stands in, and the line it ends in: a quoted one may span several."""
+    """A word, and the numbers of its first and last line: a quoted word may span several lines."""
 
     text: str
     line: int
@@ -43,16 +43,16 @@ class Word(NamedTuple):
 
 
 class Line(NamedTuple):
-    """The words of one line, and its number."""
+    """The words of a line, and its number."""
 
     words: tuple[str, ...]
     number: int
 
 
 class Directive(NamedTuple):
-    """A plugin or another directive: its name, the other words of its line, and the lines of its own block.
+    """A directive, such as a plugin: its name, the other words of its line, and the lines of its block.
 
-    Blocks within that block are lines of it, too.
+    The lines of nested blocks are among the lines of the block.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Directive(NamedTuple):
     line: int
 
     def lines(self, name: str) -> list[Line]:
-        """Return the lines of its block that begin with a word."""
+        """Return the lines of the block whose first word is *name*."""
         return [line for line in self.body if line.words[0] == name]
 
 
 class Block(NamedTuple):
-    """A server block: its keys as they stand there, and its directives in order.
+    """A server block: its keys as written, and its directives in order.
 
-    A file that is imported is a directive called ``import``, of a block without keys if it stands in none.
+    An imported file is a directive named ``import``; outside all blocks, it is in a block without keys.
     """
 
     keys: tuple[str, ...]
@@ -77,27 +77,27 @@ class Block(NamedTuple):
 
 
 def parse(text: str) -> list[Block]:
-    """Return the blocks of a Corefile, with the snippets that it imports in their places. Raises Unparsable."""
+    """Return the blocks of a Corefile with all imported snippets inserted. Raises Unparsable."""
     if "\0" in text:
         raise Unparsable(text.count("\n", 0, text.index("\0")) + 1, "a NUL octet found, expected text")
     return list(_Parser(list(words_of(text))).blocks())
 
 
 def words_of(text: str) -> Iterator[Word]:
-    """Yield the words of a Corefile: parted by white space, quoted or not, without comments. Raises Unparsable."""
+    """Yield the words of a Corefile, without quotes and comments. Raises Unparsable."""
     line = 1
     for number, match in enumerate(_WORDS.finditer(text.removeprefix("\ufeff"))):
         if number > 2 * MAX_WORDS:
             raise Unparsable(line, f"more than {MAX_WORDS} words, expected a Corefile")
-        here, line = line, line + match[0].count("\n")
+        first, line = line, line + match[0].count("\n")
         if match["quoted"] is not None:
-            yield Word(match["quoted"].replace('\\"', '"'), here, line)
+            yield Word(match["quoted"].replace('\\"', '"'), first, line)
         elif match["plain"] is not None:
-            yield Word(match["plain"].replace("\r", ""), here, here)
+            yield Word(match["plain"].replace("\r", ""), first, first)
 
 
 class _Parser:
-    """Goes through the words, and puts those of a snippet in the place of what imports it."""
+    """Parses words into blocks, and replaces each import of a snippet by the snippet's words."""
 
     def __init__(self, words: list[Word]) -> None:
         self._words = words
@@ -122,33 +122,34 @@ class _Parser:
                 yield Block(tuple(keys), tuple(self._directives(first.line)), first.line)
 
     def _keys(self) -> list[str]:
-        """Read the keys of a block: those of one line, and of the next ones after a comma."""
+        """Read the keys of a block. They continue on the next line after a comma."""
         keys: list[str] = []
         more = False
         while self._at < len(self._words):
             word = self._words[self._at]
             if word.text == "{":
                 if more:
-                    raise Unparsable(word.line, "'{' found behind a comma, expected another zone")
+                    raise Unparsable(word.line, "'{' found after a comma, expected another zone")
                 return keys
             if keys and not more and self._begins_line(self._at):
                 return keys
             if word.text == "}" and self._at + 1 == len(self._words):
-                self._at += 1  # one too many at the end of the file does no harm
+                self._at += 1  # CoreDNS accepts one too many at the end of the file
                 return []
             if word.text == "}":
                 raise Unparsable(word.line, "'}' found, expected a zone: no '{' is open")
-            if word.text.endswith("{"):  # CoreDNS takes it for a zone, and refuses all names
+            if word.text.endswith("{"):  # CoreDNS reads it as a zone name, and refuses all queries
                 raise Unparsable(word.line, f"{cut(word.text)!r} found, expected a space before '{{'")
             more = word.text.endswith(",")
             if key := word.text.removesuffix(","):
                 keys.append(key)
             self._at += 1
         if more:
-            raise Unparsable(self._words[-1].last, "the end found behind a comma, expected another zone")
+            raise Unparsable(self._words[-1].last, "the end found after a comma, expected another zone")
         return keys
 
     def _define(self, name: str, line: int) -> None:
+        """Read the definition of a snippet."""
         start, depth = self._at + 1, 0
         braces = self._next_is("{") and name not in self._snippets
         while braces and self._at < len(self._words) and (depth or self._at < start):
@@ -160,7 +161,7 @@ class _Parser:
         self._snippets[name] = self._words[start : self._at - 1]
 
     def _directives(self, line: int) -> Iterator[Directive]:
-        """Read the directives of a block; without a brace all that follows is one."""
+        """Read the directives of a block. Without braces, the block extends to the end of the file."""
         braces = self._next_is("{")
         self._at += braces
         while self._at < len(self._words):
@@ -174,7 +175,7 @@ class _Parser:
                     yield imported
             else:
                 yield self._directive()
-        if braces and self._words[-1].text != "}":  # of a directive: CoreDNS does not count them
+        if braces and self._words[-1].text != "}":  # "}" of a directive also ends the block in CoreDNS
             raise Unparsable(line, "the block has no end, expected '}'")
 
     def _directive(self) -> Directive:
@@ -189,7 +190,7 @@ class _Parser:
             if word.text == IMPORT and fresh:
                 imported = self._import()
                 if imported is not None:
-                    body.append([Word(each, imported.line, imported.line) for each in (IMPORT, *imported.arguments)])
+                    body.append([Word(text, imported.line, imported.line) for text in (IMPORT, *imported.arguments)])
                 continue
             self._at += 1
             if word.text == "{":
@@ -207,25 +208,25 @@ class _Parser:
                 body.append([word])
         if depth:
             raise Unparsable(opened, f"the block of {cut(name.text)} has no end, expected '}}'")
-        lines = tuple(Line(tuple(each.text for each in line), line[0].line) for line in body)
+        lines = tuple(Line(tuple(word.text for word in line), line[0].line) for line in body)
         return Directive(name.text, tuple(word.text for word in words[1:]), lines, name.line)
 
     def _import(self) -> Directive | None:
-        """Put a snippet in the place of what imports it; return what imports a file instead."""
+        """Replace an import by its snippet and return None, or return the directive that imports a file."""
         word, arguments = self._words[self._at], []
         end = self._at + 1
         while end < len(self._words) and not self._begins_line(end):
             arguments.append(self._words[end].text)
             end += 1
         if len(arguments) != 1 or not arguments[0]:
-            raise Unparsable(word.line, f"{len(arguments)} words behind import, expected a snippet or a file")
+            raise Unparsable(word.line, f"{len(arguments)} words after import, expected a snippet or a file")
         snippet = self._snippets.get(arguments[0])
         if snippet is None:
             self._at = end
             return Directive(IMPORT, tuple(arguments), (), word.line)
         self._imports += 1
         if self._imports > MAX_IMPORTS or len(self._words) + len(snippet) > MAX_WORDS:
-            raise Unparsable(word.line, f"import {cut(arguments[0])}: too much is imported, expected no circle")
+            raise Unparsable(word.line, f"import {cut(arguments[0])}: too many imports, expected no cycle")
         self._words[self._at : end] = snippet
         return None
 
@@ -237,5 +238,5 @@ class _Parser:
 
 
 def cut(text: str) -> str:
-    """Return a text as it is shown: a long one only as far as a person reads it."""
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    """Return a text for a message, shortened if it is long."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."

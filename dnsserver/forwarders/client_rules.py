@@ -1,4 +1,4 @@
-"""Which rule of CoreDNS's ``rewrite`` tells topodns who asks, and whether a client can tell it something else."""
+"""Checks the ``rewrite`` rules with which CoreDNS names clients to topodns."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ _WHOLE = ("32", "128")  # the prefix lengths of one address
 
 
 class _Rule(NamedTuple):
-    """A rule that has its line: whether others follow it, and its words from its type on."""
+    """A ``rewrite`` rule: its line, whether CoreDNS continues with the next rule, and its words from its type on."""
 
     line: int
-    goes_on: bool
+    continues: bool
     words: tuple[str, ...]
 
     @property
     def action(self) -> str:
-        """How it names a client, empty if it does not: set, append or replace."""
-        kind, option, action = (*(word.lower() for word in self.words[:3]), "", "", "")[:3]
-        names = option == "subnet" or (option == "local" and self.words[4:5] == ("{client_ip}",))
-        return action if kind == "edns0" and names and action in ("set", "append", "replace") else ""
+        """The action by which the rule names a client: set, append or replace. Empty if it names none."""
+        field, option, action = (*(word.lower() for word in self.words[:3]), "", "", "")[:3]
+        names_client = option == "subnet" or (option == "local" and self.words[4:5] == ("{client_ip}",))
+        return action if field == "edns0" and names_client and action in ("set", "append", "replace") else ""
 
     @property
     def code(self) -> str:
-        """The code of an option that names a client, empty if the client subnet does."""
+        """The code of the local option that names the client, empty if the client subnet names it."""
         return cut(self.words[3]) if self.words[1].lower() == "local" else ""
 
 
 def client_findings(stub: Stub) -> Iterator[Finding]:
-    """Yield what is wrong with how a block names clients."""
+    """Yield findings about how a block names clients."""
     server, rules = stub.server, list(_rules(stub.server))
-    # Of several the best one: what comes of them together is not looked into.
+    # Only the best of several rules is checked, not their combined effect.
     naming = sorted((rule for rule in rules if rule.action), key=lambda rule: (rule.action != "set", rule.code != ""))
     if not naming:
-        message = "topodns is not told who asks"
+        message = "no rule names the client to topodns"
         yield line_finding(CorefileCode.ClientNotNamed, server.block.line, server, message, _EXPECTED)
         return
     rule = naming[0]
     if rule.action != "set":
-        message = f"{rule.action} leaves it to a client whether it is named, and as whom"
-        yield line_finding(CorefileCode.ClientNamesItself, rule.line, server, message, "set in place of it")
+        message = f"the effect of '{rule.action}' depends on the option that the client sends"
+        yield line_finding(CorefileCode.ClientNamesItself, rule.line, server, message, "'set'")
     elif rule.code:
-        message = f"a client's own subnet is believed, unless topodns has --client-option {rule.code}"
-        expected = f"that flag there, or {_EXPECTED}"
-        yield line_finding(CorefileCode.ClientSubnetBelieved, rule.line, server, message, expected)
+        message = f"topodns trusts the client's own subnet unless it runs with --client-option {rule.code}"
+        expected = f"that flag, or {_EXPECTED}"
+        yield line_finding(CorefileCode.ClientSubnetTrusted, rule.line, server, message, expected)
     elif rule.words[3:5] != _WHOLE:
         message = f"'{cut(' '.join(rule.words))}' does not name a client by its whole address"
         yield line_finding(CorefileCode.ClientNamedInPart, rule.line, server, message, _EXPECTED)
@@ -59,16 +59,16 @@ def client_findings(stub: Stub) -> Iterator[Finding]:
         message = "the subnet stays in the reply to a client that sent none"
         yield line_finding(CorefileCode.SubnetNotReverted, rule.line, server, message, "'revert' at the end")
     for earlier in rules[: rules.index(rule)]:
-        if not earlier.goes_on:
-            message = f"the rules below are passed over for what '{cut(' '.join(earlier.words))}' matches"
+        if not earlier.continues:
+            message = f"queries that '{cut(' '.join(earlier.words))}' matches skip the rules below"
             expected = "'rewrite continue ...'"
             yield line_finding(CorefileCode.RewriteStopsEarlier, earlier.line, server, message, expected)
 
 
 def _rules(server: Server) -> Iterator[_Rule]:
-    for each in server.directives("rewrite"):
-        words = list(each.arguments)
+    for rewrite in server.directives("rewrite"):
+        words = list(rewrite.arguments)
         if len(words) < 2:
-            words += [word for line in each.body for word in line.words]
+            words += [word for line in rewrite.body for word in line.words]
         mode = words[0].lower() if words else ""
-        yield _Rule(each.line, mode == "continue", tuple(words[mode in ("stop", "continue") :]))
+        yield _Rule(rewrite.line, mode == "continue", tuple(words[mode in ("stop", "continue") :]))

@@ -1,4 +1,4 @@
-"""What a Corefile means: the zones that its blocks serve, and which of them send names to topodns."""
+"""Interprets a Corefile: which zones its blocks serve, and which blocks forward names to topodns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.model import Finding
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
-_PILLAR_DOMAIN = "__pillar__dns__domain__"  # what the manifest of NodeLocal DNSCache has in place of the domain
+_PILLAR_DOMAIN = "__pillar__dns__domain__"  # placeholder for the domain in NodeLocal DNSCache's manifest
 
 
 class Key(NamedTuple):
-    """One of a block's keys: a zone without its final dot, the root's name being empty."""
+    """One key of a server block. The zone has no final dot; the root zone is empty."""
 
     transport: str
     zone: str
@@ -26,29 +26,29 @@ class Key(NamedTuple):
 
 
 class Server(NamedTuple):
-    """A block with its keys as CoreDNS reads them, and the addresses that it listens on, none for all."""
+    """A server block with its parsed keys, and the addresses that it listens on; empty means all addresses."""
 
     block: Block
     keys: tuple[Key, ...]
     bound: tuple[str, ...]
 
     def directives(self, name: str) -> list[Directive]:
-        """Return the directives of a name, in order."""
-        return [each for each in self.block.directives if each.name == name]
+        """Return the directives of that name, in order."""
+        return [directive for directive in self.block.directives if directive.name == name]
 
-    def zones_of(self, directive: Directive, *, past: int = 0) -> list[str]:
-        """Return the zones that a directive names *past* some other words, or else those of the block."""
-        named = [zone for word in directive.arguments[past:] for zone in zones_named(word)]
+    def zones_of(self, directive: Directive, *, skip: int = 0) -> list[str]:
+        """Return the zones that a directive names after *skip* other arguments, else the zones of the block."""
+        named = [zone for word in directive.arguments[skip:] for zone in zones_named(word)]
         return named or [key.zone for key in self.keys]
 
     def forwarded(self, forward: Directive) -> list[str]:
-        """Return the zones that a ``forward`` is for, of those that the block serves."""
-        whole = zones_named(forward.arguments[0])[0]
-        return [zone for key in self.keys if (zone := _common(whole, key.zone)) is not None]
+        """Return the zones that a ``forward`` takes, within the zones of the block."""
+        taken = zones_named(forward.arguments[0])[0]
+        return [zone for key in self.keys if (zone := _common(taken, key.zone)) is not None]
 
 
 class Stub(NamedTuple):
-    """A ``forward`` to topodns: the zones that it is for, and whom it asks in order, None where that is a name."""
+    """A ``forward`` to topodns: its zones, and its upstreams in order; None stands for one that is not an address."""
 
     server: Server
     forward: Directive
@@ -57,8 +57,8 @@ class Stub(NamedTuple):
 
 
 def server_of(block: Block) -> Server:
-    """Return what a block serves."""
-    bound = [word for each in block.directives if each.name == "bind" for word in each.arguments]
+    """Parse the keys and the listen addresses of a block."""
+    bound = [word for directive in block.directives if directive.name == "bind" for word in directive.arguments]
     return Server(block, tuple(chain.from_iterable(map(_keys, block.keys))), tuple(bound))
 
 
@@ -76,7 +76,7 @@ def _keys(text: str) -> Iterator[Key]:
 
 
 def zones_named(text: str) -> list[str]:
-    """Return the zones of a name as CoreDNS reads it; a block of addresses stands for the reverse zones in it."""
+    """Return the zones that a name stands for in CoreDNS: itself, or for an address block all its reverse zones."""
     name = text.rstrip(".").lower()
     if name == _PILLAR_DOMAIN:
         return [CLUSTER_DOMAIN]
@@ -86,19 +86,20 @@ def zones_named(text: str) -> list[str]:
         network = ipaddress.ip_network(name, strict=False)
     except ValueError:
         return [name]
-    bits = 8 if network.version == 4 else 4  # of a label
-    known = -(-network.prefixlen // bits)  # labels that the block fills, its last one in part
+    bits = 8 if network.version == 4 else 4  # of the address in a label
+    known = -(-network.prefixlen // bits)  # labels of each zone: the prefix length, rounded up
     unknown = network.max_prefixlen // bits - known
     return [
-        each.network_address.reverse_pointer.split(".", unknown)[unknown]
-        for each in network.subnets(new_prefix=known * bits)
+        subnet.network_address.reverse_pointer.split(".", unknown)[unknown]
+        for subnet in network.subnets(new_prefix=known * bits)
     ]
 
 
 def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:
-    """Yield what forwards to topodns: to one of *to*, or without them a part of *zones* or what they are a part of.
+    """Yield the forwards to topodns.
 
-    Without these, too, zones within the cluster's own domain, as far as the Corefile tells it.
+    With *to*, these are the forwards to one of its addresses. Else with *zones*, the forwards of a zone that is within
+    one of *zones* or encloses one. Else the forwards of a zone within the domain of the plugin ``kubernetes``.
     """
     wanted = zones or _cluster_zones(servers)
     for server in servers:
@@ -108,16 +109,20 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
             stub = server.forwarded(forward)
             upstreams = tuple(map(_upstream, forward.arguments[1:]))
             if not to:
-                asked = [zone for zone in stub if zone and any(within(each, zone) for each in zones)]
-                stub = [zone for zone in stub if zone in asked or any(within(zone, each) for each in wanted)]
+                enclosing = [zone for zone in stub if zone and any(within(part, zone) for part in zones)]
+                stub = [zone for zone in stub if zone in enclosing or any(within(zone, parent) for parent in wanted)]
             if stub and (not to or set(to) & set(upstreams)):
                 yield Stub(server, forward, tuple(stub), upstreams)
 
 
 def _cluster_zones(servers: Iterable[Server]) -> list[str]:
-    """Return the zones of the plugins ``kubernetes``; who forwards a reverse zone may have reasons of his own."""
-    named = (zone for server in servers for each in server.directives("kubernetes") for zone in server.zones_of(each))
-    return [zone for zone in named if zone and not any(within(zone, each) for each in ARPA)] or [CLUSTER_DOMAIN]
+    """Return the zones of the plugin ``kubernetes``, or the default domain if there are none.
+
+    Reverse zones are left out: they may be forwarded for other reasons.
+    """
+    plugins = ((server, plugin) for server in servers for plugin in server.directives("kubernetes"))
+    named = (zone for server, plugin in plugins for zone in server.zones_of(plugin))
+    return [zone for zone in named if zone and not any(within(zone, arpa) for arpa in ARPA)] or [CLUSTER_DOMAIN]
 
 
 def _upstream(text: str) -> ListenAddress | None:
@@ -128,28 +133,28 @@ def _upstream(text: str) -> ListenAddress | None:
 
 
 def within(zone: str, parent: str) -> bool:
-    """Whether a zone is another one or lies in it."""
+    """Whether *zone* is *parent* or a zone below it."""
     return not parent or zone == parent or zone.endswith(f".{parent}")
 
 
 def _common(zone: str, other: str) -> str | None:
-    """Return the one of two zones that lies in the other, None if neither does."""
+    """Return the one of two zones that is within the other, or None."""
     if within(zone, other):
         return zone
     return other if within(other, zone) else None
 
 
 def overlap(zones: Iterable[str], others: Sequence[str]) -> str | None:
-    """Return a zone that lies in one of *zones* and in one of *others*, None if there is none."""
-    return next((both for zone in zones for each in others if (both := _common(zone, each)) is not None), None)
+    """Return a zone within one of *zones* and one of *others*, or None."""
+    return next((common for zone in zones for other in others if (common := _common(zone, other)) is not None), None)
 
 
 def zone_text(zone: str) -> str:
-    """Return a zone as it is shown."""
+    """Return a zone as text for a message."""
     return cut(zone) or "."
 
 
 def line_finding(code: CorefileCode, line: int, server: Server | None, message: str, expected: str) -> Finding:
-    """Return a finding about a line of a Corefile, in the block of *server* or outside any."""
+    """Return a finding about a line of a Corefile. *server* is the block around the line, or None."""
     keys = cut(" ".join(server.block.keys)) if server is not None else ""
     return code.finding("", "", "", field=keys, message=message, expected=expected, line=line)

@@ -1,1 +1,1 @@
-"""DNS messages as bytes. Only this folder imports dnslib."""
+"""DNS messages as bytes: reading queries, writing replies. Only this folder imports dnslib."""

@@ -1,4 +1,4 @@
-"""What a reply says beside its records: how long it may be, its OPT record (RFC 6891), its error."""
+"""The size limit of a reply, its OPT record (RFC 6891), and replies that only report an error."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dnsserver.message.wire import Edns
 MAX_UDP_REPLY = 1232  # DNS Flag Day 2020: fits an IPv6 MTU
 MIN_UDP_REPLY = 512  # RFC 1035, section 4.2.1
 MAX_TCP_REPLY = 65535
-MAX_ERROR_TEXT = 200  # octets; RFC 8914 wants it short, and it must fit beside the longest question
+MAX_ERROR_TEXT = 200  # octets; RFC 8914 asks for short texts, and it must fit beside the longest question
 
-Error = tuple[int, str]  # an extended error: its code and its text (RFC 8914)
+Error = tuple[int, str]  # an extended error (RFC 8914): code and text
 
 
 def udp_limit(edns: Edns | None) -> int:
-    """Return how many octets a UDP reply may have."""
+    """Return the maximum size of a UDP reply in octets. *edns* is the query's, None if it had no OPT record."""
     return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, MAX_UDP_REPLY))
 
 
 def opt_head(edns: Edns, *, nsid: bytes, dependent: bool, errors: Sequence[Error] = ()) -> bytes:
-    """Return the OPT record of a reply without the client subnet's address, which is to follow.
+    """Return the OPT record of a reply up to the client subnet's address, which the caller appends.
 
-    *nsid* is what names this server, empty if nothing is to (RFC 5001). *dependent* says that
-    the answer depended on where the client is; then the subnet's scope is its source prefix
-    (RFC 7871, section 7.2.1). *errors* may be several (RFC 8914, section 2).
+    *nsid* is this server's name (RFC 5001), empty to send none. *dependent* says whether the answer depends on the
+    client's location: the subnet's scope is then its source prefix length (RFC 7871, section 7.2.1), else 0. A reply
+    may carry several *errors* (RFC 8914, section 2).
     """
     length = 0 if edns.subnet is None else len(edns.subnet.address)
     return _head(edns, wire.NOERROR, length, nsid=nsid, dependent=dependent, errors=errors)
@@ -41,9 +41,9 @@ def opt_record(
     errors: Sequence[Error] = (),
     address: bytes | None = None,
 ) -> bytes:
-    """Return the whole OPT record of a reply.
+    """Return the whole OPT record of a reply. See ``opt_head``.
 
-    *address* stands in place of the client subnet's own, if given.
+    *address* replaces the address of the query's client subnet if it is not None.
     """
     if address is None:
         address = b"" if edns.subnet is None else edns.subnet.address
@@ -51,9 +51,9 @@ def opt_record(
 
 
 def _head(edns: Edns, rcode: int, more: int, *, nsid: bytes, dependent: bool, errors: Sequence[Error]) -> bytes:
-    """Return an OPT record that *more* octets of a client subnet's address complete."""
-    named = struct.pack("!HH", wire.NSID, len(nsid)) + nsid if edns.nsid and nsid else b""
-    options = named + b"".join(map(_error, errors)) + _subnet_head(edns, more, dependent=dependent)
+    """Return an OPT record without the last *more* octets, the address of the client subnet."""
+    nsid_option = struct.pack("!HH", wire.NSID, len(nsid)) + nsid if edns.nsid and nsid else b""
+    options = nsid_option + b"".join(map(_error, errors)) + _subnet_head(edns, more, dependent=dependent)
     flags = wire.DO if edns.do else 0
     return struct.pack("!BHHBBHH", 0, wire.OPT, MAX_UDP_REPLY, rcode >> 4, 0, flags, len(options) + more) + options
 
@@ -80,12 +80,13 @@ def error_reply(
     nsid: bytes,
     errors: Sequence[Error] = (),
 ) -> bytes:
-    """Return a reply without records: the question where it could be read, an OPT where one was.
+    """Return a reply without records, except an OPT record if *edns* is not None.
 
-    *query* holds at least a header.
+    *query* holds at least a header. *end* is where its question ends, or None to leave out a question that cannot be
+    read.
     """
     flags = int.from_bytes(query[2:4])
-    kept = flags & (wire.OPCODE | wire.RD | wire.CD)
+    copied = flags & (wire.OPCODE | wire.RD | wire.CD)
     opt = opt_record(edns, nsid=nsid, dependent=False, rcode=rcode, errors=errors) if edns is not None else b""
-    counts = struct.pack("!HHHHH", wire.QR | kept | (rcode & 15), 0 if end is None else 1, 0, 0, 1 if opt else 0)
+    counts = struct.pack("!HHHHH", wire.QR | copied | (rcode & 15), 0 if end is None else 1, 0, 0, 1 if opt else 0)
     return query[:2] + counts + (b"" if end is None else query[wire.HEADER : end]) + opt

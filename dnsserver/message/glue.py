@@ -1,10 +1,9 @@
-"""Glue: the addresses that go along with SRV and NS records, as many as a reply has room for.
+"""Glue: the addresses of the targets of SRV and NS records, as many as fit into a reply.
 
-There are two ways to write the owner of such an address. One does not depend on the rotation and
-so costs nothing: compressed against the question, like every other name. Where that takes too much
-room, the owner is a pointer to the record that names it as its target. RFC 2782 forbids to compress
-the target itself, but other names may point to it. Targets move when the answer is rotated, so
-such glue is put together for each reply.
+A glue record's owner name has two forms. Compressed against the question, it does not depend on the rotation, so the
+same bytes serve every reply. If that form is too large, the owner is a pointer to the record with that target: RFC 2782
+forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the answer is
+rotated, so this form is written for each reply.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 POINTER = 0xC000  # RFC 1035, section 4.1.4
-REACH = 0x4000  # octets from the begin of a message: no pointer leads further
+REACH = 0x4000  # octets from the start of a message; a pointer cannot reach further
 
 
 class Target(Struct, frozen=True, eq=False):
-    """What a record of the answer names, and its addresses.
+    """The target of an SRV or NS record, with its addresses.
 
-    The name takes up the last ``octets`` of every record that names it. ``owner`` is the name,
-    compressed against the question; ``addresses`` are the address records without their owner.
+    The target's name is the last ``octets`` octets of every such record. ``owner`` is the name compressed against the
+    question; ``addresses`` are packed address records without their owner.
     """
 
     octets: int
@@ -30,38 +29,38 @@ class Target(Struct, frozen=True, eq=False):
 
 
 class Glue:
-    """The addresses of what an answer's records name.
+    """The addresses of all targets of an answer.
 
-    *targets* holds for each record what it names; several may name the same. The first record
-    stands *begin* octets into the reply. ``whole`` is all of the glue, in the form that stays
-    the same when the answer is rotated, and ``count`` how many records it has.
+    *targets* has one target for each record of the answer; records may share a target. *start* is the offset of the
+    first record in the reply. ``whole`` is all glue in the form that does not depend on the rotation; ``count`` is its
+    number of records.
     """
 
-    def __init__(self, targets: Sequence[Target], *, begin: int) -> None:
+    def __init__(self, targets: Sequence[Target], *, start: int) -> None:
         self._targets = (*targets, *targets)
-        self._begin = begin
+        self._start = start
         records = [target.owner + address for target in dict.fromkeys(targets) for address in target.addresses]
         self.whole, self.count = b"".join(records), len(records)
 
     @property
     def weight(self) -> int:
-        """How many octets of memory it takes, roughly."""
+        """The approximate memory use in octets."""
         return 16 * len(self._targets) + 100 * self.count
 
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return how many records fit into *room* octets when the answer begins with record *turn*, and these.
+        """Return the number of glue records that fit into *room* octets, and these records.
 
-        What that record names comes first, and so on. *offsets* are where the answer's records
-        begin, twice over.
+        The answer begins with record *turn*, and its target's glue comes first. *offsets* are the offsets of the
+        answer's records, as in ``RenderedAnswer``.
         """
         last = turn + len(self._targets) // 2
-        ends: dict[Target, int] = {}  # of the first record that names it
+        ends: dict[Target, int] = {}  # target -> end of the first record with it
         for target, end in zip(self._targets[turn:last], offsets[turn + 1 : last + 1], strict=True):
             ends.setdefault(target, end)
-        moved = self._begin - offsets[turn]
+        shift = self._start - offsets[turn]
         records: list[bytes] = []
         for target, end in ends.items():
-            position = moved + end - target.octets
+            position = shift + end - target.octets
             owner = (POINTER | position).to_bytes(2) if position < REACH else target.owner
             for address in target.addresses:
                 room -= len(owner) + len(address)

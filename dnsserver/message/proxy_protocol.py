@@ -1,6 +1,6 @@
-"""The PROXY protocol's header, version 2: who asks, as a forwarder says in front of what it passes on.
+"""Reads PROXY protocol headers, version 2: a forwarder names the client in front of each query or connection.
 
-Source: the PROXY protocol's specification of HAProxy, section 2.2.
+Source: HAProxy's specification of the PROXY protocol, section 2.2.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dnsserver.message.wire import Unreadable
 from locator.ip import plain_address
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-FIXED = 16  # octets: the signature, version and command, family and protocol, the length of the rest
+FIXED = 16  # octets: signature, version and command, family and protocol, length of the rest
 
 _LOCAL, _PROXY = 0x20, 0x21  # version 2 and a command
 _UNSPEC = 0x00
-# Family and protocol -> octets of an address, 0 where it is none of IP, and of the block that holds both ends.
-# By which protocol the client asked does not matter: forwarders turn one into another.
+# Family and protocol -> octets of an IP address (0 for other families), and octets of the whole address block.
+# The client's protocol does not matter: forwarders may convert UDP to TCP and back.
 _BLOCKS = {
     _UNSPEC: (0, 0),
     0x11: (4, 12),  # INET: TCP, UDP
@@ -30,17 +30,18 @@ _TLV_HEAD = 3  # octets: a type and a length
 
 
 class Header(Struct, frozen=True):
-    """A whole header: the client's packed address, empty where it names none, and how many octets it has."""
+    """A complete header: the packed client address, empty if it names no client, and the header's size in octets."""
 
     client: bytes
     size: int
 
 
 def read_header_untrusted(data: bytes) -> Header | None:
-    """Read the header that *data* begins with; None while it is not whole. Raises ``Unreadable``.
+    """Read the header at the start of *data*, or return None if it is incomplete.
 
-    Without the signature there is none: that, too, is unreadable. LOCAL, by which a forwarder speaks for
-    itself, and families that are not IP name no client. What else the header holds is passed over.
+    Raises ``Unreadable``, also if the signature is missing. A header with the command LOCAL (the forwarder's own
+    query) or a family other than IP names no client. TLVs must be whole, but are not
+    used.
     """
     if not data.startswith(SIGNATURE[: len(data)]):
         raise Unreadable("no PROXY header")
@@ -53,7 +54,7 @@ def read_header_untrusted(data: bytes) -> Header | None:
         raise Unreadable("a PROXY header of an unknown family, or too short for its addresses")
     if len(data) < size:
         return None
-    if command == _LOCAL or family == _UNSPEC:  # whatever follows is to be skipped
+    if command == _LOCAL or family == _UNSPEC:  # the specification requires to skip the rest unread
         return Header(b"", size)
     length, block = _BLOCKS[family]
     _skip_tlvs_untrusted(data[FIXED + block : size])
@@ -61,7 +62,7 @@ def read_header_untrusted(data: bytes) -> Header | None:
 
 
 def _skip_tlvs_untrusted(data: bytes) -> None:
-    """Make sure that the rest of a header is whole TLVs."""
+    """Check that the rest of a header is complete TLVs. Raises ``Unreadable``."""
     position = 0
     while position < len(data):
         position += _TLV_HEAD + int.from_bytes(data[position + 1 : position + _TLV_HEAD])

@@ -1,9 +1,4 @@
-"""Records as bytes: rendering, rotation, truncation. The only import of dnslib.
-
-A rendered answer is position-independent: names are compressed against the question and the
-aliases right behind it, which always stand at the same place. So records can be rotated, left
-out and joined without being rendered again.
-"""
+"""Resource records as values, and the names of record types."""
 
 from __future__ import annotations
 
@@ -51,7 +46,7 @@ class Soa(Struct, frozen=True):
 
 
 class Host(Struct, frozen=True):
-    """NS, CNAME and PTR data: the name of a host."""
+    """NS, CNAME and PTR data: a domain name without its final dot."""
 
     name: str
 
@@ -60,7 +55,7 @@ class Host(Struct, frozen=True):
 
 
 class HostInfo(Struct, frozen=True):
-    """HINFO data, as the answer to ANY (RFC 8482, section 4.2)."""
+    """HINFO data, the answer to ANY (RFC 8482, section 4.2)."""
 
     cpu: str
     os: str
@@ -79,7 +74,7 @@ class Text(Struct, frozen=True):
 
 
 class Opaque(Struct, frozen=True):
-    """Data of any type as octets, in which no name is compressed (RFC 3597)."""
+    """Data of any type as octets, without compressed names (RFC 3597)."""
 
     octets: bytes
 
@@ -91,7 +86,7 @@ Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque
 
 
 class Record(Struct, frozen=True):
-    """One resource record of class IN; the name is without its final dot, the TTL in seconds."""
+    """A resource record of class IN. The name has no final dot; the TTL is in seconds."""
 
     name: str
     rtype: int
@@ -100,7 +95,7 @@ class Record(Struct, frozen=True):
 
 
 def type_number(text: str) -> int:
-    """Return the number of a record type by its name, or of ``TYPE65280`` (RFC 3597). Raises ValueError."""
+    """Return the number of a record type, named like ``A`` or ``TYPE65280`` (RFC 3597). Raises ValueError."""
     number = dnslib.QTYPE.reverse.get(text.upper())
     if (
         number is None
@@ -111,11 +106,11 @@ def type_number(text: str) -> int:
     ):
         number = int(text[4:])
     if number is None or number > 65535:
-        raise ValueError(f"{text!r} is no record type")
+        raise ValueError(f"{text!r} is not a record type")
     return int(number)
 
 
 def type_name(number: int) -> str:
-    """Return the name of a record type, ``TYPE65280`` for one without."""
+    """Return the name of a record type, or like ``TYPE65280`` if it has none (RFC 3597)."""
     name = dnslib.QTYPE.forward.get(number)
     return name if name else f"TYPE{number}"

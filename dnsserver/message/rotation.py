@@ -1,8 +1,8 @@
-"""With which record a reply begins, so that clients which take the first one are spread evenly.
+"""Rotation: chooses the record that a reply begins with, so that clients that use the first record spread evenly.
 
-Replies of one answer begin with its records in rounds: each record once in a round, in an order
-drawn anew for each round. So one client that asks alone meets every record equally often, and so does
-each of several clients, however they take turns: no pattern of theirs meets a pattern of ours.
+Replies begin with the records of an answer in rounds. A round has each record once, in a new random order. So a single
+client gets every record first equally often. So does each of several clients, in whatever pattern they take turns,
+because the order has no pattern.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from collections.abc import Callable, Iterator
 
 from cachetools import LRUCache
 
-MAX_SIZES = 256  # numbers of records for which rounds are kept; at the most some megabytes
-TURNS = 1024  # of rounds that are drawn at once
-MIN_ROUNDS = 8
-STRETCHES = 8  # of so many turns, of which one after another is drawn by lot: no client meets one stretch for ever
+MAX_SIZES = 256  # different record counts for which rounds are remembered: a few megabytes at most
+TURNS = 1024  # in one stretch of rounds, which is drawn at once
+MIN_ROUNDS = 8  # in one stretch
+STRETCHES = 8  # to choose the next one from at random, so that no client gets the same stretch forever
 
 
 class Rotation:
-    """The rounds in which replies begin with each of a number of records."""
+    """The turns of all answers with the same number of records: which record comes first, by index."""
 
     __slots__ = ("_chance", "_records", "_rounds", "_stretches")
 
     def __init__(self, records: int, chance: Callable[[], float]) -> None:
-        """*chance* returns numbers from 0 to below 1."""
+        """*chance* returns random numbers from 0 to below 1."""
         self._records = max(1, records)
         self._rounds = max(MIN_ROUNDS, TURNS // self._records)
         self._chance = chance
-        self._stretches = [self._drawn()]
+        self._stretches = [self._draw()]
 
-    def begin(self) -> Iterator[int]:
-        """Return the next turns, from the beginning of some round on: which record comes first, counted from 0."""
-        return self._from(self._stretches[0])
+    def first_turns(self) -> Iterator[int]:
+        """Return the turns of a new answer. They start with a random round."""
+        return self._from_random_round(self._stretches[0])
 
-    def go_on(self) -> Iterator[int]:
-        """Return the turns after those that ``begin`` or this returned."""
-        number = int(self._chance() * STRETCHES)
-        if number >= len(self._stretches):
-            self._stretches.append(self._drawn())
-            number = -1
-        return self._from(self._stretches[number])
+    def more_turns(self) -> Iterator[int]:
+        """Return further turns for an answer whose turns have run out."""
+        index = int(self._chance() * STRETCHES)
+        if index >= len(self._stretches):
+            self._stretches.append(self._draw())
+            index = -1
+        return self._from_random_round(self._stretches[index])
 
-    def _from(self, stretch: tuple[int, ...]) -> Iterator[int]:
+    def _from_random_round(self, stretch: tuple[int, ...]) -> Iterator[int]:
         turns = iter(stretch)
         turns.__setstate__(self._records * int(self._chance() * self._rounds))  # type: ignore[attr-defined]
         return turns
 
-    def _drawn(self) -> tuple[int, ...]:
+    def _draw(self) -> tuple[int, ...]:
         turns: list[int] = []
         for _ in range(self._rounds):
             turns += _shuffled(self._records, self._chance)
@@ -54,22 +54,22 @@ class Rotation:
 
 
 class Rotations:
-    """A ``Rotation`` for each number of records that answers have."""
+    """A ``Rotation`` for each record count that answers have."""
 
     def __init__(self, chance: Callable[[], float]) -> None:
-        """*chance* returns numbers from 0 to below 1."""
+        """*chance* returns random numbers from 0 to below 1."""
         self._chance = chance
         self._known: LRUCache[int, Rotation] = LRUCache(MAX_SIZES)
 
     def of(self, records: int) -> Rotation:
-        """Return the rotation of so many records."""
-        found = self._known.get(records)
-        if found is None:
-            found = self._known[records] = Rotation(records, self._chance)
-        return found
+        """Return the rotation of answers with *records* records."""
+        rotation = self._known.get(records)
+        if rotation is None:
+            rotation = self._known[records] = Rotation(records, self._chance)
+        return rotation
 
     def window(self, records: int) -> int:
-        """Return a record to begin with where an answer has more records than any message holds."""
+        """Return a random record index to start at, for answers with more records than a message can hold."""
         return int(self._chance() * records)
 
 

@@ -1,6 +1,6 @@
-"""The DNS message as bytes that nobody has checked: id, flags, question, options.
+"""Reads queries: id, flags, question, EDNS options.
 
-Everything that touches such bytes ends in ``_untrusted`` and raises ``Unreadable`` only.
+Functions that read unchecked bytes end in ``_untrusted`` and raise only ``Unreadable``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 from locator.ip import Network, plain_network
 
 HEADER = 12
-MAX_NAME = 255  # RFC 1035, section 3.1, in octets with the root's zero
+MAX_NAME = 255  # octets, including the root's zero (RFC 1035, section 3.1)
 
 A, NS, CNAME, SOA, PTR, HINFO, MX, TXT, AAAA, SRV, OPT = 1, 2, 5, 6, 12, 13, 15, 16, 28, 33, 41
 IXFR, AXFR, ANY = 251, 252, 255
@@ -33,7 +33,7 @@ _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octet
 
 
 class ClientSubnet(Struct, frozen=True):
-    """EDNS client subnet as it was sent (RFC 7871): family, source prefix length in bits, address."""
+    """An EDNS client subnet option (RFC 7871) as sent: family, source prefix length in bits, address."""
 
     family: int
     source: int
@@ -41,17 +41,17 @@ class ClientSubnet(Struct, frozen=True):
 
     @property
     def host(self) -> bool:
-        """Whether the option names one address."""
+        """Whether the option names a single address."""
         return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
 
     @property
     def content(self) -> bytes:
-        """The option's content, as a query has it."""
+        """The option's content as in a query."""
         return struct.pack("!HBB", self.family, self.source, 0) + self.address
 
     @property
     def network(self) -> Network | None:
-        """The block that the client is in; None where the option names no client (/0)."""
+        """The client's address block, or None if the option names no client (/0)."""
         if self.source == 0:
             return None
         size = _FAMILIES[self.family]
@@ -60,11 +60,11 @@ class ClientSubnet(Struct, frozen=True):
 
 
 class Edns(Struct, frozen=True):
-    """What an OPT record says (RFC 6891): size in octets, version, DO, and the client it names.
+    """The content of an OPT record (RFC 6891): UDP size in octets, version, DO flag, and the client that it names.
 
-    ``option`` is the content of the configured client option where that is an address, empty where
-    it is none or stands there twice, None where it does not stand there; ``nsid`` whether the
-    server's name is asked for (RFC 5001).
+    ``option`` is the content of the configured client option (--client-option): a packed address, empty if it is not
+    an address or occurs twice, None if it is absent. ``nsid`` is whether the client asks for the server's name
+    (RFC 5001).
     """
 
     size: int
@@ -76,12 +76,12 @@ class Edns(Struct, frozen=True):
 
     @property
     def names_client(self) -> bool:
-        """Whether it names a client."""
+        """Whether an option names a client."""
         return bool(self.option) or (self.subnet is not None and self.subnet.source > 0)
 
 
 class Query(Struct, frozen=True):
-    """A readable query. ``end`` is where its question ends, ``labels`` are in lower case."""
+    """A query. ``end`` is the offset where its question ends; ``labels`` are in lower case."""
 
     end: int
     labels: tuple[bytes, ...]
@@ -91,9 +91,10 @@ class Query(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """A message that cannot be read, with what could be read of it before.
+    """A message is malformed. Holds what could be read of it.
 
-    ``end`` is where a readable question ends, or None; ``edns`` a readable OPT record.
+    ``end`` is the offset where the question ends, None if the question is malformed. ``edns`` is the OPT record, None
+    if there is none or it is malformed.
     """
 
     end: int | None = None
@@ -101,10 +102,10 @@ class Unreadable(Exception):
 
 
 def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
-    """Read a query whose header is whole and says QUERY. Raises ``Unreadable``: FORMERR.
+    """Read a query with a whole header and opcode QUERY. Raises ``Unreadable``, which calls for FORMERR.
 
-    QDCOUNT must be 1, every record in every section whole, nothing behind them, at most one
-    OPT, in the additional section (RFC 6891, section 6.1.1), and its options well-formed.
+    QDCOUNT must be 1. The records of all sections must be whole, without octets behind them. At most one OPT record
+    may occur, in the additional section (RFC 6891, section 6.1.1), and its options must be well-formed.
     """
     end: int | None = None
     edns: Edns | None = None
@@ -136,16 +137,16 @@ def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
 
 
 def question_labels(wire: bytes) -> tuple[bytes, ...]:
-    """Return the labels, in lower case, of the question of a query that was read before."""
+    """Return the labels, in lower case, of a query's question. ``read_untrusted`` must have accepted the query."""
     return _question_untrusted(wire)[0]
 
 
 def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
-    """Return the labels of the question's name in lower case, and the end of the question."""
+    """Return the labels of the question's name in lower case, and the offset where the question ends."""
     labels, position = [], HEADER
     while True:
         length = wire[position] if position < len(wire) else 0xFF
-        if length > 63:  # no pointer can be right here: nothing stands before the question
+        if length > 63:  # pointers included: there is no earlier name to point to
             raise Unreadable("the question's name cannot be read")
         position += 1 + length
         if length == 0:
@@ -157,7 +158,7 @@ def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
 
 
 def _skip_questions_untrusted(wire: bytes, questions: int) -> int:
-    """Return where the records begin behind none or several questions, of which no answer can come."""
+    """Return where the records start behind *questions* questions. The reply is FORMERR, but needs the OPT record."""
     position = HEADER
     for _ in range(questions):
         position = _skip_name_untrusted(wire, position) + 4
@@ -165,7 +166,7 @@ def _skip_questions_untrusted(wire: bytes, questions: int) -> int:
 
 
 def _skip_name_untrusted(wire: bytes, position: int) -> int:
-    """Return where a record's owner name ends; pointers must point back (RFC 1035, section 4.1.4)."""
+    """Return where a record's owner name ends. Pointers must point backwards (RFC 1035, section 4.1.4)."""
     start = position
     while position < len(wire):
         length = wire[position]
@@ -182,13 +183,13 @@ def _skip_name_untrusted(wire: bytes, position: int) -> int:
 
 
 def _edns_untrusted(record: bytes) -> Edns:
-    """Read what stands before the options in an OPT record that is whole, from its type on."""
+    """Read the fields of a whole OPT record, from its type up to its options."""
     return Edns(size=int.from_bytes(record[2:4]), version=record[5], do=bool(int.from_bytes(record[6:8]) & DO))
 
 
 def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None) -> Edns:
-    """Return what the options of an OPT record add to it; a later version's are of a form that we do not know."""
-    if edns.version != 0:
+    """Return *edns* with the content of its options."""
+    if edns.version != 0:  # options of later versions have an unknown format
         return edns
     subnet, named, nsid, position = None, [], False, 0
     while position < len(options):
@@ -202,10 +203,10 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
             subnet = _subnet_untrusted(content)
         elif code == client_option:
             named.append(content)
-        elif code == NSID:  # what stands in it is not for a server to read (RFC 5001, section 2.1)
+        elif code == NSID:  # a server ignores the content (RFC 5001, section 2.1)
             nsid = True
         position += 4 + length
-    # Two of them name nobody: a pod behind the forwarder may have sent one of its own.
+    # Two client options name no client: a pod behind the forwarder may have sent one of them.
     option = (named[0] if len(named) == 1 and len(named[0]) in (4, 16) else b"") if named else None
     return Edns(edns.size, edns.version, edns.do, subnet, option, nsid)
 

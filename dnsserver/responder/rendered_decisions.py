@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
 from dnsserver.message import wire
+from dnsserver.message.packing import Packer, serial_offset
 from dnsserver.message.records import Record
-from dnsserver.message.rendering import Packer, RenderedAnswer, serial_offset
+from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.rotation import Rotations
 from dnsserver.message.wire import Query
 from dnsserver.metrics.counters import Counts, Tally, counted_type

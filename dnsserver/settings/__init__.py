@@ -1,1 +1,1 @@
-"""Every setting: one frozen record, read once from flags, environment and file."""
+"""The settings: one frozen record, read once from flags, environment variables and a file."""

@@ -1,6 +1,6 @@
-"""Every setting of topodns: one frozen record, and for each field the flag that it is given by.
+"""Every setting of topodns: one frozen record, with the flag of each field.
 
-Pure. ``reading`` makes the record from flags, environment and file; ``values`` says how single values are written.
+Pure. ``reading`` builds the record from flags, environment variables and a file; ``values`` parses single values.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from locator.model import ZONE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the operator tells topodns. Read once, when a command starts, and handed down."""
+    """What the operator configures. A command reads the settings once, when it starts, and hands them down."""
 
     snapshot: tuple[str, ...] = repeatable(
         (),
         any_text("PATH", "a file, a folder or -"),
         theme=CLUSTER,
-        help="Read the cluster from a snapshot: what 'kubectl get namespaces,nodes,pods,services,endpointslices -A "
-        "-o yaml' prints, as YAML or JSON, in a file, in a folder, or on standard input (-). 'serve' reads it again "
-        "when it changes and on SIGHUP",
+        help="Read the cluster from this dump, not from an API server: a file or folder with the YAML or JSON that "
+        "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml' prints, or - for standard input. "
+        "'serve' reads it again when it changes and on SIGHUP",
         shown="none",
     )
-    """Several snapshots are merged. If an object stands in two of them, the later one counts."""
+    """topodns merges several dumps. If an object is in two of them, the later one counts."""
 
     kubeconfig: str | None = single(
         None,
         any_text("PATH", "a kubeconfig"),
         theme=CLUSTER,
-        help="Read the live cluster that this kubeconfig names",
+        help="Read the live cluster of this kubeconfig",
         commands=ALL,
         shown="in a pod its service account, else $KUBECONFIG or ~/.kube/config",
     )
@@ -87,7 +87,7 @@ class Settings:
         help="Answer for the names in this zone",
         shown="cluster.local, in-addr.arpa, ip6.arpa",
     )
-    """Zones that are given replace the default; they are not added to it."""
+    """The given zones replace the default zones."""
 
     ttl: int = single(5, seconds(0, 3600), theme=ANSWERS, help="TTL of the records in an answer")
     """5 s is the default of CoreDNS: endpoints come and go."""
@@ -99,20 +99,24 @@ class Settings:
         help="Address of the name server ns.dns.<zone>",
         shown="the listen addresses that are not wildcards",
     )
-    """The glue of the zone's NS record carries these addresses."""
+    """The glue of each zone's NS record."""
 
     namespace: tuple[str, ...] = repeatable(
         (), values.NAMESPACE, theme=ANSWERS, help="Serve only the Services in this namespace", shown="all"
     )
-    """Limits which Services are served, never who can be located."""
+    """Limits which Services are served, not which clients can be located."""
 
     namespace_selector: Selector | None = single(
-        None, values.SELECTOR, theme=ANSWERS, help="Serve only Services whose namespace has these labels", shown="all"
+        None,
+        values.SELECTOR,
+        theme=ANSWERS,
+        help="Serve only Services whose namespace matches this selector",
+        shown="all",
     )
-    """A cluster without Namespace objects has no namespace that matches."""
+    """If topodns knows no Namespace objects, no namespace matches."""
 
     service_selector: Selector | None = single(
-        None, values.SELECTOR, theme=ANSWERS, help="Serve only Services that have these labels", shown="all"
+        None, values.SELECTOR, theme=ANSWERS, help="Serve only Services that match this selector", shown="all"
     )
     """Works like ``labels`` of CoreDNS."""
 
@@ -120,20 +124,20 @@ class Settings:
         DISABLED,
         choice("MODE", DISABLED, INSECURE, VERIFIED),
         theme=ANSWERS,
-        help="Which names such as 10-0-0-1.shop.pod.<zone> exist: none (disabled), those of every address (insecure), "
-        "or those of the pods in the namespace (verified)",
+        help="Which names such as 10-0-0-1.shop.pod.<zone> exist: none (disabled), one for every address (insecure), "
+        "or one for each pod of the namespace (verified)",
     )
-    """Disabled, as in CoreDNS: otherwise anyone could get a name for any address."""
+    """Disabled, as in CoreDNS: ``insecure`` gives a name to any address that a client makes up."""
 
     endpoint_pod_names: bool = switch(
-        theme=ANSWERS, help="Name an endpoint that has no hostname after its pod, not after its address"
+        theme=ANSWERS, help="Name endpoints without a hostname after their pod, not after their address"
     )
     """Works like ``endpoint_pod_names`` of CoreDNS."""
 
     ignore_empty_service: bool = switch(
-        theme=ANSWERS, help="Answer NXDOMAIN for a ClusterIP Service that has no ready endpoint"
+        theme=ANSWERS, help="Answer NXDOMAIN for a ClusterIP Service without ready endpoints"
     )
-    """The client then tries the next domain of its search path, which may be another cluster's."""
+    """The client then tries the next domain of its search path, which may belong to another cluster."""
 
     no_endpoints: bool = switch(theme=ANSWERS, help="Serve no endpoint records, and so no headless Services")
     """Works like ``noendpoints`` of CoreDNS."""
@@ -142,19 +146,21 @@ class Settings:
         ZONE,
         or_off(values.LABEL_KEY, None),
         theme=ANSWERS,
-        help="Node label that zonal names refer to: <value>.pin._zone.<service>... gives only the endpoints whose node "
-        "has this value of the label, <value>.prefer._zone.<service>... gives all if there is none",
+        help="Node label that zonal names select by: <value>.pin._zone.<service>... returns only the endpoints on "
+        "nodes with that value, <value>.prefer._zone.<service>... returns all endpoints if no node with that value has "
+        "one. off: no zonal names",
     )
-    """On by default, because only names with the label ``_zone`` are affected."""
+    """On by default, because it affects only names that contain the label ``_zone``."""
 
     upstream: tuple[ListenAddress, ...] | None = repeatable(
         None,
         or_off(values.UPSTREAM_ADDRESS, None),
         theme=ANSWERS,
-        help="Ask this DNS server for the targets of ExternalName Services outside the served zones",
+        help="Resolve the targets of ExternalName Services outside the served zones through this DNS server. off: "
+        "answer with the CNAME alone",
         shown="in a pod the name servers of its resolv.conf, else none",
     )
-    """The clients of a stub zone do not follow a CNAME themselves."""
+    """Clients behind a stub zone do not follow a CNAME themselves."""
 
     unknown_client: str = single(
         "strict",
@@ -163,28 +169,32 @@ class Settings:
         help="What a client that topodns cannot locate gets from a Service whose topology keys do not end with *: "
         "no endpoint (strict) or every ready endpoint (all)",
     )
-    """Strict is what kube-proxy did for topologyKeys."""
+    """``strict`` is what kube-proxy did for topologyKeys."""
 
     client_source: frozenset[str] = single(
         frozenset((PODS, NODES)),
         values.CLIENT_SOURCES,
         theme=CLIENTS,
-        help="Objects to locate clients by, separated by commas: pods, podlocators, nodes. topodns does not watch "
-        "the others",
+        help="Kinds of objects to locate clients by, separated by commas: pods, podlocators, nodes. topodns does not "
+        "watch the other kinds",
         shown="pods,nodes",
     )
-    """5,000 nodes take less memory than 150,000 pods, and their pod CIDRs often say as much."""
+    """5,000 nodes take less memory than 150,000 pods, and their pod CIDRs often locate clients as well."""
 
     subnet: tuple[Subnet, ...] = repeatable(
-        (), values.SUBNET, theme=CLIENTS, help="Labels of the clients in a network outside the cluster", shown="none"
+        (),
+        values.SUBNET,
+        theme=CLIENTS,
+        help="Node labels to assume for clients in a network outside the cluster",
+        shown="none",
     )
-    """The longest prefix counts. What the cluster says of an address counts before any subnet."""
+    """The longest prefix counts. An address that the cluster knows is located by the cluster first."""
 
     trusted_forwarder: tuple[Network, ...] = repeatable(
         (),
         values.NETWORK,
         theme=CLIENTS,
-        help="Let the forwarders in this network tell who the client is",
+        help="Trust the client address that a forwarder in this network sends",
         shown="none",
     )
     """Adds to the endpoints of --forwarder-service."""
@@ -193,13 +203,13 @@ class Settings:
         None,
         or_off(values.SERVICE_KEY, None),
         theme=CLIENTS,
-        help="Let the endpoints of this Service tell who the client is, instead of those of the DNS Services that "
-        "topodns discovers",
-        shown="found by name and label",
+        help="Trust the client address that an endpoint of this Service sends. Replaces the DNS Services that topodns "
+        "discovers. off: trust no Service's endpoints",
+        shown="discovered by name and label",
     )
-    """None discovers the cluster's own DNS: every Service of kube-system that is called kube-dns or labelled
-    ``k8s-app: kube-dns``, and openshift-dns/dns-default. It forwards the queries of every pod, so topodns trusts
-    what it says of clients."""
+    """With None, topodns discovers the cluster's own DNS: every Service in kube-system that is named kube-dns or
+    labelled ``k8s-app: kube-dns``, and openshift-dns/dns-default. The cluster's DNS forwards the queries of every pod,
+    so topodns trusts it to name clients."""
 
     client_option: int | None = single(
         None,
@@ -208,14 +218,15 @@ class Settings:
         help="Take the client's address (4 or 16 bytes) from this EDNS option if a trusted forwarder sends it",
         shown="off",
     )
-    """Off, because CoreDNS passes on whatever a pod puts into such an option."""
+    """Off, because CoreDNS passes on such an option unchanged if a pod sends one."""
 
     proxy_protocol: bool = switch(
         theme=CLIENTS,
         help="Take the client's address from a PROXY protocol header (version 2) if a trusted forwarder sends it",
         commands=SERVING,
     )
-    """Counts before --client-option, and that before EDNS client subnet, which is always on."""
+    """Takes precedence over --client-option, which takes precedence over EDNS client subnet. The latter is always
+    on."""
 
     listen: tuple[ListenAddress, ...] = repeatable(
         (),
@@ -231,20 +242,21 @@ class Settings:
         None,
         or_off(values.LISTEN_ADDRESS, OFF),
         theme=SERVER,
-        help="Serve metrics and health over HTTP at this address",
+        help="Serve metrics and health checks over HTTP at this address. off: no HTTP",
         commands=RUNNING,
         shown="127.0.0.1:9153; in a pod [::]:9153",
     )
-    """9153 is the port of CoreDNS's metrics. If only the default cannot be bound, the server runs without HTTP."""
+    """9153 is CoreDNS's metrics port. If the default address cannot be bound, the server runs without HTTP; a given
+    address that cannot be bound is an error."""
 
     max_connections: int = single(
         4096,
         whole_number(1, 1_000_000),
         theme=SERVER,
-        help="Maximum number of open TCP connections. At the limit, topodns closes the one that is idle the longest",
+        help="Maximum number of open TCP connections. At the limit, topodns closes the one that has been idle longest",
         commands=SERVING,
     )
-    """CoreDNS opens one connection for each query in flight, so no forwarder has a limit of its own."""
+    """There is no limit per forwarder: CoreDNS opens one connection for each query in flight."""
 
     tcp_idle_timeout: int = single(
         30,
@@ -253,66 +265,66 @@ class Settings:
         help="Close a TCP connection that is idle for this long",
         commands=SERVING,
     )
-    """RFC 9210 asks for some seconds at least. Forwarders keep their connections for 10 to 20 s."""
+    """RFC 9210 asks for at least a few seconds. Forwarders keep their connections for 10 to 20 s."""
 
     max_queries_in_flight: int = single(
         128,
         whole_number(1, 65535),
         theme=SERVER,
-        help="Maximum number of queries on one TCP connection that wait for an answer. At the limit, topodns stops "
-        "reading from the connection",
+        help="Maximum number of unanswered queries on one TCP connection. At the limit, topodns stops reading from the "
+        "connection",
         commands=SERVING,
     )
-    """Only queries that --upstream is asked for have to wait."""
+    """Only queries that topodns resolves through --upstream have to wait."""
 
     stale_after: int = single(
         60,
         seconds(1, 86400),
         theme=SERVER,
-        help="Mark answers as stale once the API server has been out of reach for this long",
+        help="Mark answers as stale once the API server has been unreachable for this long",
         commands=SERVING,
     )
-    """An API server that restarts is back within a minute."""
+    """A restarting API server is usually back within a minute."""
 
     state_dir: str | None = single(
         None,
         any_text("PATH", "a folder"),
         theme=SERVER,
-        help="Save the view of the cluster in this folder, and answer from it after a restart until the API server "
-        "is reached",
+        help="Save the state of the cluster to a file in this folder. After a restart, topodns answers from that file "
+        "until it reaches the API server",
         commands=SERVING,
         shown="none",
     )
-    """A server that starts while the API server is down can then answer."""
+    """Lets a server that starts while the API server is down answer queries."""
 
     state_max_age: int = single(
         3600,
         seconds(1, 31_536_000),
         theme=SERVER,
-        help="Ignore a saved view that is older than this",
+        help="Ignore a state file that is older than this",
         commands=SERVING,
     )
-    """Kubernetes gives the addresses of pods that have ended to other pods."""
+    """Kubernetes gives the address of a finished pod to another pod."""
 
     nsid: bytes | None = single(
         None,
         or_off(values.NSID, b""),
         theme=SERVER,
-        help="Name of this server, for clients that ask which server has answered (NSID, RFC 5001)",
+        help="Name that this server returns to clients that ask which server answered (NSID, RFC 5001). off: no name",
         commands=SERVING,
         shown="the host name",
     )
-    """In a pod the host name is the name of the pod."""
+    """In a pod, the host name is the pod's name."""
 
     lease: tuple[str, str] | None = single(
         None,
         values.OBJECT_KEY,
         theme=CONTROLLER,
-        help="Lease that replicas compete for. Only its holder writes",
+        help="Lease for leader election among replicas. Only the leader writes",
         commands=CONTROLLING,
         shown="topodns-controller in the namespace of the pod or of the kubeconfig's context",
     )
-    """Two controllers that wrote at once would undo each other's work."""
+    """Two controllers that write at once would undo each other's work."""
 
     writes_per_second: int = single(
         50,
@@ -321,7 +333,7 @@ class Settings:
         help="Maximum number of PodLocators to write per second",
         commands=CONTROLLING,
     )
-    """At this rate 150,000 PodLocators take 50 minutes, and an API server that serves others hardly notices."""
+    """At this rate, writing 150,000 PodLocators takes 50 minutes and is a light load for an API server."""
 
     labels: tuple[str, ...] = repeatable(
         (),
@@ -331,7 +343,7 @@ class Settings:
         shown="all",
         commands=CONTROLLING,
     )
-    """Labels that no topology key names make the objects large, and more of them change."""
+    """Labels that no topology key uses make PodLocators larger and change them more often."""
 
     log_format: str = single(
         "text",
@@ -340,7 +352,7 @@ class Settings:
         help="Format of log lines",
         commands=ALL,
     )
-    """JSON is for programs that collect logs."""
+    """JSON suits programs that collect logs."""
 
     log_level: str = single(
         "info",
@@ -349,7 +361,7 @@ class Settings:
         help="Log messages of this level and above",
         commands=ALL,
     )
-    """Above debug, topodns logs nothing for a single query."""
+    """topodns logs single queries at debug level only."""
 
 
 FLAGS: Mapping[str, Flag] = {setting.name: flag_of(setting) for setting in fields(Settings)}

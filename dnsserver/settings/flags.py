@@ -1,7 +1,7 @@
-"""How a setting is given on the command line: the fields of ``Settings`` are made here, each with its flag.
+"""Defines the fields of ``Settings``, each with the flag that sets it on the command line.
 
-Pure. To a type checker, what makes a field returns a value of the field's type, as ``dataclasses.field`` does: a field
-whose type, default and syntax do not agree is an error.
+Pure. ``single``, ``repeatable`` and ``switch`` claim to return a value of the field's type, as ``dataclasses.field``
+does. So a type checker reports a field whose type, default and syntax do not agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dnsserver.settings.values import SWITCH, Syntax
 T = TypeVar("T")
 D = TypeVar("D")
 
-# The headings of --help, in order.
+# The headings of --help, in their order.
 CLUSTER = "Cluster to read"
 ANSWERS = "Names and answers"
 CLIENTS = "Clients and forwarders"
@@ -23,7 +23,7 @@ SERVER = "Server"
 LOGGING = "Logging"
 THEMES = (CLUSTER, ANSWERS, CLIENTS, CONTROLLER, SERVER, LOGGING)
 
-# The commands that a flag is for.
+# The commands that have a flag.
 SERVING = ("serve",)
 READING = (*SERVING, "explain", "check")
 CONTROLLING = ("controller",)
@@ -32,10 +32,10 @@ ALL = (*READING, *CONTROLLING)
 
 
 class Flag(NamedTuple):
-    """How a setting is given on the command line, and what ``--help`` says of it.
+    """The flag of a setting, and its text in ``--help``.
 
-    ``shown`` is the default in words, where the default itself does not tell. The ``syntax`` of a repeatable flag is
-    that of one value; a value that is read as None adds nothing.
+    ``shown`` describes the default where the value itself would not explain it, and is empty otherwise. ``syntax``
+    parses one value; in a repeatable flag, a value that parses to None adds nothing.
     """
 
     syntax: Syntax[object]
@@ -47,26 +47,26 @@ class Flag(NamedTuple):
 
     @property
     def switch(self) -> bool:
-        """Whether the flag alone, without a value, switches something on."""
+        """Whether the flag needs no value: alone it means ``on``."""
         return self.syntax is SWITCH
 
 
 def single(
     default: T, syntax: Syntax[T], *, theme: str, help: str, commands: tuple[str, ...] = READING, shown: str = ""
 ) -> T:
-    """Return a field for a flag that is given once."""
+    """Return a field whose flag may be given once."""
     return field(default=default, metadata={Flag: Flag(syntax, theme, help, commands, shown, repeatable=False)})
 
 
 def repeatable(
     default: D, syntax: Syntax[T | None], *, theme: str, help: str, shown: str, commands: tuple[str, ...] = READING
 ) -> D | tuple[T, ...]:
-    """Return a field for a flag that can be given several times; the field holds all values in order."""
+    """Return a field whose flag may be given several times. The field holds all values in order."""
     return field(default=default, metadata={Flag: Flag(syntax, theme, help, commands, shown, repeatable=True)})
 
 
 def switch(*, theme: str, help: str, commands: tuple[str, ...] = READING) -> bool:
-    """Return a field for something that is off unless it is switched on."""
+    """Return a boolean field that is off by default."""
     return single(False, SWITCH, theme=theme, help=help, commands=commands, shown="off")
 
 

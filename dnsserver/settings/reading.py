@@ -1,6 +1,6 @@
-"""Reads the settings: flags, environment variables and a configuration file become one record.
+"""Builds the settings from flags, environment variables and a configuration file.
 
-Pure: the environment and the content of the file are handed in. A flag counts before a variable, and that before the
+Pure: callers pass in the environment and the file's content. A flag overrides a variable, and a variable overrides the
 file.
 """
 
@@ -16,50 +16,50 @@ from dnsserver.settings.values import PODS
 from locator.ip import network_text
 
 ENVIRONMENT = "TOPODNS_"
-CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # as --config, which is no setting
-MAX_BITS = 64  # of a number in a file; Python does not write out one of thousands of digits in decimal
-# What Kubernetes sets in pods if there is a Service that is called topodns.
+CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
+MAX_BITS = 64  # of a number in a file; Python refuses to print numbers of thousands of digits in decimal
+# Variables that Kubernetes sets in pods if there is a Service named topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
 
 
 class InvalidSetting(Exception):
-    """A setting that cannot be used; the text says where it stands, what was found and what was expected."""
+    """A setting is invalid. The text says where it was given, what was found and what was expected."""
 
 
-class _Given(NamedTuple):
-    """The texts that a setting was given as, and where: a flag, a variable, or a file and key."""
+class _GivenSetting(NamedTuple):
+    """The values of a setting as texts, and their source: a flag, a variable, or a file with a key."""
 
-    where: str
+    source: str
     texts: Sequence[str]
 
 
 def read_settings(
     *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
 ) -> tuple[Settings, list[str]]:
-    """Return the settings, and warnings about variables that nobody reads and values that are hardly meant.
+    """Return the settings, and warnings about unknown variables and about values that are probably mistakes.
 
-    *flags* are the texts given on the command line, by field name. *file* is the name of a configuration file, and its
-    content as YAML gives it. Raises InvalidSetting.
+    *flags* maps field names to the texts given on the command line. *file* is a configuration file's name and its
+    content as parsed from YAML, or None. Raises InvalidSetting.
     """
     given = {} if file is None else _from_file(*file)
-    found, unknown = _from_environment(environment)
-    given |= found
-    given |= {name: _Given(option(name), texts) for name, texts in flags.items()}
-    # The one place where names decide about types; ``fields`` holds each value to the type of its field.
+    variables, unknown = _from_environment(environment)
+    given |= variables
+    given |= {name: _GivenSetting(option(name), texts) for name, texts in flags.items()}
+    # mypy cannot check this dictionary; ``fields`` makes sure that each syntax yields values of its field's type.
     values: dict[str, Any] = {name: _value(name, *setting) for name, setting in given.items()}
     settings = Settings(**values)
-    places = {name: setting.where for name, setting in given.items()}
-    _check(settings, places)
-    return settings, [*unknown, *_warnings(settings, places)]
+    sources = {name: setting.source for name, setting in given.items()}
+    _check(settings, sources)
+    return settings, [*unknown, *_warnings(settings, sources)]
 
 
 def option(name: str) -> str:
-    """Return the flag of a field."""
+    """Return the spelling of a field's flag, such as ``--log-level``."""
     return "--" + name.replace("_", "-")
 
 
-def _value(name: str, where: str, texts: Sequence[str]) -> object:
-    """Return what a setting was given as, read."""
+def _value(name: str, source: str, texts: Sequence[str]) -> object:
+    """Parse the value of a setting. Raises InvalidSetting."""
     syntax, repeatable = FLAGS[name].syntax, FLAGS[name].repeatable
     values = []
     for text in texts:
@@ -69,66 +69,69 @@ def _value(name: str, where: str, texts: Sequence[str]) -> object:
             found = str(error)
             if repr(text) not in found:
                 found = f"{text!r}: {found}"
-            raise InvalidSetting(f"{where}: {found}, expected {syntax.expected}") from None
+            raise InvalidSetting(f"{source}: {found}, expected {syntax.expected}") from None
     if repeatable:
         return tuple(value for value in values if value is not None)
     if len(values) != 1:
-        raise InvalidSetting(f"{where}: {len(values)} values found, expected one")
+        raise InvalidSetting(f"{source}: {len(values)} values found, expected one")
     return values[0]
 
 
-def _check(settings: Settings, places: Mapping[str, str]) -> None:
-    """Raise InvalidSetting for settings that do not go together."""
+def _check(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if settings contradict each other. *sources* maps a given field to its source."""
     if all(zone.reverse for zone in settings.zone):
-        raise InvalidSetting(f"{places['zone']}: only reverse zones found, expected a zone for the names of Services")
-    live = [name for name in ("kubeconfig", "context") if name in places]
+        raise InvalidSetting(f"{sources['zone']}: only reverse zones found, expected a zone for the names of Services")
+    live = [name for name in ("kubeconfig", "context") if name in sources]
     if settings.snapshot and live:
-        raise InvalidSetting(f"{places[live[0]]}: given together with {places['snapshot']}, expected only one of them")
+        given, snapshot = sources[live[0]], sources["snapshot"]
+        raise InvalidSetting(f"{given}: given together with {snapshot}, expected only one of them")
     networks = [subnet.network for subnet in settings.subnet]
     for index, network in enumerate(networks):
         if network in networks[:index]:
             raise InvalidSetting(
-                f"{places['subnet']}: {network_text(network)} is given twice, expected each network once"
+                f"{sources['subnet']}: {network_text(network)} is given twice, expected each network once"
             )
 
 
-def _warnings(settings: Settings, places: Mapping[str, str]) -> Iterator[str]:
-    """Yield warnings about values that are allowed and hardly meant."""
+def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
+    """Yield warnings about values that are valid but probably mistakes."""
     for network in dict.fromkeys(settings.trusted_forwarder):
         if network.length == 0:
             yield (
-                f"{places['trusted_forwarder']}: {network_text(network)} trusts everybody: anyone who sends a query "
-                "may give any address as the client's, and a client that gives none is unknown"
+                f"{sources['trusted_forwarder']}: {network_text(network)} trusts every sender: anyone can claim any "
+                "client address, and a client that queries topodns without naming an address is unknown"
             )
     if settings.client_source == {PODS}:
         yield (
-            f"{places['client_source']}: with pods alone, topodns knows on which node a client is, but not in which "
-            "zone"
+            f"{sources['client_source']}: with pods alone, topodns knows the node of a client, but not the node's "
+            "labels, such as its zone"
         )
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, _Given], list[str]]:
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, _GivenSetting], list[str]]:
+    """Return the settings in the environment, and warnings about unknown ``TOPODNS_`` variables."""
     known = {ENVIRONMENT + name.upper(): name for name in FLAGS}
-    found, warnings = {}, []
+    given, warnings = {}, []
     for variable, text in sorted(environment.items()):
         if variable in known:
             name = known[variable]
-            if text.strip():  # manifests leave a variable empty to say nothing
-                found[name] = _Given(variable, text.split() if FLAGS[name].repeatable else [text.strip()])
+            if text.strip():  # manifests set a variable to an empty string to leave it out
+                given[name] = _GivenSetting(variable, text.split() if FLAGS[name].repeatable else [text.strip()])
         elif (
             variable.startswith(ENVIRONMENT) and variable != CONFIG_VARIABLE and not _SERVICE_LINKS.fullmatch(variable)
         ):
             warnings.append(f"{variable}: unknown environment variable{nearest(variable, known)}")
-    return found, warnings
+    return given, warnings
 
 
-def _from_file(path: str, content: object) -> dict[str, _Given]:
+def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
+    """Return the settings in a configuration file. Raises InvalidSetting."""
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise InvalidSetting(f"{path}: {type(content).__name__} found, expected settings as KEY: VALUE")
     known = {option(name).removeprefix("--"): name for name in FLAGS}
-    found = {}
+    given = {}
     for key, value in content.items():
         name = known.get(key)
         if name is None:
@@ -137,12 +140,12 @@ def _from_file(path: str, content: object) -> dict[str, _Given]:
         if any(isinstance(item, (dict, list)) or item is None for item in items):
             expected = FLAGS[name].syntax.expected
             raise InvalidSetting(f"{path}: {key}: {type(value).__name__} found, expected {expected}")
-        found[name] = _Given(f"{path}: {key}", [_scalar(item) for item in items])
-    return found
+        given[name] = _GivenSetting(f"{path}: {key}", [_scalar(item) for item in items])
+    return given
 
 
 def _scalar(item: object) -> str:
-    """Return what a file's value would be on the command line."""
+    """Return a value of the file as it would be written on the command line."""
     if isinstance(item, bool):
         return "on" if item else "off"
     if isinstance(item, int) and item.bit_length() > MAX_BITS:

@@ -1,4 +1,4 @@
-"""Suggests what somebody may have meant by a word that nobody knows. Pure."""
+"""Suggests corrections for misspelled words. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``, did you mean ...?`` with the known word that is most like an unknown one."""
-    near = difflib.get_close_matches(word, list(known), 1, 0.0)
-    return f", did you mean {near[0]}?" if near else ""
+    """Return ``, did you mean ...?`` with the known word closest to *word*, or "" if *known* is empty."""
+    matches = difflib.get_close_matches(word, list(known), 1, 0.0)
+    return f", did you mean {matches[0]}?" if matches else ""

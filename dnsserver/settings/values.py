@@ -1,6 +1,6 @@
-"""How a single value is written: a ``Syntax`` for each kind of value, from a whole number to an address with a port.
+"""Parses single values of settings: a ``Syntax`` for each type of value, from a whole number to an address with a port.
 
-Pure. What a value means for the server is said where it is used: ``fields`` has the settings.
+Pure. ``fields`` says what the values mean.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
 DNS_PORT = 53
-MAX_NSID = 128  # octets; with the longest question it fits a reply of 512
-ON_WORDS, OFF_WORDS = ("on", "true"), ("off", "false")  # YAML 1.1 reads a bare on and off as truth values
-OFF: Final = "off"  # the value of a setting that is switched off, where None means that nothing was said
-PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # the objects that --client-source may name
+MAX_NSID = 128  # octets; fits a reply of 512 octets beside the longest question
+ON_WORDS, OFF_WORDS = ("on", "true"), ("off", "false")  # YAML 1.1 parses a bare on or off as a boolean
+OFF: Final = "off"  # the value of a setting that is switched off where None means that it was not given
+PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # the values of --client-source
 
 
 @dataclass(frozen=True, slots=True)
 class Syntax(Generic[T_co]):
-    """How a value of type *T_co* is written.
+    """How to write a value of type *T_co*.
 
-    ``metavar`` stands for the value in ``--help``. ``read`` turns a text into the value; it raises ValueError with
-    what it found, and ``expected`` is the other half of the message.
+    ``metavar`` stands for the value in ``--help``. ``read`` parses a text; its ValueError says what was found, and
+    ``expected`` completes the message: ``FOUND, expected EXPECTED``.
     """
 
     metavar: str
@@ -40,7 +40,7 @@ class Syntax(Generic[T_co]):
 
 
 class ListenAddress(NamedTuple):
-    """An address (packed) and a port; port 0 means any free one."""
+    """A packed address and a port. Port 0 means any free port."""
 
     address: bytes
     port: int
@@ -51,16 +51,16 @@ class ListenAddress(NamedTuple):
 
 
 class Subnet(NamedTuple):
-    """A network outside the cluster, and the labels of the clients in it."""
+    """A network outside the cluster, and the node labels to assume for its clients."""
 
     network: Network
     labels: tuple[tuple[str, str], ...]
 
 
 def parse_upstream(text: str) -> ListenAddress:
-    """Return the address of another DNS server; the port may be missing. Raises ValueError.
+    """Parse the address of a DNS server, with or without a port. Raises ValueError.
 
-    An IPv6 address that is followed by a port stands in brackets.
+    An IPv6 address needs brackets if a port follows.
     """
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
@@ -70,7 +70,7 @@ def parse_upstream(text: str) -> ListenAddress:
 
 
 def any_text(metavar: str, expected: str) -> Syntax[str]:
-    """Return the syntax of any text that is not empty."""
+    """Return the syntax of a text that is not empty."""
     return Syntax(metavar, expected, _text)
 
 
@@ -85,7 +85,7 @@ def seconds(low: int, high: int) -> Syntax[int]:
 
 
 def choice(metavar: str, *words: str) -> Syntax[str]:
-    """Return the syntax of one word out of several."""
+    """Return the syntax of one of *words*."""
 
     def read(text: str) -> str:
         if text not in words:
@@ -96,7 +96,7 @@ def choice(metavar: str, *words: str) -> Syntax[str]:
 
 
 def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
-    """Return a syntax in which ``off`` may stand in place of a value; it is read as *off*."""
+    """Return a syntax that also takes ``off``, and then yields the value *off*."""
     return Syntax(
         syntax.metavar, f"{syntax.expected}, or off", lambda text: off if text in OFF_WORDS else syntax.read(text)
     )
@@ -105,7 +105,7 @@ def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
 def _text(text: str) -> str:
     if not text:
         raise ValueError("empty")
-    if "\0" in text:  # which no file's name can hold
+    if "\0" in text:  # no file name can hold it
         raise ValueError(repr(text))
     return text
 
@@ -140,7 +140,7 @@ def _service_key(text: str) -> str:
 
 
 def _label_key(text: str) -> str:
-    if not valid_label_key(text) or text == "on":  # how a file's ``true`` is handed in; nobody means a label
+    if not valid_label_key(text) or text == "on":  # what ``true`` in a file becomes; nobody means a label
         raise ValueError(repr(text))
     return text
 
@@ -168,7 +168,7 @@ def _subnet(text: str) -> Subnet:
 
 
 def _option_code(text: str) -> int:
-    """Read a number that may be hexadecimal, as Corefiles write it."""
+    """Parse an option code, in decimal or, as Corefiles write it, in hexadecimal."""
     code = int(text, 16) if re.fullmatch("0[xX][0-9a-fA-F]{1,4}", text) else _whole(text, 0, 65535)
     if not 65001 <= code <= 65534:
         raise ValueError(repr(text))
@@ -182,12 +182,12 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-SWITCH = Syntax("=on|off", "on or off", _switch)  # never without the sign: the next word is no value
+SWITCH = Syntax("=on|off", "on or off", _switch)  # the "=" is required: the next word is never the value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
-NAMESPACE = Syntax("NAME", "a namespace's name", _namespace)
+NAMESPACE = Syntax("NAME", "the name of a namespace", _namespace)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
 SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
-LABEL_KEY = Syntax("KEY", "a label's key", _label_key)
+LABEL_KEY = Syntax("KEY", "a label key", _label_key)
 SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
 ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)
 NETWORK = Syntax("CIDR", "an address block without host bits, such as 10.96.0.10/32", parse_network)

@@ -1,1 +1,1 @@
-"""The commands of ``topodns``: a module for each, named like it; ``dispatch.COMMANDS`` lists them."""
+"""The commands of ``topodns``. Each has a module of its name here and a row in ``dispatch.COMMANDS``."""

@@ -1,4 +1,4 @@
-"""``topodns check``: reports what is wrong in a cluster."""
+"""``topodns check``: reports problems in a cluster."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags that say which cluster, and how to print."""
+    """Add the output format and the settings."""
     add_output_format(parser)
     add_settings(parser, "check")
 
 
 def run(arguments: Namespace) -> int:
-    """Print all findings; the exit status says whether there is an error among them."""
+    """Print all findings. The exit status is 1 if one of them is an error."""
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import read_cluster
     from dnsserver.cli.report import report

@@ -1,4 +1,4 @@
-"""``topodns controller``: keeps PodLocators up to date until a signal ends it."""
+"""``topodns controller``: keeps a PodLocator up to date for each pod."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags of a controller."""
+    """Add the settings."""
     add_settings(parser, "controller")
 
 
 def run(arguments: Namespace) -> int:
-    """Keep PodLocators up to date until SIGTERM or SIGINT."""
+    """Keep PodLocators up to date until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
     from dnsserver import app
     from dnsserver.cli.cluster import cluster_errors

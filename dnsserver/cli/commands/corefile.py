@@ -1,4 +1,4 @@
-"""``topodns corefile``: prints the configuration of a forwarder that asks topodns, or checks one that is there."""
+"""``topodns corefile``: prints a forwarder's stub block for topodns, or checks a Corefile."""
 
 from __future__ import annotations
 
@@ -9,60 +9,62 @@ from pathlib import Path
 
 from dnsserver.cli.errors import DONE, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser, add_output_format, parsed
+from dnsserver.cli.parser import Parser, add_output_format, parse_argument
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
     COREDNS,
     FORWARDERS,
     MAX_UPSTREAMS,
-    printed,
     stub_address,
+    stub_block,
     stub_zone,
 )
 from dnsserver.settings.values import ListenAddress
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add what to print or to check."""
+    """Add the flags for both: what to print, and what to check."""
     parser.flags.add_argument(
         "--for",
         dest="forwarder",
         metavar="PROGRAM",
-        help=f"The forwarder: {', '.join(FORWARDERS)}; with --check {' or '.join(CHECKED)} "
-        f"(default with --check: {COREDNS})",
+        help=f"Forwarder to print for: {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}. With --check, the forwarder "
+        f"that uses FILE: {' or '.join(CHECKED)} (default with --check: {COREDNS})",
     )
     parser.flags.add_argument(
         "--to",
         metavar="ADDR[:PORT],...",
         action="append",
-        help="The addresses of topodns, separated by commas (default port: 53). With --check, only what is forwarded "
-        "there is checked (default with --check: whatever forwards the zones; repeatable)",
+        help="Addresses of topodns, separated by commas (default port: 53). With --check, check only the blocks that "
+        "forward to these addresses (default with --check: the blocks that forward a zone of --zone; repeatable)",
     )
     parser.flags.add_argument(
         "--zone",
         metavar="NAME",
         action="append",
-        help=f"A zone to forward to topodns (default: {CLUSTER_DOMAIN}; with --check the zones of the plugin "
+        help=f"Zone to forward to topodns (default: {CLUSTER_DOMAIN}; with --check, the zones of the plugin "
         "'kubernetes' in FILE; repeatable)",
     )
     parser.flags.add_argument(
         "--fail-open",
         action="store_true",
-        help=f"Let {COREDNS} answer from its own view of the cluster while topodns does not answer (default: off)",
+        help=f"Let {COREDNS} answer with its own plugin 'kubernetes' while topodns does not answer (default: off)",
     )
-    parser.flags.add_argument("--check", metavar="FILE", help="Check this Corefile, or standard input (-)")
+    parser.flags.add_argument("--check", metavar="FILE", help="Check this Corefile, or - for standard input")
     add_output_format(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Print a forwarder's configuration, or the findings in a Corefile."""
+    """Print a stub block, or the findings of a Corefile."""
     to = [
-        parsed("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
+        parse_argument("--to", stub_address, text, "ADDRESS or ADDRESS:PORT, separated by commas")
         for texts in arguments.to or ()
         for text in texts.split(",")
     ]
-    zones = [parsed("--zone", stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in arguments.zone or ()]
+    zones = [
+        parse_argument("--zone", stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in arguments.zone or ()
+    ]
     if arguments.check is not None:
         return _check(arguments, to, zones)
     return _print(arguments, to, zones)
@@ -77,11 +79,11 @@ def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     if not to:
         raise WrongInput("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
     if arguments.output != "text":
-        raise WrongInput(f"-o: {arguments.output!r} without --check, expected --check FILE beside it")
+        raise WrongInput(f"-o: {arguments.output!r} without --check, expected it only with --check FILE")
     if len(to) + arguments.fail_open > MAX_UPSTREAMS:
         raise WrongInput(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - arguments.fail_open}")
     try:
-        text = printed(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
+        text = stub_block(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write(text)
@@ -101,10 +103,10 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
         raise WrongInput("--check: '' found, expected a file, or - for standard input")
     text = _read(arguments.check).decode(errors="replace")
     try:
-        found = corefile_check.check(text, forwarder=forwarder, file=arguments.check, to=to, zones=zones)
+        findings = corefile_check.check(text, forwarder=forwarder, file=arguments.check, to=to, zones=zones)
     except Unparsable as error:
         raise WrongInput(f"{arguments.check}: {error}") from None
-    return report(found, arguments.output)
+    return report(findings, arguments.output)
 
 
 def _read(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""``topodns serve``: answers DNS until a signal ends it."""
+"""``topodns serve``: answers DNS queries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dnsserver.cli.settings_flags import add_settings, settings_of
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags of a server."""
+    """Add the settings."""
     add_settings(parser, "serve")
 
 
 def run(arguments: Namespace) -> int:
-    """Answer DNS until SIGTERM or SIGINT."""
+    """Answer DNS queries until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
     from dnsserver import app
     from dnsserver.cli.cluster import cluster_errors

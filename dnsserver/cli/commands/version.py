@@ -1,4 +1,4 @@
-"""``topodns version``: prints the versions that a bug report needs."""
+"""``topodns version``: prints the versions that a bug report should name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIBRARIES = (
 
 
 def add_arguments(parser: Parser) -> None:
-    """It has none."""
+    """Add none: ``version`` takes no arguments."""
 
 
 def run(_: Namespace) -> int:
