@@ -1,4 +1,4 @@
-"""Whole clusters: a small one that many tests serve, and any number of them made from a seed."""
+"""Whole clusters: a small one that many tests serve, and random ones made from a seed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tests.api_objects import (
 
 KEYS = (HOSTNAME, RACK, ZONE, REGION)
 
-STRANGER = "203.0.113.9"
+UNKNOWN_CLIENT = "203.0.113.9"
 FORWARDER = "10.244.0.53"
-OUTSIDE = "198.51.100.7"  # in the block that ``SUBNETS`` places
+OUTSIDE = "198.51.100.7"  # in a configured subnet of ``SUBNETS``
 SUBNETS = {"198.51.100.0/24": {ZONE: "a"}, "198.51.0.0/16": {ZONE: "b", REGION: "r1"}}
 
 
@@ -57,7 +57,7 @@ WEB_AND_MANY = listed(
 )
 
 
-# The same, and two names that lead elsewhere: to example.org and to example.net.
+# The same, and two ExternalName Services, for example.org and example.net.
 OUT, OUT_2 = "out.shop.svc.cluster.local", "out-2.shop.svc.cluster.local"
 WITH_ALIASES = listed(
     [*json.loads(WEB_AND_MANY)["items"], external("out", "example.org"), external("out-2", "example.net")]
@@ -65,9 +65,9 @@ WITH_ALIASES = listed(
 
 
 def world(seed: int, *, truthful: bool = False) -> World:
-    """Return a small cluster in which much overlaps: reused addresses, old labels, unready endpoints, both families.
+    """Return a small cluster with reused addresses, old labels, unready endpoints, both families.
 
-    A *truthful* one has pod CIDRs that hold exactly their node's pods, all of which are running.
+    In a *truthful* one all pods run, and each is in its node's pod CIDR.
     """
     return _Builder(random.Random(seed), truthful=truthful).world()
 
@@ -79,7 +79,7 @@ class _Builder:
         self.hosts = [0] * (self.count + 2)
         self.born = 0
         self.items: list[Item] = []
-        self.addresses = [STRANGER, OUTSIDE, "198.51.7.7", FORWARDER, "2001:db8::9"]
+        self.addresses = [UNKNOWN_CLIENT, OUTSIDE, "198.51.7.7", FORWARDER, "2001:db8::9"]
         self.names = ["cluster.local", "svc.cluster.local", "shop.svc.cluster.local", "ns.dns.cluster.local"]
         self.names += ["nobody.svc.cluster.local", "none.shop.svc.cluster.local", "a.b.c.d.svc.cluster.local"]
         self.names += ["example.com", "kube-dns.kube-system.svc.cluster.local", "x.cluster.local"]
@@ -111,14 +111,14 @@ class _Builder:
         return World(self.items, self.names, list(dict.fromkeys(self.addresses)))
 
     def alias(self, name: str) -> None:
-        """Add an ExternalName Service: to a Service, to another alias, in a circle, to nothing, to an address, away."""
-        targets = [f"{each}.shop.svc.cluster.local" for each in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
+        """Add an ExternalName Service for a Service, an alias (maybe a loop), a missing name, an address or elsewhere."""
+        targets = [f"{label}.shop.svc.cluster.local" for label in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
         targets += ["www.example.org", "192.0.2.7", "a.pin._zone.s0.shop.svc.cluster.local", "1.0.244.10.in-addr.arpa"]
         self.items.append(external(name, self.rng.choice(targets)))
         self.names += [f"{name}.shop.svc.cluster.local"] * 2 + [f"x.{name}.shop.svc.cluster.local"]
 
     def other_names(self) -> None:
-        """Add the names of addresses, of pods and of zones, and those between."""
+        """Add reverse names, names of pods, zonal names, and the names above them."""
         for address in self.rng.sample(self.addresses, 3):
             reverse = ipaddress.ip_address(address).reverse_pointer
             dashed = address.replace(".", "-").replace(":", "-")
@@ -141,7 +141,7 @@ class _Builder:
             if self.chance(percent):
                 labels[OLD.get(key, key) if self.chance(30) else key] = self.rng.choice(values)
         if ZONE in labels and self.chance(20):
-            labels[OLD[ZONE]] = "old"  # the newer wins
+            labels[OLD[ZONE]] = "old"  # the newer label counts
         if self.chance(50):
             labels[RACK] = self.rng.choice(("1", "2"))
         cidrs = [f"10.244.{number}.0/24", f"fd00:244:a{number:x}::/64"]
@@ -151,9 +151,9 @@ class _Builder:
         return node(f"node-{number}", labels, cidrs=cidrs, addresses=addresses)
 
     def addresses_on(self, number: int) -> tuple[tuple[str, str], int]:
-        """Return a fresh address of each family in a node's blocks, and the node that is meant."""
+        """Return a new address of each family in a node's pod CIDRs, and the node's number."""
         self.hosts[number] += 1
-        host = self.hosts[number] + (60 if number == 0 else 0)  # the forwarder lives on node 0, too
+        host = self.hosts[number] + (60 if number == 0 else 0)  # the forwarder is on node 0, too
         return (f"10.244.{number}.{host % 250 + 1}", f"fd00:244:a{number:x}::{host:x}"), number
 
     def pod(self, name: str, addresses: Sequence[str], number: int) -> None:
@@ -162,7 +162,7 @@ class _Builder:
         if not self.truthful and self.chance(20):
             phase = self.rng.choice(("Succeeded", "Failed", "Pending"))
         if not self.truthful and self.chance(15):
-            number = self.rng.randrange(self.count + 1)  # one of them is not known
+            number = self.rng.randrange(self.count + 1)  # the last one is unknown
         self.items.append(pod(name, addresses, f"node-{number}", phase=phase, created=self.moment()))
         if not self.truthful and self.chance(15):  # its address, reused later
             other = self.rng.randrange(self.count)
@@ -217,7 +217,7 @@ class _Builder:
         addresses, _ = self.addresses_on(number)
         on, more = number, {}
         if not self.truthful and self.chance(6):
-            on = self.rng.randrange(self.count + 1)  # the block lies, or the node is not known
+            on = self.rng.randrange(self.count + 1)  # the pod CIDR is wrong, or the node unknown
         more["nodeName"] = f"node-{on}"
         if self.chance(30):
             more["zone"] = self.rng.choice("abc")
@@ -238,7 +238,7 @@ class _Builder:
 
 
 def changed(items: Sequence[Item], seed: int) -> list[Item]:
-    """Return the same cluster some time later: some Services, slices, nodes or pods changed, some not."""
+    """Return the cluster some time later, with a few changes of Services, slices, nodes or pods."""
     rng = random.Random(seed)
     later = copy.deepcopy(list(items))
     for _ in range(rng.randint(0, 3)):
@@ -260,6 +260,6 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
             )()
         elif kind == "Pod":
             later.remove(item)
-    for item in later:  # what nobody can see
+    for item in later:  # a change that no answer shows
         item["metadata"]["resourceVersion"] = str(rng.randrange(10**6))
     return later

@@ -1,7 +1,7 @@
-"""The image, built by buildah without a registry, and a container of it with as few rights as a pod has.
+"""Builds the image with buildah, without a registry, and runs a container with no more rights than a restricted pod.
 
-The base is made of this machine's own files: those of the Debian packages that Python and its venv consist of, and the
-certificates and settings with which pip gets at its index from here.
+The base image is made of this machine's files: those of Python's Debian packages, and the certificates and settings by
+which pip reaches its index from here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pytest
 from tests import go_programs, programs
 from tests.this_machine import ROOT, lacking, needs_tool
 
-BUILDING = 600.0  # seconds: some twenty, if the libraries come quickly
+BUILDING = 600.0  # seconds; some twenty if the libraries download fast
 PACKAGES = ("python3-venv", "dash", "coreutils")  # what the Dockerfile asks of a base: Python with venv, sh, rm
 PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
-LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # into /usr, where the machine has them so
+LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # links into /usr on many machines
 
-# Whatever is mounted is so for the container alone. Its root is read-only; below /mnt it reads a folder of the test's.
+# The mounts are the container's own. Its root is read-only; /mnt is a folder of the test's.
 MOUNTED = """
 set -eu
 root=$1 folder=$2; shift 2
@@ -37,15 +37,15 @@ mount -o remount,bind,ro "$root/mnt"
 mount -o remount,bind,ro "$root"
 exec "$@"
 """
-# What is left is what chroot itself needs; it goes with root's user id, and cannot be had again.
+# Keeps what chroot itself needs; the container loses that with root's user id, and cannot get it back.
 NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--inh-caps=-all", "--no-new-privs")
 
 
 class Image:
-    """What the Dockerfile makes: its configuration, and its files below ``root``."""
+    """The image of the Dockerfile: its configuration, and its files below ``root``."""
 
     def __init__(self, folder: Path) -> None:
-        """Build it; everything lies in *folder*. Skips the test where this machine cannot."""
+        """Build it in *folder*. Skips the test if this machine cannot build images."""
         for name in ("dpkg-query", "unshare", "setpriv", "chroot"):
             needs_tool(name)
         self._buildah = (
@@ -53,7 +53,7 @@ class Image:
             *("--root", str(folder / "storage"), "--runroot", str(folder / "run"), "--storage-driver", "vfs"),
         )
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
-            pytest.skip("nothing can be mounted in this sandbox, so no image be built")
+            pytest.skip("this sandbox does not allow mounts, which building an image needs")
         base = folder / "base"
         _base(base)
         (folder / "Base").write_text("FROM scratch\nCOPY . /\n")
@@ -66,10 +66,10 @@ class Image:
         self.config: dict[str, Any] = inspected["OCIv1"]["config"]
 
     def command(self, folder: Path, *arguments: str) -> list[str]:
-        """Return how to run the image's program in a container, which sees *folder* as ``/mnt``.
+        """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
 
-        It is what Kubernetes makes of a restricted pod with a read-only root: the image's user, no capability, none to
-        be had. Its network is the machine's, so that a test can ask.
+        As for a restricted pod with a read-only root, it runs as the image's user, without capabilities and without a
+        way to get any. It shares the machine's network, so that a test can send queries.
         """
         mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder))
         rooted = (needs_tool("chroot"), "--groups=", f"--userspec={self.config['User']}", str(self.root))
@@ -89,7 +89,7 @@ def _base(root: Path) -> None:
     listed = subprocess.run(
         ["dpkg-query", "--listfiles", *_closure(PACKAGES)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    # A package may say /bin where the machine has a link to /usr/bin.
+    # A package may list /bin if that is a link to /usr/bin here.
     paths = {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in listed}
     for path in sorted({*paths, *PIP, *LINKS}):
         target = root / path.lstrip("/")
@@ -100,7 +100,7 @@ def _base(root: Path) -> None:
 
 
 def _closure(packages: Iterable[str]) -> Sequence[str]:
-    """Return *packages* and all that they depend on, as far as it is installed; skip the test where they are not."""
+    """Return *packages* and their installed dependencies; skip the test if a package is missing."""
     rows = subprocess.run(
         ["dpkg-query", "--show", "--showformat", "${Package}\t${Provides}\t${Pre-Depends},${Depends}\n"],
         capture_output=True,
@@ -115,14 +115,15 @@ def _closure(packages: Iterable[str]) -> Sequence[str]:
     for package in packages:
         if package not in depends:
             lacking(f"the package {package} is not installed here")
-    found: set[str] = set()
+    closure: set[str] = set()
     wanted = set(packages)
     while wanted:
-        found |= wanted
-        wanted = {providers.get(name, name) for each in wanted for name in depends[each]} & depends.keys() - found
-    return sorted(found)
+        closure |= wanted
+        needed = {providers.get(name, name) for package in wanted for name in depends[package]}
+        wanted = needed & depends.keys() - closure
+    return sorted(closure)
 
 
 def _names(relation: str) -> list[str]:
-    """Return the packages that a field such as ``Depends`` names, alternatives among them."""
+    """Return the packages in a field such as ``Depends``, including alternatives."""
     return re.findall(r"(?:^|[,|])\s*([a-z0-9][-+.a-z0-9]*)", relation)

@@ -1,7 +1,7 @@
-"""A controller as a process of its own, which notes every request: when it was sent, and what came of it.
+"""A controller as a process that records each request: when it was sent, and its result.
 
-``python -m tests.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` notes in FILE, one line a
-request. TIMES are the Lease's duration, deadline and pause between tries, in seconds, by commas.
+``python -m tests.controller_process KUBECONFIG FILE IDENTITY NAMESPACE/NAME TIMES [GLOB...]`` writes to FILE. TIMES are
+the Lease's duration, deadline and pause between tries, in seconds, separated by commas.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from tests.programs import Daemon
 from tests.this_machine import ROOT
 from tests.waiting import until
 
-# Where nobody waits for that: a machine that stands still for seconds costs neither the Lease nor an answer.
+# For tests that do not wait for a Lease to expire: a machine that stalls for seconds does not lose the Lease.
 ALONE = (60.0, 30.0, lease.RETRY_SECONDS)
-SHORT = (6.0, 3.0, 0.5)  # where one waits for another's Lease to run out
+SHORT = (6.0, 3.0, 0.5)  # for tests that wait for another's Lease to expire
 WRITES_PER_SECOND = 200.0
 
 
 class Request(Struct):
-    """One request as its sender saw it. ``version`` is the resourceVersion it made, 0 if it is not known."""
+    """A request as its sender saw it. ``version`` is the resourceVersion that it created, 0 if unknown."""
 
     sent: float
     method: str
@@ -54,7 +54,7 @@ class Request(Struct):
 
     @property
     def reign(self) -> bool:
-        """Whether it changed who holds the Lease, or for how long."""
+        """Whether it changed the Lease: its holder or its renewal."""
         return self.lease and self.method != "GET" and self.status == 200
 
 
@@ -75,7 +75,7 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 class NotingCluster(ApiClient):
-    """Notes what is asked, before it is asked for, and what came of it."""
+    """Records each request before it is sent, and again with its result."""
 
     def __init__(self, kubeconfig: str, file: IO[bytes]) -> None:
         super().__init__(kubeconfig=kubeconfig)
@@ -105,32 +105,32 @@ class NotingCluster(ApiClient):
 
 
 class Controlling(NamedTuple):
-    """A controller's process, and what it notes."""
+    """A controller's process, and its records."""
 
     daemon: Daemon
     file: Path
     identity: str
 
     def noted(self) -> list[Request]:
-        """Return all notes in order, two of each request: it is sent (status 0), it is answered or given up."""
+        """Return all records in order, two for each request: when it is sent (status 0), and when it has ended."""
         lines = [line for line in self.file.read_bytes().split(b"\n")[:-1] if line]
         return [msgspec.json.decode(line, type=Request) for line in lines]
 
     def requests(self) -> list[Request]:
-        """Return the requests that got an answer, or were given up."""
-        return [each for each in self.noted() if each.status]
+        """Return the requests that have ended, with a reply or without."""
+        return [request for request in self.noted() if request.status]
 
     def writes(self) -> list[Request]:
-        return [each for each in self.requests() if each.write]
+        return [request for request in self.requests() if request.write]
 
     def sent_without_lease(self, before: int, woken: float) -> list[Request]:
-        """Return the writes sent after *before* notes, until it got the Lease anew: asked for since it was *woken*."""
+        """Return the writes that it sent, after the first *before* records, without a Lease acquired since *woken*."""
         noted = self.noted()[before:]
-        anew = next((number for number, each in enumerate(noted) if each.reign and each.sent >= woken), None)
-        return [each for each in noted[:anew] if each.write and not each.status]
+        leads_again = next((at for at, request in enumerate(noted) if request.reign and request.sent >= woken), None)
+        return [request for request in noted[:leads_again] if request.write and not request.status]
 
     def until_leading(self) -> None:
-        self.daemon.until(lambda: any(each.reign for each in self.requests()))
+        self.daemon.until(lambda: any(request.reign for request in self.requests()))
 
 
 @contextmanager
@@ -167,9 +167,12 @@ async def control(arguments: Sequence[str]) -> None:
 
 
 def assert_in_turn(*controllers: Controlling) -> None:
-    """Nobody wrote while another held the Lease: by the API server's own order of all writes."""
+    """No controller wrote while another one held the Lease, by the API server's order of all writes."""
     reigns = sorted(
-        (each.version, each.holder) for controller in controllers for each in controller.requests() if each.reign
+        (request.version, request.holder)
+        for controller in controllers
+        for request in controller.requests()
+        if request.reign
     )
     for controller in controllers:
         for write in controller.writes():
@@ -179,7 +182,7 @@ def assert_in_turn(*controllers: Controlling) -> None:
 
 
 def until_true(holds: Any, what: str) -> Any:
-    """As ``waiting.until``, and longer than a Lease outlives its holder."""
+    """As ``waiting.until``, with a deadline longer than any Lease."""
     return until(holds, what, within=60.0)
 
 

@@ -1,4 +1,4 @@
-"""A real CoreDNS: beside us, fed by a real API server; or before us, on a machine of its own."""
+"""A real CoreDNS: on a real API server, to compare with topodns; or in front of topodns, on its own machine."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.this_machine import free_port
 from tests.waiting import until
 
 FORWARDED_BY_UDP, FORWARDED_BY_TCP = 53, 5353  # ports of a CoreDNS that forwards
-LAME_DUCK = "1h"  # after SIGTERM it goes on for as long as a test likes
-ROUNDS = 4  # how often everybody asks between two steps of a test
+LAME_DUCK = "1h"  # after SIGTERM it goes on until the test ends it
+ROUNDS = 4  # how often each client asks between two steps of a test
 LOST = 5.0  # seconds after which a query is lost
 
 
@@ -37,9 +37,9 @@ class CoreDNS(NamedTuple):
 
 @contextmanager
 def running_coredns(folder: Path, block: str, *, name: str = "coredns") -> Iterator[CoreDNS]:
-    """Run CoreDNS with the plugins of *block* on the wildcard address, from when it is ready until the block ends.
+    """Run CoreDNS with the plugins of *block* on the wildcard address until the block ends; wait until it is ready.
 
-    Raises ``waiting.NotReadyError`` with what it printed if it does not become ready.
+    Raises ``waiting.NotReadyError``, with the last lines of output, if it does not become ready.
     """
     program = go_programs.coredns()
     port, ready = free_port(address="0.0.0.0"), free_port()
@@ -55,10 +55,10 @@ def running_coredns(folder: Path, block: str, *, name: str = "coredns") -> Itera
 
 @contextmanager
 def forwarding_coredns(folder: Path, machine: Machine, to: str) -> Iterator[Daemon]:
-    """Run CoreDNS on a machine of its own as a stub for *to*, an address with a port, from when it is ready.
+    """Run CoreDNS on its own machine with a stub block for *to*, an address with a port; wait until it is ready.
 
-    It names its clients by EDNS client subnet. What comes to one of its ports it forwards as it came, by
-    UDP, and what comes to the other by TCP. At the end of the block it is killed, unless it has ended.
+    It names its clients by EDNS client subnet. It forwards queries to one of its ports over UDP, and those to the other
+    over TCP. The end of the block kills it.
     """
     program, address = go_programs.coredns(), machine.address
     own = f"ready {address}:8181\nhealth {address}:8080 {{\nlameduck {LAME_DUCK}\n}}"
@@ -81,11 +81,11 @@ def forwarding_coredns(folder: Path, machine: Machine, to: str) -> Iterator[Daem
 
 
 class Load:
-    """Asks one CoreDNS that forwards, by UDP and by TCP, one name for several clients, again and again.
+    """Asks a forwarding CoreDNS for one name from several clients, again and again, forwarded over UDP and over TCP.
 
-    *clients* and *expected* tell, by the same words, from which address somebody asks, and which one he must be
-    told. ``wrong`` is what else was told, ``lost`` what was not told at all. Once ``leave`` was called CoreDNS may
-    end at any time: a query that is lost then is passed over, and is the last.
+    *clients* and *expected* have the same keys: the address that a client asks from, and the address that it must get.
+    ``wrong`` lists other answers, ``lost`` queries without an answer. After ``leave`` CoreDNS may end at any time: the
+    first lost query then ends the load, and does not count.
     """
 
     def __init__(self, via: str, name: str, clients: Mapping[str, str], expected: Mapping[str, str]) -> None:
@@ -106,19 +106,19 @@ class Load:
         self._thread.join(2 * LOST)
 
     def asks_on(self) -> None:
-        """Wait until everybody has asked some times more, unless CoreDNS may end."""
+        """Wait until each client has asked some times more, unless CoreDNS may end."""
         enough = self._rounds + 1 + ROUNDS
         until(lambda: self._rounds >= enough or self._leaving.is_set() or self.wrong or self.lost, f"load {self._via}")
 
     def _ask(self) -> None:
         every = list(itertools.product(self._clients, (FORWARDED_BY_UDP, FORWARDED_BY_TCP)))
         while not self._ended.is_set():
-            if not all(self._goes_on(*each) for each in every):
+            if not all(self._goes_on(who, port) for who, port in every):
                 return
             self._rounds += 1
 
     def _goes_on(self, who: str, port: int) -> bool:
-        """Ask once; return false if nobody is there to be asked any more."""
+        """Ask once; return false if CoreDNS has ended."""
         query, what = dns.message.make_query(self._name, "A"), f"{who} by way of {self._via}:{port}"
         try:
             reply = dns.query.udp(query, self._via, port=port, source=self._clients[who], timeout=LOST)
@@ -134,13 +134,13 @@ class Load:
 
 
 def kubernetes_block(kubeconfig: Path, *options: str, zones: Sequence[str]) -> str:
-    """Return the block of the plugin ``kubernetes`` for *zones*, with its options."""
+    """Return the block of the plugin ``kubernetes`` for *zones*, with these options."""
     lines = [f"kubeconfig {kubeconfig}", *options]
     return f"kubernetes {' '.join(zones)} {{\n" + "\n".join(lines) + "\n}"
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether CoreDNS answers at a port, whatever it says: it may say that it is ready a moment before."""
+    """Whether CoreDNS answers at a port: it may report that it is ready a moment before it does."""
     try:
         dns.query.udp(dns.message.make_query(".", "NS"), host, timeout=1, port=port)
     except (dns.exception.DNSException, OSError):

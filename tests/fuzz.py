@@ -1,9 +1,8 @@
-"""Any octets, found by their ways through the code: ``make fuzz``, or ``python -m tests.fuzz --seconds 60``.
+"""Fuzzes the responder: ``make fuzz``, or ``python -m tests.fuzz --seconds 60``.
 
-Atheris changes inputs, those of the wire table first, and keeps what reaches code that nothing
-reached before. The first octet of an input says who asks, how, and of which server; the rest is
-the query, with or without a PROXY header before it. Each must get a sound reply or silence, and
-the same from memory as without one.
+Atheris mutates inputs, beginning with those of the wire table, and keeps each one that reaches new code. The first
+octet of an input selects source, transport and server; the rest is the query, with or without a PROXY header. Each
+query must get a sound reply or silence, and the cached reply must equal the computed one.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ with atheris.instrument_imports(include=["dnsserver", "locator"]):
 
 SOURCES = (IN_A, IN_B, FORWARDER, NOWHERE, "fd00:1::1", "10.244.1.1", "10.244.2.77", "2001:db8::9")
 PROTOCOLS = ("udp", "tcp")
-# With and without somebody to ask for names elsewhere, and PROXY headers that are read.
+# Without and with an upstream and PROXY headers.
 SERVERS = (
     {},
     {
@@ -42,17 +41,17 @@ SERVERS = (
         "proxy-protocol": True,
     },
 )
-LONGEST = 2048  # octets; an OPT of every option is shorter
+LONGEST = 2048  # octets; an OPT record with every option is shorter
 
 
 class Target:
-    """What is asked: a responder of each kind, which remember all that came before."""
+    """A responder of each server, with the cache of all earlier inputs."""
 
     def __init__(self) -> None:
         self.responders = [responder_of(api_objects.listed(CLUSTER), {**FLAGS, **flags}) for flags in SERVERS]
 
     def __call__(self, data: bytes) -> None:
-        """Ask once more; raises AssertionError, or whatever the responder raises."""
+        """Ask. Raises AssertionError for a wrong reply, or whatever the responder raises."""
         if not data:
             return
         responder = self.responders[data[0] >> 4 & 1]
@@ -66,7 +65,7 @@ class Target:
 
 
 def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | None) -> None:
-    """A reply is sound for what stands behind a PROXY header; behind one that cannot be read nothing is answered."""
+    """A reply is sound for the query after a PROXY header; after a malformed header there is none."""
     left = without_header(responder, each)
     if left is None:
         assert reply is None
@@ -75,7 +74,7 @@ def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | 
 
 
 def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False) -> bytes | None:
-    """Return the reply; one that waits for a name elsewhere finds an alias and, for A, an address."""
+    """Return the reply; one that waits for an upstream gets an alias and, for type A, addresses."""
     reply = replied(responder, each, compute=compute)
     if not isinstance(reply, PendingReply):
         return reply
@@ -88,7 +87,7 @@ def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False)
 
 
 def seed_of(row: Row, server: int, header: bytes = b"") -> bytes:
-    """Return a row of the wire table as an input; with a *header* before it, it comes from the forwarder."""
+    """Return a row of the wire table as an input; with a *header*, its source is the forwarder."""
     proto, source = PROTOCOLS.index(row.only or "udp"), FORWARDER if header else row.client
     return bytes((SOURCES.index(source) | proto << 3 | server << 4,)) + header + row.wire
 
@@ -105,7 +104,7 @@ def headers() -> Iterator[bytes]:
 
 
 def words() -> str:
-    """Return what is worth putting in anywhere, in the form that libFuzzer reads: options, records, labels."""
+    """Return octets worth inserting anywhere (options, records, labels), as libFuzzer reads a dictionary."""
     found = {
         dns_queries.option(code, data)
         for code in (3, 8, 10, 15, dns_queries.CLIENT_OPTION)
@@ -124,12 +123,12 @@ def words() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Ask until the time is over or a reply is wrong, and end the process: with status 0, or another."""
+    """Fuzz until the time is over, and end the process with status 0; or with another one at a wrong reply."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0, help="of the changes; 0 is another one each time")
-    parser.add_argument("--keep", type=Path, help="where found inputs are kept, and begun with the next time")
-    parser.add_argument("input", nargs="?", type=bytes.fromhex, help="in hex: ask this alone")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the mutations; 0 takes another one each time")
+    parser.add_argument("--keep", type=Path, help="folder that keeps inputs for the next run, which begins with them")
+    parser.add_argument("input", nargs="?", type=bytes.fromhex, help="run this input alone, in hex")
     parsed = parser.parse_args(arguments)
     target = Target()
     if parsed.input is not None:
@@ -145,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             os._exit(1)
 
     with tempfile.TemporaryDirectory() as folder:
-        if pid := os.fork():  # libFuzzer ends its process without a word to anybody
+        if pid := os.fork():  # libFuzzer ends its process without running Python's cleanup
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         seeds, dictionary = Path(folder, "seeds"), Path(folder, "words")
         seeds.mkdir()

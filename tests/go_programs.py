@@ -1,7 +1,7 @@
-"""Programs in Go that tests build once and keep.
+"""Go programs that tests build once and keep in ``.cache/``.
 
-What is built lies in ``.cache/``, in a folder named after all that it was built from; so nothing is built twice, and
-nothing old is used. Where ``go`` is missing, ``this_machine.needs_tool`` decides: skipped, or in CI a failure.
+A program's folder is named after a hash of everything that it is built from, so no program is built twice, and no old
+one is used. Without ``go``, ``this_machine.needs_tool`` skips the test, or fails it in CI.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.programs import tail
 from tests.this_machine import ROOT, lacking, needs_tool
 
 CACHE = ROOT / ".cache"
-BUILDING = 3600.0  # seconds that a build may take: the control plane needs 5 minutes on two cores
+BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 minutes on two cores
 
 GO = (1, 26)  # as in controlplane/go.mod
 KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
@@ -34,7 +34,7 @@ _VERSION = " ".join(
 
 
 class BuildError(Exception):
-    """A program cannot be built; the text ends with what the compiler said."""
+    """A program cannot be built; the text ends with the compiler's output."""
 
 
 def control_plane() -> Path:
@@ -62,7 +62,7 @@ def coredns() -> Path:
 
 
 def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:
-    """Return the folder that *build* has filled from *inputs*, now or earlier; one process builds, others wait."""
+    """Return the folder that *build* fills from *inputs*, now or earlier; one process builds while others wait."""
     go = needs_tool("go")
     version = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"go(\d+)\.(\d+)", version)

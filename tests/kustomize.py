@@ -22,7 +22,7 @@ MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
 SERVER, CONTROLLER = "topodns", "topodns-controller"  # Deployments, and their ServiceAccounts
 
-# What a user builds: the folder, and the components beside what that folder takes already.
+# Variants that a user may build: the folder, and the components beside those that it includes already.
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base": ("base", ()),
     "base with metrics": ("base", ("metrics",)),
@@ -42,11 +42,11 @@ EVERYTHING = "coredns-stub with all"
 
 
 class UnbuildableError(Exception):
-    """kustomize refuses; the text is what it says."""
+    """kustomize refuses to build; the text is its message."""
 
 
 def kustomization(folder: str, components: Iterable[str] = (), **more: Any) -> Item:
-    """Return the overlay of a user who takes *folder* of the manifests, with components."""
+    """Return the overlay of a user who builds on *folder* of the manifests, with components."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -57,7 +57,7 @@ def kustomization(folder: str, components: Iterable[str] = (), **more: Any) -> I
 
 
 def build(overlay: Item) -> str:
-    """Return what the real kubectl makes of an overlay. Raises UnbuildableError."""
+    """Return an overlay as the real kubectl builds it. Raises UnbuildableError."""
     with tempfile.TemporaryDirectory() as folder:
         # kustomize takes no absolute paths.
         placed = {
@@ -91,7 +91,7 @@ def object_of(variant: str, kind: str, name: str) -> Item:
 
 @contextmanager
 def installed(plane: ControlPlane, objects: Sequence[Item]) -> Iterator[ControlPlane]:
-    """Apply objects to the cluster with strict validation; all of them are gone when the block ends."""
+    """Apply objects to the cluster with strict validation; delete all of them at the end of the block."""
     text = yaml.safe_dump_all(objects)
     try:
         plane.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=text)
@@ -104,7 +104,7 @@ def installed(plane: ControlPlane, objects: Sequence[Item]) -> Iterator[ControlP
 
 
 def _is_served(plane: ControlPlane, kind: Item) -> bool:
-    """Whether the API server answers for a kind; it says so a moment before: 404, then 429 while it begins to watch."""
+    """Whether the API server serves a kind: a CRD is established a moment before (404, then 429 until it watches)."""
     try:
         plane.api.request("GET", f"/apis/{kind['group']}/{kind['versions'][0]['name']}/{kind['names']['plural']}")
     except ApiError:

@@ -1,4 +1,4 @@
-"""A TCP proxy on 127.0.0.1 that cuts and holds connections when told to; what it passes on it does not understand."""
+"""A TCP proxy on 127.0.0.1 that cuts and holds connections when a test asks for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 1 << 14
 
 
 class Proxy:
-    """Passes octets between its own ``port`` and another port, from ``with`` to its end."""
+    """Passes octets between its own ``port`` and another port, inside a ``with`` block."""
 
     def __init__(self, target: int) -> None:
         self.port = free_port()
@@ -26,7 +26,7 @@ class Proxy:
         self._passing = threading.Event()
         self._passing.set()
         self._lock = threading.Lock()
-        self._left: int | None = None  # octets that each connection may still carry to its client
+        self._left: int | None = None  # octets that each connection may still pass to its client
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -52,15 +52,15 @@ class Proxy:
             self._cut(client, server)
 
     def cut_after(self, octets: int | None) -> None:
-        """Cut each connection, also those to come, once it has carried that many more octets to its client."""
+        """Cut each connection, new ones too, after it has passed this many more octets to its client."""
         self._left = octets
 
     def hold(self) -> None:
-        """Pass nothing on, and keep every connection."""
+        """Pass nothing on, but keep all connections open."""
         self._passing.clear()
 
     def go_on(self) -> None:
-        """Pass on again."""
+        """Pass octets on again."""
         self._passing.set()
 
     def _start(self, do: object, *arguments: object) -> None:
@@ -76,7 +76,7 @@ class Proxy:
                 return
             try:
                 server = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:  # nobody is there
+            except OSError:  # nothing listens there
                 client.close()
                 continue
             with self._lock:
@@ -102,18 +102,18 @@ class Proxy:
                     sink.shutdown(socket.SHUT_WR)
                     return
                 sink.sendall(data)
-            except OSError:  # cut, by us or by one end: the other end is not to wait for more
-                for each in (source, sink):
+            except OSError:  # cut by us or by one end: the other end must not wait for more
+                for sock in (source, sink):
                     with suppress(OSError):  # closed already
-                        each.shutdown(socket.SHUT_RDWR)
+                        sock.shutdown(socket.SHUT_RDWR)
                 return
 
     def _cut(self, client: socket.socket, server: socket.socket) -> None:
         self.cuts += 1
-        for each in (client, server):
+        for sock in (client, server):
             try:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
-                each.shutdown(socket.SHUT_RDWR)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST, not FIN
+                sock.shutdown(socket.SHUT_RDWR)
             except OSError:  # closed already
                 pass
-            each.close()
+            sock.close()

@@ -12,7 +12,7 @@ from dnsserver.message.proxy_protocol import read_header_untrusted
 from dnsserver.message.wire import Unreadable
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
-from tests.clusters import FORWARDER, STRANGER, World
+from tests.clusters import FORWARDER, UNKNOWN_CLIENT, World
 from tests.dns_queries import AD, CD, CLIENT_OPTION, RD, TC, ecs, opt, option, query
 from tests.in_memory import CountedResponder
 from tests.proxy_headers import LOCAL, PROXY_SIGNATURE, UNSPEC, proxied, proxy_header, tlv
@@ -94,7 +94,7 @@ _FORMS = (
     lambda client: (ecs(client), option(3)),
     lambda client: (ecs(f"{client}/{24 if '.' in client else 56}"), option(3)),
     lambda client: (option(CLIENT_OPTION, ipaddress.ip_address(client).packed),),
-    lambda client: (ecs(STRANGER), option(CLIENT_OPTION, ipaddress.ip_address(client).packed)),
+    lambda client: (ecs(UNKNOWN_CLIENT), option(CLIENT_OPTION, ipaddress.ip_address(client).packed)),
     lambda client: (option(CLIENT_OPTION, b"12345"), ecs(client)),
     lambda client: (option(CLIENT_OPTION, b"1234"), ecs(client), option(CLIENT_OPTION, b"1234")),
     lambda client: (ecs(client), ecs(client)),

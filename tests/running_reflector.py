@@ -1,4 +1,4 @@
-"""A reflector that runs beside a test, and what it makes of a cluster."""
+"""A reflector that runs in the background of a test, and the view that its deltas build."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.waiting import until
 
 
 class Following:
-    """What is known of one kind by its reflector's news."""
+    """The view of one kind, built from its reflector's deltas."""
 
     def __init__(self, cluster: ApiClient, kind: type[Any], resource: Resource, silence: float) -> None:
         self.view: dict[str, Any] = {}
         self.findings: dict[str, list[Finding]] = {}
         self.replaced = 0
-        """How often everything was replaced."""
+        """How many Replace deltas came."""
         self.triggered: list[str] = []
         self._cluster, self._made = cluster, kind
         self._send, self._receive = trio.open_memory_channel[DeltaBatch](4)
@@ -59,7 +59,7 @@ class Following:
         self._scope.cancel()
 
     def until_same(self, cluster: ApiClient | None = None) -> None:
-        """Wait until what is known is what a fresh list says, by *cluster* or the one that is followed."""
+        """Wait until the view equals a new list, by *cluster* or by the reflector's own client."""
 
         def same() -> bool:
             (listed,) = api_client.read(cluster or self._cluster, [self._made]).changes
@@ -67,7 +67,7 @@ class Following:
             return not self.reflector.problem and self.view == {each.key: each for each in listed.objects}
 
         def what() -> str:
-            return f"the view of a fresh list: {self.reflector.problem or sorted(self.view)}"
+            return f"the view equals a new list: {self.reflector.problem or sorted(self.view)}"
 
         until(same, what, within=RECOVERY)
 
@@ -76,7 +76,7 @@ class Following:
 def following(
     cluster: ApiClient, kind: type[Any], *, resource: Resource | None = None, silence: float = 150.0
 ) -> Iterator[Following]:
-    """Run a reflector until the block ends; it is cancelled then."""
+    """Run a reflector until the end of the block, which cancels it."""
     followed = Following(cluster, kind, resource or RESOURCES[kind], silence)
     token: list[trio.lowlevel.TrioToken] = []
     started = threading.Event()

@@ -1,4 +1,4 @@
-"""``topodns`` for which an API server is silent after seconds: ``python -m tests.short_timeouts serve ...``."""
+"""``topodns`` that gives up a silent API server after seconds: ``python -m tests.short_timeouts serve ...``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from locator import backoff
 from locator.cluster.reflector import Reflector
 
 SILENCE = 2.0  # seconds
-# Seconds between tries at most: where nothing happens all kinds are silent again and again, and with the usual pauses
-# they would hardly ever be in contact at the same time.
+# Seconds between tries, at most. In a quiet cluster each watch times out again and again; with the usual pauses, all
+# kinds would hardly ever be in contact at the same time.
 PAUSE = 0.2
 
 if __name__ == "__main__":

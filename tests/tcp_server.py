@@ -1,4 +1,4 @@
-"""A server by TCP alone, in this process and in virtual time, and clients of it."""
+"""A TCP server in this process, in virtual time, and clients of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.in_memory import CountedResponder, responder_of
 
 
 class Held:
-    """An upstream that answers a name when it is told to, and knows at once what it is told beforehand."""
+    """An upstream that answers a name only after the test calls ``tell``."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -30,7 +30,7 @@ class Held:
         self._told: dict[str, trio.Event] = {}
 
     def tell(self, target: str) -> None:
-        """Answer this name from now on."""
+        """Answer for this name from now on."""
         self._event(target).set()
 
     def recall(self, target: str, _: int) -> Found | None:
@@ -53,7 +53,7 @@ class Held:
 
 
 class Here(NamedTuple):
-    """A server by TCP alone, and what it is made of."""
+    """A TCP server and its parts."""
 
     port: int
     upstream: Held
@@ -69,7 +69,7 @@ class Here(NamedTuple):
 
     @asynccontextmanager
     async def paired(self) -> AsyncIterator[Peer]:
-        """A connection without TCP: a small buffer that is full or not, and no timer of the kernel's."""
+        """A connection over a socket pair: it has a small buffer, and none of TCP's timers in the kernel."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -95,7 +95,7 @@ class Peer:
 
     @contextmanager
     def _socket(self) -> Iterator[socket.socket]:
-        """What lies under the stream, for calls that wait for nothing."""
+        """Return the socket of the stream, for calls that do not wait."""
         with socket.socket(fileno=os.dup(self.stream.socket.fileno())) as sock:
             yield sock
 
@@ -116,7 +116,7 @@ class Peer:
         return [int.from_bytes((await self.read())[:2]) for _ in range(count)]
 
     async def silent(self) -> bool:
-        """Whether nothing comes, not even the end, when all that can be done has been done."""
+        """Whether nothing has arrived, not even the end, once all tasks wait."""
         await trio.testing.wait_all_tasks_blocked(0.02)
         try:
             with self._socket() as sock:
@@ -127,7 +127,7 @@ class Peer:
 
 
 def chasing() -> CountedResponder:
-    """Return a responder for two Services here and two names elsewhere."""
+    """Return a responder with two Services and two ExternalName Services for names outside the zones."""
     return responder_of(WITH_ALIASES, {"upstream": "127.0.0.1"})
 
 
@@ -139,7 +139,7 @@ def here(
     leaping: bool = True,
     made: Callable[[], CountedResponder] = chasing,
 ) -> Callable[[Callable[[Here], Awaitable[None]]], None]:
-    """Run a test beside a server of its own, in virtual time; *leaping* where no timer of the kernel's matters."""
+    """Run a test with its own server, in virtual time; the clock leaps ahead, unless timers of the kernel matter."""
 
     def run(test: Callable[[Here], Awaitable[None]]) -> None:
         async def main() -> None:
@@ -164,7 +164,7 @@ def here(
 
 
 class Listener(socket.socket):
-    """A listening socket that says what it is told to, before it says what is."""
+    """A listening socket whose first calls of ``accept`` give the errors or addresses in ``says``."""
 
     says: list[OSError | str]
 
@@ -181,7 +181,7 @@ class Listener(socket.socket):
 
 @asynccontextmanager
 async def listening(server: Here, says: Sequence[OSError | str], family: int = socket.AF_INET) -> AsyncIterator[int]:
-    """Listen at one more socket, which says some things first; yield its port."""
+    """Listen at one more socket, whose first ``accept`` calls give *says*; yield its port."""
     sock = Listener(family)
     sock.says = list(says)
     tcp.prepare(sock)

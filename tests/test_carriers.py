@@ -37,11 +37,11 @@ from tests.replies import assert_same, parsed
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 
-# A node with an endpoint in each of five zones. Three are carriers' clients; forwarders and a stranger live in others.
+# A node with an endpoint in each of five zones. Three are carriers' clients; forwarders and an untrusted client are in others.
 BY_PROXY, BY_OPTION, BY_ECS = "127.1.0.1", "127.1.0.2", "127.1.0.3"
-STRANGER, FORWARDER, SECOND = "127.1.0.4", "127.0.0.53", "127.0.0.54"
+UNTRUSTED, FORWARDER, SECOND = "127.1.0.4", "127.0.0.53", "127.0.0.54"
 UNKNOWN = "127.9.9.9"
-AT = {BY_PROXY: "a", BY_OPTION: "b", BY_ECS: "c", STRANGER: "d", FORWARDER: "e"}
+AT = {BY_PROXY: "a", BY_OPTION: "b", BY_ECS: "c", UNTRUSTED: "d", FORWARDER: "e"}
 WEB, FREE = "web.shop.svc.cluster.local", "free.shop.svc.cluster.local"
 
 
@@ -92,7 +92,7 @@ def subnets_in(reply: bytes | None) -> list[tuple[str, int, int]]:
 
 
 # What is sent, and where that is believed to come from: with both carriers switched on, without the PROXY protocol,
-# without the option, and with ECS alone. ``?`` is an unknown client, ``!`` no query at all. From a stranger: its own.
+# without the option, and with ECS alone. ``?`` is an unknown client, ``!`` no query at all. from an untrusted source: its own.
 ORDER = """
 PROXY option ECS    both  no-proxy  no-option  neither
 -     -      -      ?     ?         ?          ?
@@ -143,7 +143,7 @@ COMBINATIONS = list(combinations())
 each_combination = pytest.mark.parametrize("sent", COMBINATIONS, ids=[each.id for each in COMBINATIONS])
 
 
-@pytest.mark.parametrize("source", [FORWARDER, SECOND, STRANGER, UNKNOWN])
+@pytest.mark.parametrize("source", [FORWARDER, SECOND, UNTRUSTED, UNKNOWN])
 @each_combination
 def test_order_and_trust(sent: Sent, source: str) -> None:
     """From a trusted forwarder: the PROXY header, then the option, then ECS, if enabled; else the source.
@@ -198,13 +198,13 @@ def exchanged(server: Server, each: Asked) -> bytes:
 
 
 @pytest.mark.parametrize("proto", ["udp", "tcp"])
-@pytest.mark.parametrize("source", [FORWARDER, STRANGER])
+@pytest.mark.parametrize("source", [FORWARDER, UNTRUSTED])
 @pytest.mark.parametrize("sent", [each for each in COMBINATIONS if each.switches == "both"], ids=lambda each: each.id)
 def test_order_and_trust_by_sockets(server: Server, sent: Sent, source: str, proto: str) -> None:
     """A real server gives the same answers, twice."""
-    if source == STRANGER and sent.header and proto == "tcp":
+    if source == UNTRUSTED and sent.header and proto == "tcp":
         return  # a message of 3,338 octets that never ends
-    own = "!" if sent.header else AT[STRANGER]
+    own = "!" if sent.header else AT[UNTRUSTED]
     for _ in range(2):
         reply = exchanged(server, sent.asked(source, proto))
         assert zones_in(reply) == (sent.expected if source == FORWARDER else own)
@@ -226,7 +226,7 @@ UNNAMED_CLIENT: list[tuple[str, bytes, tuple[bytes, ...] | None]] = [
     *[(f"option-of-{size}-behind-ecs", b"", (ecs(BY_ECS), option(CLIENT_OPTION, b"\x7f" * size))) for size in SIZES],
     ("option-twice", b"", (option(CLIENT_OPTION, packed(BY_OPTION)),) * 2),
     ("option-twice-around-ecs", b"",
-     (option(CLIENT_OPTION, packed(BY_OPTION)), ecs(BY_ECS), option(CLIENT_OPTION, packed(STRANGER)))),
+     (option(CLIENT_OPTION, packed(BY_OPTION)), ecs(BY_ECS), option(CLIENT_OPTION, packed(UNTRUSTED)))),
     ("option-twice-one-unusable", b"", (option(CLIENT_OPTION), option(CLIENT_OPTION, packed(BY_OPTION)), ecs(BY_ECS))),
     ("ecs-0", b"", (ecs("0.0.0.0/0"),)),
     ("ecs-0-of-ipv6", b"", (ecs("::/0"),)),
@@ -314,12 +314,12 @@ def test_nothing_of_a_forwarder_is_remembered_for_others(carrier: bytes) -> None
     wire = query(WEB, edns=opt(carrier))
     by_forwarder = "?" if carrier == ecs(f"{BY_ECS}/24") else "c"  # the block holds nodes of four zones
     for _ in range(2):
-        for source, expected in ((FORWARDER, by_forwarder), (STRANGER, "d"), (UNKNOWN, "?"), (BY_PROXY, "a")):
+        for source, expected in ((FORWARDER, by_forwarder), (UNTRUSTED, "d"), (UNKNOWN, "?"), (BY_PROXY, "a")):
             assert zones_in(replied(responder, Asked(wire, source, "udp"))) == expected
     responder.publish(snapshot_of(CLUSTER, {**FLAGS, "forwarder-service": "off"}))
     assert zones_in(replied(responder, Asked(wire, FORWARDER, "udp"))) == "e"
     responder.publish(snapshot_of(CLUSTER, {**FLAGS, "trusted-forwarder": ["127.1.0.4/32"]}))
-    assert zones_in(replied(responder, Asked(wire, STRANGER, "udp"))) == by_forwarder
+    assert zones_in(replied(responder, Asked(wire, UNTRUSTED, "udp"))) == by_forwarder
 
 
 # Blocks of clients
@@ -530,7 +530,7 @@ def test_forwarders_without_end_are_counted_together() -> None:
 def test_a_metric_counts_by_forwarder() -> None:
     """The label is the forwarder's address, as people write it."""
     responder = responder_of(CLUSTER, {**FLAGS, "trusted-forwarder": [f"{SECOND}/32", "fd00::53/128"]})
-    for source, number in ((FORWARDER, 3), (SECOND, 2), ("fd00::53", 1), (STRANGER, 4)):
+    for source, number in ((FORWARDER, 3), (SECOND, 2), ("fd00::53", 1), (UNTRUSTED, 4)):
         for _ in range(number):
             replied(responder, Asked(query(WEB), source, "udp"))
     (metric,) = [
@@ -551,9 +551,9 @@ def test_a_server_says_which_forwarder_to_mend_and_how(tmp_path: Path) -> None:
         server.wait_for(f"forwarder {FORWARDER} names no client")
         exchanged(server, Asked(query(WEB), FORWARDER, "udp"))
         exchanged(server, Asked(query(WEB), SECOND, "tcp", proxy_header(command=LOCAL)))
-        exchanged(server, Asked(query(WEB), STRANGER, "udp"))
+        exchanged(server, Asked(query(WEB), UNTRUSTED, "udp"))
         server.wait_for(f"forwarder {SECOND} names no client")  # the look that saw it saw all
-        assert [len(lines(each)) for each in (FORWARDER, SECOND, STRANGER)] == [1, 1, 0]
+        assert [len(lines(each)) for each in (FORWARDER, SECOND, UNTRUSTED)] == [1, 1, 0]
         assert "rewrite edns0 subnet set 32 128 revert" in lines(FORWARDER)[0]
         metrics = server.metrics()
         assert metrics["topodns_forwarded_without_client_total", FORWARDER] == 2
@@ -564,7 +564,7 @@ def test_a_server_that_trusts_everybody_says_so_and_serves(tmp_path: Path) -> No
     """Any source may then name any client; a source that names none is an unknown client."""
     flags = {**FLAGS, "trusted-forwarder": ["0.0.0.0/0", "::/0"]}
     with serving(tmp_path, CLUSTER, flags=flags) as server:
-        for source in (STRANGER, UNKNOWN):
+        for source in (UNTRUSTED, UNKNOWN):
             assert zones_in(exchanged(server, Asked(query(WEB, edns=opt(ecs(BY_ECS))), source, "udp"))) == "c"
             assert zones_in(exchanged(server, Asked(query(WEB), source, "tcp", proxied(BY_PROXY)))) == "a"
             assert zones_in(exchanged(server, Asked(query(WEB), source, "udp"))) == "?"

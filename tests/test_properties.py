@@ -31,7 +31,7 @@ from locator.state.store import Store
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, OLD, Item
-from tests.clusters import STRANGER, SUBNETS, World
+from tests.clusters import UNKNOWN_CLIENT, SUBNETS, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.proxy_headers import LOCAL, proxied, proxy_header
@@ -695,10 +695,10 @@ def test_every_endpoint_comes_first_equally_often(
     for number in range(count * rounds):
         proto, with_edns, between = forms[number % len(forms)]
         if between:
-            answer(responder, Asked(query("other.shop.svc.cluster.local", qtype), STRANGER, "udp"))
-            answer(responder, Asked(query("web.shop.svc.cluster.local", "AAAA"), STRANGER, "udp"))
+            answer(responder, Asked(query("other.shop.svc.cluster.local", qtype), UNKNOWN_CLIENT, "udp"))
+            answer(responder, Asked(query("web.shop.svc.cluster.local", "AAAA"), UNKNOWN_CLIENT, "udp"))
         edns = opt(ecs("192.0.2.7")) if with_edns else b""
-        each = Asked(query("web.shop.svc.cluster.local", qtype, edns=edns), STRANGER, proto)
+        each = Asked(query("web.shop.svc.cluster.local", qtype, edns=edns), UNKNOWN_CLIENT, proto)
         reply = answer(responder, each) or b""
         firsts[bool(reply[2] & 0x02)][parts_of(reply).answers[0]] += 1
     for row in firsts.values():
@@ -776,7 +776,7 @@ def test_broken_queries_get_a_sound_reply_or_silence(conversation: Conversation)
 @example(head=b"\0\0\0\0\0\1\0\0\0\0\0\0", tail=b"\1a" * 128 + b"\0\0\1\0\1", proto="udp")
 def test_any_octets_get_a_sound_reply_or_silence(head: bytes, tail: bytes, proto: str) -> None:
     """The same for random octets."""
-    each = Asked(head + tail, STRANGER, proto)
+    each = Asked(head + tail, UNKNOWN_CLIENT, proto)
     assert_sound(each, answer(ANY_CLUSTER, each))
 
 
@@ -787,7 +787,7 @@ ANY_CLUSTER = responder_on(clusters.world(1).items)
 @given(
     data=st.binary(max_size=40),
     code=st.sampled_from((3, 8, 8, 8, 10, CLIENT_OPTION)),
-    source=st.sampled_from((STRANGER, clusters.FORWARDER)),
+    source=st.sampled_from((UNKNOWN_CLIENT, clusters.FORWARDER)),
 )
 def test_any_content_of_an_option_gets_a_sound_reply(data: bytes, code: int, source: str) -> None:
     """RFC 7871, 7.1.1: a well-formed client subnet is echoed; for another the reply is FORMERR with an OPT."""

@@ -11,7 +11,7 @@ from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, names
 from tests.in_memory import CountedResponder, ask_in_memory, responder_of
 
 STALE, NOT_READY, OTHER = 3, 14, 0
-A, B, STRANGER = "127.1.0.1", "127.2.0.1", "192.0.2.1"
+A, B, UNKNOWN_CLIENT = "127.1.0.1", "127.2.0.1", "192.0.2.1"
 ITEMS: list[Item] = [
     namespace("shop"),
     node("a1", {ZONE: "a"}, addresses=[A]),
@@ -49,7 +49,7 @@ CASES = [
     ("nodata", "web", "TXT", A, [], [STALE]),
     ("nxdomain", "absent", "A", A, [], [STALE]),
     ("unmet", "web", "A", B, [OTHER], [OTHER, STALE]),
-    ("unmet-for-a-stranger", "web", "A", STRANGER, [OTHER], [OTHER, STALE]),
+    ("unmet-for-a-stranger", "web", "A", UNKNOWN_CLIENT, [OTHER], [OTHER, STALE]),
     ("truncated", "many", "A", A, [], [STALE]),
 ]  # fmt: skip
 

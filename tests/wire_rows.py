@@ -1,8 +1,8 @@
-"""The wire as a table: one row a rule, what is sent in octets and what must come back.
+"""The wire as a table: each row is a rule, with the query in octets and the expected reply.
 
-A row is a rule of ours or of an RFC; what the EDNS compliance tester of ISC asks stands here under its own names.
-``test_wire.py`` sends each to a responder that starts, to one that remembers, by UDP and by TCP; ``fuzz.py`` begins
-with all of them. An input that harmed the server once becomes a row.
+The rules are ours or an RFC's; the queries of ISC's EDNS compliance tester keep the names that they have there.
+``test_wire.py`` sends each row to a responder with an empty cache and with a full one, over UDP and over TCP;
+``fuzz.py`` begins with all rows. An input that once harmed the server becomes a row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMERR, SERVFAIL, NXDOMAIN, NOTIMP, REFUSED, BADVERS = 1, 2, 3, 4, 5, 16
 NSID, SUBNET, EXPIRE, COOKIE, KEEPALIVE, PADDING, EXTENDED_ERROR = 3, 8, 9, 10, 11, 12, 15
 CH, NONE, ANY = 3, 254, 255  # classes
 
-# Who asks. Loopback is one node's as well as another's, so that the same clients can ask over real sockets.
+# The clients. They have loopback addresses, so that they can ask over real sockets, too.
 IN_A, IN_B, FORWARDER, NOWHERE = "127.0.1.1", "127.0.1.2", "127.0.0.53", "127.0.9.9"
 
 SERVED = "shop.svc.cluster.local"
@@ -37,13 +37,13 @@ FLAGS = {"client-option": CLIENT_OPTION, "ns-address": ["192.0.2.53"], "nsid": N
 
 
 def filling(limit: int, *, extra: int) -> tuple[str, int]:
-    """Return the first label of a Service, and how many endpoints, whose A records make *limit* octets with *extra*."""
+    """Return a Service's name and number of endpoints for which question, A records and *extra* fill *limit* octets."""
     rest = limit - 12 - len(encoded(f".{SERVED}")) - 1 - 4 - extra
     count = (rest - 10) // 16
     return "x" * (rest - 16 * count), count
 
 
-# Names so long that their answers end at the limit, one octet before it, and one behind it.
+# Services whose replies end exactly at the limit, one octet before it, and one after it.
 FITS_512, FITS_1232 = filling(512, extra=0), filling(1232, extra=11)
 EXACT = [
     ("512", b"", *FITS_512),
@@ -96,17 +96,17 @@ CLUSTER = [
 ]
 
 
-# What comes back
+# Expected replies
 
 Section = int | tuple[str, ...]
 
 
 class Reply(NamedTuple):
-    """What must come back; a reply repeats id, opcode, RD, CD, and the question unless that could not be read.
+    """An expected reply; it also repeats id, opcode, RD, CD, and the question unless that cannot be read.
 
-    A section is a number of records, or their types and data, in any order; data left out may
-    be any. ``ttl`` is that of every record. ``options`` are those of the OPT record, None
-    where there is none; of an extended error the text may be any. ``size`` is in octets.
+    A section is the number of its records, or their types and data, in any order; data that is left out may be any.
+    ``ttl`` is that of every record. ``options`` are those of the OPT record, None without one; the text of an extended
+    error may be any. ``size`` is in octets.
     """
 
     rcode: int = 0
@@ -126,9 +126,9 @@ class Reply(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A rule; ``reply`` is None for silence, ``tcp`` what TCP brings where that is not the same.
+    """A rule; ``reply`` is None for silence, ``tcp`` the reply over TCP if it differs.
 
-    ``only`` is set where the row is for one transport.
+    ``only`` is the transport if the row is for one alone.
     """
 
     id: str
@@ -148,7 +148,7 @@ IN_ZONE_B = Reply(answer=("A 10.244.2.1", "A 10.244.2.2"))
 FREE_A = Reply(answer=("A 10.244.1.9", "A 10.244.2.9"))
 NODATA = Reply(authority=("SOA ns.dns.cluster.local. hostmaster.cluster.local.",))
 NO_NAME = NODATA._replace(rcode=NXDOMAIN)
-UNMET = NODATA._replace(ttl=0)  # nobody may keep it: caches share negative answers (RFC 7871, 7.4)
+UNMET = NODATA._replace(ttl=0)  # must not be cached: caches share negative answers among clients (RFC 7871, 7.4)
 WITH_RFC8482 = Reply(answer=('HINFO "RFC8482" ""',))
 UNREADABLE = Reply(FORMERR, question=False)
 
@@ -162,7 +162,7 @@ def error(code: int) -> bytes:
     return option(EXTENDED_ERROR, struct.pack("!H", code))
 
 
-# What is sent
+# Queries
 
 QUESTION = encoded(WEB) + b"\0\1\0\1"
 RECORD = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4abcd"
@@ -171,7 +171,7 @@ LABEL_63 = b"\x3f" + b"a" * 63
 
 
 def raw(tail: bytes, *, flags: int = RD, counts: tuple[int, int, int, int] = (1, 0, 0, 0)) -> bytes:
-    """Return a header with these flags and counts, and what is to stand behind it."""
+    """Return a header with these flags and counts, and the octets after it."""
     return struct.pack("!6H", 0x1234, flags, *counts) + tail
 
 
