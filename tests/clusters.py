@@ -111,7 +111,7 @@ class _Builder:
         return World(self.items, self.names, list(dict.fromkeys(self.addresses)))
 
     def alias(self, name: str) -> None:
-        """Add an ExternalName Service for a Service, an alias (maybe a loop), a missing name, an address or elsewhere."""
+        """Add an ExternalName Service for a Service, an alias (maybe a loop), nothing, an address, or elsewhere."""
         targets = [f"{label}.shop.svc.cluster.local" for label in ("s0", "S1", "s1", "none", "alias-0", "alias-1")]
         targets += ["www.example.org", "192.0.2.7", "a.pin._zone.s0.shop.svc.cluster.local", "1.0.244.10.in-addr.arpa"]
         self.items.append(external(name, self.rng.choice(targets)))

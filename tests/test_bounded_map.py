@@ -37,7 +37,7 @@ def test_a_flood_leaves_what_is_asked_for(weighed: bool) -> None:
     for hot in "abc":
         known[hot] = 1
     for number in range(10 * LIMIT):
-        known[f"stranger-{number}"] = 1
+        known[f"new-{number}"] = 1
         if number % 3 == 0:
             assert [known.get(hot) for hot in "abc"] == [1, 1, 1], number
 

@@ -37,7 +37,7 @@ from tests.replies import assert_same, parsed
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 
-# A node with an endpoint in each of five zones. Three are carriers' clients; forwarders and an untrusted client are in others.
+# A node with an endpoint in each of five zones: three have the carriers' clients, two a forwarder and an untrusted client.
 BY_PROXY, BY_OPTION, BY_ECS = "127.1.0.1", "127.1.0.2", "127.1.0.3"
 UNTRUSTED, FORWARDER, SECOND = "127.1.0.4", "127.0.0.53", "127.0.0.54"
 UNKNOWN = "127.9.9.9"
@@ -91,8 +91,9 @@ def subnets_in(reply: bytes | None) -> list[tuple[str, int, int]]:
             if isinstance(each, dns.edns.ECSOption)]  # fmt: skip
 
 
-# What is sent, and where that is believed to come from: with both carriers switched on, without the PROXY protocol,
-# without the option, and with ECS alone. ``?`` is an unknown client, ``!`` no query at all. from an untrusted source: its own.
+# The carriers of a query from a forwarder, and the zone in which its client must be: with both carriers enabled,
+# without the PROXY protocol, without the option, and with ECS alone. ``?`` is an unknown client, ``!`` an unreadable
+# query. From an untrusted source, the source's own zone counts.
 ORDER = """
 PROXY option ECS    both  no-proxy  no-option  neither
 -     -      -      ?     ?         ?          ?

@@ -31,7 +31,7 @@ from locator.state.store import Store
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, OLD, Item
-from tests.clusters import UNKNOWN_CLIENT, SUBNETS, World
+from tests.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.proxy_headers import LOCAL, proxied, proxy_header

@@ -251,7 +251,7 @@ DATAGRAMS: list[tuple[str, bytes, str, set[str] | str]] = [
     ("client-by-tcp", proxied(IN_A, stream=True) + query(WEB), FORWARDER, ZONE_A),
     ("pod-cidr", proxied("10.244.2.77") + query(WEB), FORWARDER, ZONE_B),
     ("tlvs", proxied(IN_A, TLVS) + query(WEB), FORWARDER, ZONE_A),
-    ("a-stranger-behind-it", proxied(NOWHERE) + query(WEB), FORWARDER, NOBODY),
+    ("an-unknown-client-behind-it", proxied(NOWHERE) + query(WEB), FORWARDER, NOBODY),
     ("before-ecs", proxied(IN_A) + BY_ECS, FORWARDER, ZONE_A),
     ("local", proxy_header(command=LOCAL) + query(WEB), FORWARDER, NOBODY),
     ("local-with-addresses", proxy_header(V4, command=LOCAL) + query(WEB), FORWARDER, NOBODY),
@@ -266,12 +266,12 @@ DATAGRAMS: list[tuple[str, bytes, str, set[str] | str]] = [
     ("a-response-behind-it", proxied(IN_A) + query(WEB, flags=0x8000), FORWARDER, SILENCE),
     ("eleven-octets-behind-it", proxied(IN_A) + query(WEB)[:11], FORWARDER, SILENCE),
     ("a-part-of-the-signature", PROXY_SIGNATURE[:11], FORWARDER, SILENCE),
-    ("a-strangers", proxied(IN_A) + query(WEB), IN_B, NOT_DNS),
-    ("an-unknown-strangers", proxied(IN_A) + query(WEB), NOWHERE, NOT_DNS),
-    ("a-strangers-local", proxy_header(command=LOCAL) + query(WEB), IN_B, NOT_DNS),
-    ("a-strangers-malformed", proxy_header(V4, family=0x41) + query(WEB), IN_B, NOT_DNS),
-    ("a-strangers-signature", PROXY_SIGNATURE, IN_B, NOT_DNS),
-    ("a-stranger-without", query(WEB), IN_B, ZONE_B),
+    ("an-untrusted-sources", proxied(IN_A) + query(WEB), IN_B, NOT_DNS),
+    ("an-unknown-sources", proxied(IN_A) + query(WEB), NOWHERE, NOT_DNS),
+    ("an-untrusted-sources-local", proxy_header(command=LOCAL) + query(WEB), IN_B, NOT_DNS),
+    ("an-untrusted-sources-malformed", proxy_header(V4, family=0x41) + query(WEB), IN_B, NOT_DNS),
+    ("an-untrusted-sources-signature", PROXY_SIGNATURE, IN_B, NOT_DNS),
+    ("an-untrusted-source-without", query(WEB), IN_B, ZONE_B),
 ]  # fmt: skip
 BROKEN = [(f"malformed-{name}", header + query(WEB), FORWARDER, SILENCE) for name, header in MALFORMED]
 BROKEN += [
@@ -538,7 +538,7 @@ def test_two_headers_at_the_head_are_one() -> None:
     [proxied(IN_A), proxy_header(command=LOCAL), proxy_header(V4, family=0x41)],
     ids=["whole", "local", "malformed"],
 )
-def test_a_strangers_header_is_none(source: str, header: bytes) -> None:
+def test_an_untrusted_sources_header_is_none(source: str, header: bytes) -> None:
     """An untrusted source's header is read as DNS; the source address counts."""
 
     @trusting()

@@ -438,7 +438,7 @@ def test_a_forwarder_names_its_client(world: World, tool: str, subnet: str) -> N
 
 @pytest.mark.parametrize("pod", DIRECT, ids=str)
 @pytest.mark.parametrize("tool", ["dig", "kdig"])
-def test_a_stranger_stays_where_it_is(world: World, tool: str, pod: Pod) -> None:
+def test_a_pod_that_names_another_client_stays_where_it_is(world: World, tool: str, pod: Pod) -> None:
     """If a pod names another client, its own address counts; the scope shows that the answer is for it alone."""
     for subnet in (other.asks_from for other in DIRECT if other.zone not in (pod.zone, None)):
         words = (needs_tool(tool), f"@{pod.server}", f"cache.{DOMAIN}", "A", f"+subnet={subnet}")

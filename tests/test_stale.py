@@ -49,7 +49,7 @@ CASES = [
     ("nodata", "web", "TXT", A, [], [STALE]),
     ("nxdomain", "absent", "A", A, [], [STALE]),
     ("unmet", "web", "A", B, [OTHER], [OTHER, STALE]),
-    ("unmet-for-a-stranger", "web", "A", UNKNOWN_CLIENT, [OTHER], [OTHER, STALE]),
+    ("unmet-for-an-unknown-client", "web", "A", UNKNOWN_CLIENT, [OTHER], [OTHER, STALE]),
     ("truncated", "many", "A", A, [], [STALE]),
 ]  # fmt: skip
 
