@@ -37,7 +37,7 @@ from tests.replies import assert_same, parsed
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 
-# A node with an endpoint in each of five zones: three have the carriers' clients, two a forwarder and an untrusted client.
+# A node with an endpoint in each of five zones: of three carriers' clients, an untrusted client and a forwarder.
 BY_PROXY, BY_OPTION, BY_ECS = "127.1.0.1", "127.1.0.2", "127.1.0.3"
 UNTRUSTED, FORWARDER, SECOND = "127.1.0.4", "127.0.0.53", "127.0.0.54"
 UNKNOWN = "127.9.9.9"
