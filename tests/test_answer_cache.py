@@ -238,11 +238,11 @@ def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
     """If a client sends thousands of different OPT records, those of a real forwarder stay recognised."""
     profiles = EdnsProfiles(b"")
     hot = wire_of("web.shop.svc.cluster.local", 1232)
-    profiles.of(*hot)
+    profiles.of(*hot, remember=True)
     for number in range(4 * MAX_PROFILES):
-        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number))
+        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number), remember=True)
         if number % 50 == 0:
-            profiles.of(*hot)
+            profiles.of(*hot, remember=True)
             assert hot[0][hot[1].end :][:SUBNET_AT] in profiles.known
         assert len(profiles.known) <= MAX_PROFILES
 

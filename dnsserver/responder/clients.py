@@ -48,7 +48,7 @@ class Clients:
         self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
-        """Return the place of a packet's source; of a trusted forwarder, only that it is one."""
+        """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
         return self.places.get(source) or self._book.source(source)
 
     def locate(self, address: bytes) -> Place:

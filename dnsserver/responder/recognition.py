@@ -68,21 +68,25 @@ class EdnsProfiles:
             self.common_errors = errors
             self._profiles.clear()  # their OPT records have the errors from before
 
-    def of(self, query: bytes, read: Query) -> EdnsProfile:
-        """Return the profile of a parsed query; remember it if only the address can vary."""
-        edns, tail = read.edns, query[read.end :]
+    def of(self, query: bytes, parsed: Query, *, remember: bool) -> EdnsProfile:
+        """Return the profile of a parsed query.
+
+        *remember* allows a remembered profile, and remembers a new one if only the address can vary.
+        """
+        edns, tail = parsed.edns, query[parsed.end :]
         if edns is None:
             return NO_EDNS
         key, subnet = tail[:SUBNET_AT], edns.subnet
-        # A prefix of whole octets: then no address can have bits beyond it, which would be FORMERR.
+        # Only a prefix of whole octets: an address with bits beyond its prefix is FORMERR, which only parsing finds.
         whole = subnet is not None and 0 < subnet.source == 8 * len(subnet.address)
         first = tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         octets = len(subnet.address) if subnet is not None else 0
         recognisable = (whole and first and len(tail) == SUBNET_AT + octets) or (len(tail) == 11 and subnet is None)
-        if recognisable and (known := self._profiles.get(key)) is not None:
-            return known
-        profile = self._profile(edns)
-        if recognisable:
+        if not (remember and recognisable):
+            return self._profile(edns)
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = self._profile(edns)
             self._profiles[key] = profile
         return profile
 

@@ -1,10 +1,17 @@
 """Answers a query: recognises it, or else judges, resolves, renders and remembers it.
 
-The fast path is two look-ups. The question's bytes, case folded, lead to an entry of the answer
-cache. Then the client's values of the few label keys that the constraint names lead to a rendered
-answer. Whole packets are never remembered: behind a forwarder, hardly two are alike.
+The fast path parses nothing. It looks up, each in a dictionary:
 
-``Responder.compute`` returns the same reply without anything remembered. Tests compare the two.
+- the flags and counts, in ``HEADS``
+- the octets after the question (the EDNS), in ``EdnsProfiles``
+- the packet's source, and the client that a forwarder names, in ``Clients``
+- the question in lower case, in ``AnswerCache``
+- if the answer depends on the client: its location, then its values of the constraint's label keys
+
+Whatever is missing, ``Responder._answer_parsed`` computes and remembers. Whole packets are never
+remembered: behind a forwarder, hardly two are alike.
+
+``Responder.compute`` returns the same reply and uses nothing remembered. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -100,50 +107,51 @@ class Responder:
         *client* is the packed address from a PROXY header that the caller has removed, empty if the
         header had none. It is None without a header; then a datagram may still begin with one.
 
-        A reply that needs the records of a name outside the zones is a ``PendingReply``.
+        A reply that needs the upstream's records of a name outside the zones is a ``PendingReply``.
         Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
         head = HEADS.get(query[2:12])
-        # With a zero octet inside a label this end is too early, but such a question is never remembered.
+        # A zero octet inside a label makes this end too early. No remembered question equals such a prefix, so the
+        # query is parsed.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
-            return self._read(query, source, channel, client=client)
+            return self._answer_parsed(query, source, channel, client=client)
         address = b""
         if head < WITH_OPT:
             if len(query) != end:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, client=client)
             profile = NO_EDNS
         else:
             known = self._known_profiles.get(query[end : end + SUBNET_AT])
             if known is None:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, client=client)
             profile = known
             if profile.octets:
                 address = query[end + SUBNET_AT :]
             if len(address) != profile.octets:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, client=client)
         place = self._places.get(source) or self._clients.source(source)
         if place.forwarder:
-            named = address if client is None else client
+            named = address if client is None else client  # a PROXY header overrides the subnet, even if it is empty
             if not named:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, client=client)
             if profile.host or client is not None:
                 place = self._places.get(named) or self._clients.locate(named)
             else:
                 block = self._blocks.get(query[end + CONTENT_AT :])
                 if block is None:
-                    return self._read(query, source, channel)
+                    return self._answer_parsed(query, source, channel)
                 place = block
         elif address:  # the source is not trusted, and the reply must say that its client subnet is ignored
-            return self._read(query, source, channel, client=client)
+            return self._answer_parsed(query, source, channel, client=client)
         question = query[wire.HEADER : end]
         folded = question.lower()
         answer: Any = self._current.get(folded) or self._endless.get(folded) or self._cache.recall(folded)
-        if answer.__class__ is tuple:
+        if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
             answer = answer[1].get(answer[0].get(place.location))
         if answer is None:
-            return self._read(query, source, channel, client=client)
+            return self._answer_parsed(query, source, channel, client=client)
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.limited else MAX_TCP_REPLY
@@ -160,7 +168,7 @@ class Responder:
     def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
         """Return the pending reply with *records*, the CNAMEs and records of its target, in this order.
 
-        If *records* is None or empty, the reply has the alias alone.
+        If *records* is None or empty, the reply has the aliases alone.
         """
         answer, envelope = pending.alias, pending.envelope
         if records:
@@ -173,13 +181,16 @@ class Responder:
     def compute(
         self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
     ) -> bytes | PendingReply | None:
-        """Return what ``answer`` returns, except for the rotation, without anything remembered."""
-        return self._read(query, source, channel, client=client, remember=False)
+        """Return what ``answer`` returns, except for the rotation, and use nothing remembered."""
+        return self._answer_parsed(query, source, channel, client=client, remember=False)
 
-    def _read(
+    def _answer_parsed(
         self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None, remember: bool = True
     ) -> bytes | PendingReply | None:
-        """Answer a query that the fast path did not recognise."""
+        """Answer a query by parsing it: the slow path, for whatever ``answer`` did not find remembered.
+
+        Without *remember*, nothing remembered is used, and nothing is added.
+        """
         if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
             return self._behind_header(query, source, channel, remember=remember)
         if not is_query(query):
@@ -188,22 +199,23 @@ class Responder:
         judged = judge_untrusted(query, self._authority.zones, client_option=self._client_option)
         if isinstance(judged, Refusal):
             return self._refuse(query, judged, channel)
-        read = judged.query
+        parsed = judged.query
         if self._snapshot is None:
-            refusal = Refusal(wire.SERVFAIL, read.end, read.edns, read.qtype)
+            refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
-        place = self._clients.place_of(source, read.edns, client=client, remember=remember)
+        place = self._clients.place_of(source, parsed.edns, client=client, remember=remember)
         if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
+        ignored = self._note_ignored_client(source, place, parsed.edns)
         envelope = Envelope(
             query,
-            read.end,
-            head_index(int.from_bytes(query[2:4]), opt=read.edns is not None),
-            self._profiles.of(query, read),
-            read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b"",
+            parsed.end,
+            head_index(int.from_bytes(query[2:4]), opt=parsed.edns is not None),
+            self._profiles.of(query, parsed, remember=remember),
+            parsed.edns.subnet.address if parsed.edns is not None and parsed.edns.subnet is not None else b"",
             channel,
-            self._ignored(source, place, read.edns),
+            ignored,
         )
         return self._reply(self._answer_to(judged, self._snapshot, place, query, remember=remember), envelope)
 
@@ -222,8 +234,8 @@ class Responder:
         reply = self.answer if remember else self.compute
         return reply(query[header.size :], source, channel, client=header.client)
 
-    def _ignored(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
-        """Count a client that an untrusted source names, and return the error that says so; None if none is named."""
+    def _note_ignored_client(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
+        """Count a client that an untrusted source names; return the error for the reply, None if it names none."""
         if place is UNNAMED_CLIENT or edns is None or not edns.names_client or self._clients.source(source).forwarder:
             return None
         text = address_text(source)
