@@ -673,7 +673,7 @@ def test_who_is_asked(
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     settings = settings_of(flags)
     assert [str(each) for each in from_settings.upstream_of(settings)] == expected
-    assert from_settings.authority_of(settings).chases == bool(expected)
+    assert from_settings.authority_of(settings).has_upstream == bool(expected)
     assert ("--upstream" in caplog.text) == (pod and not flags and not expected)
 
 

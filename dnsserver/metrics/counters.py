@@ -24,12 +24,15 @@ SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be
 
 
 class Tally(Struct, frozen=True):
-    """The label values of an answer in all metrics. A metric does not count an answer with an empty value."""
+    """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
+
+    ``key`` is the topology key that decided.
+    """
 
     qtype: str
     rcode: int
     outcome: str = ""
-    tier: str = ""
+    key: str = ""
 
 
 class Channel:

@@ -33,9 +33,9 @@ from dnsserver.message.wire import Edns, Unreadable, question_labels
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
-from dnsserver.responder.judging import Question, Refusal, is_query, judge_untrusted
+from dnsserver.responder.judging import AcceptedQuery, Refusal, is_query, judge_untrusted
 from dnsserver.responder.recognition import CONTENT_AT, HEADS, NO_EDNS, SUBNET_AT, WITH_OPT, EdnsProfiles
-from dnsserver.responder.rendered_decisions import DecisionRenderer, is_worth_keeping, share_key
+from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
@@ -78,7 +78,7 @@ class Responder:
         # The dictionaries of the fast path. Each is always the same object.
         self._known_profiles = self._profiles.known
         self._places, self._blocks = self._clients.places, self._clients.blocks
-        self._current, self._endless = self._cache.current, self._cache.endless
+        self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -147,7 +147,7 @@ class Responder:
             return self._answer_parsed(query, source, channel, client=client)
         question = query[wire.HEADER : end]
         folded = question.lower()
-        answer: Any = self._current.get(folded) or self._endless.get(folded) or self._cache.recall(folded)
+        answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
         if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
             answer = answer[1].get(answer[0].get(place.location))
         if answer is None:
@@ -170,12 +170,12 @@ class Responder:
 
         If *records* is None or empty, the reply has the aliases alone.
         """
-        answer, envelope = pending.alias, pending.envelope
+        answer, envelope = pending.answer, pending.envelope
         if records:
-            if answer.finished is None or answer.finished[0] is not records:  # else it was rendered before
+            if answer.completed is None or answer.completed[0] is not records:  # else it was rendered before
                 labels = question_labels(envelope.query)
-                answer.finished = records, self._renderer.completed(answer, labels, records)
-            answer = answer.finished[1]
+                answer.completed = records, self._renderer.completed(answer, labels, records)
+            answer = answer.completed[1]
         return written(answer, envelope, self._profiles)
 
     def compute(
@@ -244,11 +244,11 @@ class Responder:
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
     def _answer_to(
-        self, question: Question, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
+        self, accepted: AcceptedQuery, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the remembered answer to a question, else decide, render and remember it."""
-        read, location, cache = question.query, place.location, self._cache
-        folded = query[wire.HEADER : read.end].lower()
+        """Return the remembered answer to a query, else decide, render and remember it."""
+        parsed, location, cache = accepted.query, place.location, self._cache
+        folded = query[wire.HEADER : parsed.end].lower()
         if remember:
             remembered = self._current.get(folded) or cache.recall(folded)
             answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
@@ -256,13 +256,13 @@ class Responder:
                 return answer
         self._counts.computed += 1
         names_of = partial(cache.names_of, make=self._endpoint_names) if remember else None
-        decision = resolve(question.meaning, read.qtype, snapshot, location, self._authority, names_of=names_of)
+        decision = resolve(accepted.meaning, parsed.qtype, snapshot, location, self._authority, names_of=names_of)
         if not remember:
-            return self._renderer.render(read, decision)
+            return self._renderer.render(parsed, decision)
         return cache.keep(
             folded,
-            lambda: self._renderer.render(read, decision),
-            basis=decision.basis if is_worth_keeping(decision) else None,
+            lambda: self._renderer.render(parsed, decision),
+            basis=decision.basis if belongs_to_basis(decision) else None,
             location=location,
             terms=decision.terms,
             share_key=share_key(decision),
@@ -277,4 +277,6 @@ class Responder:
         )
 
     def _reply(self, answer: RenderedAnswer, envelope: Envelope) -> bytes | PendingReply:
-        return PendingReply(envelope, answer) if answer.elsewhere else written(answer, envelope, self._profiles)
+        return (
+            PendingReply(envelope, answer) if answer.unresolved_aliases else written(answer, envelope, self._profiles)
+        )
