@@ -33,7 +33,7 @@ def without_header(responder: Responder, asked: Asked) -> tuple[bytes, bytes | N
     Returns None if the header is malformed; the server must then drop the query.
     """
     sent = asked.header + asked.wire
-    if not sent.startswith(PROXY_SIGNATURE) or not responder.proxied(parse_address(asked.source)):
+    if not sent.startswith(PROXY_SIGNATURE) or not responder.may_send_proxy_header(parse_address(asked.source)):
         return sent, None
     try:
         header = read_header_untrusted(sent)

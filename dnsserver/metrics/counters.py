@@ -39,15 +39,15 @@ class Channel:
     """The replies over one transport and address family (1 for IPv4, 2 for IPv6).
 
     ``counts`` is the number of replies, by the number that ``Counts.tally`` gives a tally.
-    ``limited`` is whether replies must fit a datagram. ``truncated`` counts those with TC.
+    ``is_udp`` is whether it is UDP, where replies must fit a datagram. ``truncated`` counts those with TC.
     """
 
-    __slots__ = ("counts", "family", "limited", "proto", "truncated")
+    __slots__ = ("counts", "family", "is_udp", "proto", "truncated")
 
     def __init__(self, proto: str, family: int) -> None:
         self.proto = proto
         self.family = family
-        self.limited = proto == "udp"
+        self.is_udp = proto == "udp"
         self.counts: list[int] = []
         self.truncated = 0
 

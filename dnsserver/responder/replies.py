@@ -63,7 +63,7 @@ def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) 
     """
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
     channel.counts[answer.tally] += 1
-    limit = profile.limit if channel.limited else MAX_TCP_REPLY
+    limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
     for errors in _errors(answer, envelope):
         opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
         if end + answer.size + len(opt) <= limit:

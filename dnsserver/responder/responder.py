@@ -91,7 +91,7 @@ class Responder:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
         self._profiles.set_common_errors((STALE,) if stale else ())
 
-    def proxied(self, source: bytes) -> bool:
+    def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
 
         Before the first snapshot it may from any source: trusted forwarders are not known yet, and
@@ -154,7 +154,7 @@ class Responder:
             return self._answer_parsed(query, source, channel, client=client)
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
-        limit = profile.limit if channel.limited else MAX_TCP_REPLY
+        limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if not answer.plain or end + answer.size + len(opt) + len(address) > limit:
             return self._reply(answer, Envelope(query, end, head, profile, address, channel))
         # The common case of ``written``, inlined: a call would cost as much as all of this.
@@ -191,7 +191,7 @@ class Responder:
 
         Without *remember*, nothing remembered is used, and nothing is added.
         """
-        if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
+        if client is None and channel.is_udp and query.startswith(SIGNATURE) and self.may_send_proxy_header(source):
             return self._behind_header(query, source, channel, remember=remember)
         if not is_query(query):
             self._counts.silent += 1
