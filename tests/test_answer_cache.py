@@ -20,7 +20,7 @@ from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
 from dnsserver.responder.answer_cache import MAX_TERMS, MAX_UNLIMITED, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
-from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_AT, EdnsProfiles
+from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
 from locator.cluster import dump_files
 from locator.ip import Network, parse_client
@@ -243,7 +243,7 @@ def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
         profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number), remember=True)
         if number % 50 == 0:
             profiles.of(*hot, remember=True)
-            assert hot[0][hot[1].end :][:SUBNET_AT] in profiles.known
+            assert hot[0][hot[1].end :][:SUBNET_ADDRESS_AT] in profiles.known
         assert len(profiles.known) <= MAX_PROFILES
 
 

@@ -33,29 +33,29 @@ _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octet
 
 
 class ClientSubnet(Struct, frozen=True):
-    """An EDNS client subnet option (RFC 7871) as sent: family, source prefix length in bits, address."""
+    """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address."""
 
     family: int
-    source: int
+    prefix_length: int
     address: bytes
 
     @property
     def host(self) -> bool:
         """Whether the option names a single address."""
-        return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
+        return self.prefix_length > 0 and self.prefix_length == 8 * _FAMILIES[self.family]
 
     @property
     def content(self) -> bytes:
         """The option's content as in a query."""
-        return struct.pack("!HBB", self.family, self.source, 0) + self.address
+        return struct.pack("!HBB", self.family, self.prefix_length, 0) + self.address
 
     @property
     def network(self) -> Network | None:
         """The client's address block, or None if the option names no client (/0)."""
-        if self.source == 0:
+        if self.prefix_length == 0:
             return None
         size = _FAMILIES[self.family]
-        network = plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+        network = plain_network(Network(self.address.ljust(size, b"\0"), self.prefix_length))
         return network if network.length else None
 
 
@@ -77,7 +77,7 @@ class Edns(Struct, frozen=True):
     @property
     def names_client(self) -> bool:
         """Whether an option names a client."""
-        return bool(self.option) or (self.subnet is not None and self.subnet.source > 0)
+        return bool(self.option) or (self.subnet is not None and self.subnet.prefix_length > 0)
 
 
 class Query(Struct, frozen=True):
@@ -216,15 +216,15 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
 def _subnet_untrusted(content: bytes) -> ClientSubnet:
     """Read a client subnet option (RFC 7871, sections 6 and 7.1.1)."""
     subnet = ClientSubnet(int.from_bytes(content[:2]), content[2] if len(content) > 2 else 0, content[4:])
-    family, source, address = subnet.family, subnet.source, subnet.address
+    family, length, address = subnet.family, subnet.prefix_length, subnet.address
     size = _FAMILIES.get(family, 0)
-    unused = -source % 8
+    unused = -length % 8
     if (
         len(content) < 4
         or (size == 0 and family != 0)
-        or source > 8 * size
+        or length > 8 * size
         or content[3] != 0
-        or len(address) != (source + 7) // 8
+        or len(address) != (length + 7) // 8
         or (unused and address[-1] & ((1 << unused) - 1))
     ):
         raise Unreadable("a malformed client subnet")

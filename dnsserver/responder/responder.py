@@ -2,7 +2,7 @@
 
 The fast path parses nothing. It looks up, each in a dictionary:
 
-- the flags and counts, in ``HEADS``
+- the flags and counts, in ``HEAD_INDEXES``
 - the octets after the question (the EDNS), in ``EdnsProfiles``
 - the packet's source, and the client that a forwarder names, in ``Clients``
 - the question in lower case, in ``AnswerCache``
@@ -34,7 +34,14 @@ from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_ty
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
 from dnsserver.responder.judging import AcceptedQuery, Refusal, is_query, judge_untrusted
-from dnsserver.responder.recognition import CONTENT_AT, HEADS, NO_EDNS, SUBNET_AT, WITH_OPT, EdnsProfiles
+from dnsserver.responder.recognition import (
+    HEAD_INDEXES,
+    NO_EDNS,
+    SUBNET_ADDRESS_AT,
+    SUBNET_CONTENT_AT,
+    WITH_OPT,
+    EdnsProfiles,
+)
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
@@ -111,7 +118,7 @@ class Responder:
         Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
-        head = HEADS.get(query[2:12])
+        head = HEAD_INDEXES.get(query[2:12])
         # A zero octet inside a label makes this end too early. No remembered question equals such a prefix, so the
         # query is parsed.
         end = query.find(b"\0", wire.HEADER) + 5
@@ -123,12 +130,12 @@ class Responder:
                 return self._answer_parsed(query, source, channel, client=client)
             profile = NO_EDNS
         else:
-            known = self._known_profiles.get(query[end : end + SUBNET_AT])
+            known = self._known_profiles.get(query[end : end + SUBNET_ADDRESS_AT])
             if known is None:
                 return self._answer_parsed(query, source, channel, client=client)
             profile = known
             if profile.octets:
-                address = query[end + SUBNET_AT :]
+                address = query[end + SUBNET_ADDRESS_AT :]
             if len(address) != profile.octets:
                 return self._answer_parsed(query, source, channel, client=client)
         place = self._places.get(source) or self._clients.source(source)
@@ -139,7 +146,7 @@ class Responder:
             if profile.host or client is not None:
                 place = self._places.get(named) or self._clients.locate(named)
             else:
-                block = self._blocks.get(query[end + CONTENT_AT :])
+                block = self._blocks.get(query[end + SUBNET_CONTENT_AT :])
                 if block is None:
                     return self._answer_parsed(query, source, channel)
                 place = block
