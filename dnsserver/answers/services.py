@@ -11,7 +11,7 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, R
 from dnsserver.message import wire
 from dnsserver.message.records import Srv
 from dnsserver.names import endpoint_label
-from locator.model import MAX_NAME
+from locator.model import MAX_NAME, Location
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import ZONAL_NAME, Declaration
 from locator.topology.selection import (
@@ -152,7 +152,7 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
             authority_records=(request.soa(ttl=0),),
             selection=selection,
             terms=constraint.terms,
-            extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint)),
+            extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint, request.location)),
         )
     decision, terms = _records_of(request, compiled, selection.endpoints, wanted), constraint.terms
     if terms and not decision.answers:
@@ -163,12 +163,15 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
     return replace(decision, selection=selection, terms=terms)
 
 
-def _unmet_text(selection: Selection, constraint: Constraint) -> str:
-    wanted = (" and " if isinstance(constraint, Narrowing) else ", ").join(
-        f"{step.key}={step.value}" if step.value is not None else f"{step.key} (which the client lacks)"
-        for step in selection.steps
-    )
-    return f"no ready endpoint has the client's {wanted}"
+def _unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
+    """Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them."""
+    joint = " and " if isinstance(constraint, Narrowing) else " or "
+    absent = " or ".join(step.key for step in selection.steps if step.value is None)
+    if not client.known:
+        return f"the client cannot be located, so it has no label {absent}"
+    present = joint.join(f"{step.key}={step.value}" for step in selection.steps if step.value is not None)
+    texts = [f"no ready endpoint has the client's {present}"] if present else []
+    return "; ".join(texts + ([f"the client has no label {absent}"] if absent else []))
 
 
 def _records_of(
