@@ -53,7 +53,7 @@ def replied(responder: CountedResponder, asked: Asked, *, compute: bool = False)
     if asked.proto == "udp":
         return reply(asked.header + asked.wire, source, channel)
     left = without_header(responder, asked)
-    return None if left is None else reply(left[0], source, channel, client=left[1])
+    return None if left is None else reply(left[0], source, channel, header_client=left[1])
 
 
 ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")

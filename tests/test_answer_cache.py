@@ -259,7 +259,7 @@ def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
     hot = ClientSubnet(1, 24, bytes((10, 1, 1)))
 
     def ask(subnet: ClientSubnet) -> None:
-        clients.place_of(forwarder, Edns(1232, 0, False, subnet), client=None, remember=True)
+        clients.place_of(forwarder, Edns(1232, 0, False, subnet), header_client=None, remember=True)
 
     ask(hot)
     for number in range(2 * MAX_BLOCKS):

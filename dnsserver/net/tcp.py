@@ -185,7 +185,7 @@ class Server:
             end = begin + int.from_bytes(received[position:begin])
             if end > len(received):
                 break
-            reply = self._responder.answer(received[begin:end], source, channel, client=client)
+            reply = self._responder.answer(received[begin:end], source, channel, header_client=client)
             if reply is not None and not isinstance(reply, bytes):
                 reply = self._finish_or_wait(connection, reply)
             if reply is not None:

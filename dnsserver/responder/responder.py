@@ -107,11 +107,11 @@ class Responder:
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
     def answer(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
 
-        *client* is the packed address from a PROXY header that the caller has removed, empty if the
+        *header_client* is the packed address from a PROXY header that the caller has removed, empty if the
         header had none. It is None without a header; then a datagram may still begin with one.
 
         A reply that needs the upstream's records of a name outside the zones is a ``PendingReply``.
@@ -123,53 +123,54 @@ class Responder:
         # query is parsed.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
-            return self._answer_parsed(query, source, channel, client=client)
-        address = b""
+            return self._answer_parsed(query, source, channel, header_client=header_client)
+        subnet_address = b""
         if head < WITH_OPT:
             if len(query) != end:
-                return self._answer_parsed(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, header_client=header_client)
             profile = NO_EDNS
         else:
             known = self._known_profiles.get(query[end : end + SUBNET_ADDRESS_AT])
             if known is None:
-                return self._answer_parsed(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, header_client=header_client)
             profile = known
             if profile.octets:
-                address = query[end + SUBNET_ADDRESS_AT :]
-            if len(address) != profile.octets:
-                return self._answer_parsed(query, source, channel, client=client)
+                subnet_address = query[end + SUBNET_ADDRESS_AT :]
+            if len(subnet_address) != profile.octets:
+                return self._answer_parsed(query, source, channel, header_client=header_client)
         place = self._places.get(source) or self._clients.source(source)
         if place.forwarder:
-            named = address if client is None else client  # a PROXY header overrides the subnet, even if it is empty
+            # A PROXY header overrides the client subnet, even if it names nobody.
+            named = subnet_address if header_client is None else header_client
             if not named:
-                return self._answer_parsed(query, source, channel, client=client)
-            if profile.host or client is not None:
+                return self._answer_parsed(query, source, channel, header_client=header_client)
+            if profile.host or header_client is not None:
                 place = self._places.get(named) or self._clients.locate(named)
             else:
                 block = self._blocks.get(query[end + SUBNET_CONTENT_AT :])
                 if block is None:
                     return self._answer_parsed(query, source, channel)
                 place = block
-        elif address:  # the source is not trusted, and the reply must say that its client subnet is ignored
-            return self._answer_parsed(query, source, channel, client=client)
+        elif subnet_address:  # the source is not trusted, and the reply must say that its client subnet is ignored
+            return self._answer_parsed(query, source, channel, header_client=header_client)
         question = query[wire.HEADER : end]
         folded = question.lower()
         answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
         if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
             answer = answer[1].get(answer[0].get(place.location))
         if answer is None:
-            return self._answer_parsed(query, source, channel, client=client)
+            return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
-        if not answer.plain or end + answer.size + len(opt) + len(address) > limit:
-            return self._reply(answer, Envelope(query, end, head, profile, address, channel))
+        if not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
+            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel))
         # The common case of ``written``, inlined: a call would cost as much as all of this.
         channel.counts[answer.tally] += 1
         turn = next(answer.turns, None)
         start = answer.offsets[answer.take_turn() if turn is None else turn]
         body = answer.blob[start : start + answer.length]
-        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, address))
+        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, subnet_address))
         return reply
 
     def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
@@ -186,19 +187,30 @@ class Responder:
         return written(answer, envelope, self._profiles)
 
     def compute(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
         """Return what ``answer`` returns, except for the rotation, and use nothing remembered."""
-        return self._answer_parsed(query, source, channel, client=client, remember=False)
+        return self._answer_parsed(query, source, channel, header_client=header_client, remember=False)
 
     def _answer_parsed(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None, remember: bool = True
+        self,
+        query: bytes,
+        source: bytes,
+        channel: Channel,
+        *,
+        header_client: bytes | None = None,
+        remember: bool = True,
     ) -> bytes | PendingReply | None:
         """Answer a query by parsing it: the slow path, for whatever ``answer`` did not find remembered.
 
         Without *remember*, nothing remembered is used, and nothing is added.
         """
-        if client is None and channel.is_udp and query.startswith(SIGNATURE) and self.may_send_proxy_header(source):
+        if (
+            header_client is None
+            and channel.is_udp
+            and query.startswith(SIGNATURE)
+            and self.may_send_proxy_header(source)
+        ):
             return self._behind_header(query, source, channel, remember=remember)
         if not is_query(query):
             self._counts.silent += 1
@@ -210,7 +222,7 @@ class Responder:
         if self._snapshot is None:
             refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
-        place = self._clients.place_of(source, parsed.edns, client=client, remember=remember)
+        place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
         if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
@@ -239,7 +251,7 @@ class Responder:
             self._counts.silent += 1
             return None
         reply = self.answer if remember else self.compute
-        return reply(query[header.size :], source, channel, client=header.client)
+        return reply(query[header.size :], source, channel, header_client=header.client)
 
     def _note_ignored_client(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
         """Count a client that an untrusted source names; return the error for the reply, None if it names none."""
