@@ -64,7 +64,7 @@ MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone ha
 
 
 class Zone(Struct, frozen=True):
-    """A served zone: its name without the final dot and its labels, both in lower case."""
+    """A served DNS zone: its name without the final dot and its labels, both in lower case."""
 
     name: str
     labels: tuple[bytes, ...]
@@ -76,7 +76,7 @@ class Zone(Struct, frozen=True):
 
 
 class Meaning(Struct, frozen=True):
-    """The shape of a name in a served zone, and the fields that this shape has; other fields are empty.
+    """The shape of a name in a served DNS zone, and the fields that this shape has; other fields are empty.
 
     ``network`` is the address block that a reverse name stands for.
     """
@@ -100,7 +100,7 @@ class Meaning(Struct, frozen=True):
 
 
 def parse_zone(text: str) -> Zone:
-    """Parse a zone's name, such as ``cluster.local``. Raises ValueError."""
+    """Parse a DNS zone's name, such as ``cluster.local``. Raises ValueError."""
     name = text.rstrip(".").lower()
     labels = labels_of(name)
     if not labels or len(name) > MAX_ZONE:

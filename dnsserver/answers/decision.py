@@ -141,7 +141,7 @@ class Request(Struct, frozen=True):
         return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, basis=service)
 
     def soa(self, *, ttl: int | None = None) -> Record:
-        """Return the zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
+        """Return the DNS zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
         zone, ttl = self.meaning.zone, self.authority.ttl if ttl is None else ttl
         data = Soa(f"ns.dns.{zone.name}", f"hostmaster.{zone.name}", self.snapshot.serial & 0xFFFFFFFF, ttl)
         return Record(zone.name, wire.SOA, ttl, data)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS = 1.8  # for a whole look-up: forwarders such as CoreDNS stop waiting after 2 s
 MAX_LOOKUPS = 256  # in flight, each with a socket of its own
-MAX_WAITING = 1024  # queries; more get the alias alone, at once
+MAX_WAITING = 1024  # queries; more get the aliases alone, at once
 MAX_REMEMBERED = 1024  # answers
 MAX_RECORDS, MAX_OCTETS = 256, 16384  # of one answer; a larger one is a failure, not cut (RFC 2181, section 9)
 
