@@ -48,7 +48,7 @@ def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
     items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(dump.CHUNK))]
     in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
     assert in_yaml.objects == in_json.objects
-    assert [each.message for each in in_yaml.findings] == [each.message for each in in_json.findings]
+    assert [finding.message for finding in in_yaml.findings] == [finding.message for finding in in_json.findings]
 
 
 @pytest.mark.parametrize("indent", [1, 2, 4, 7])
@@ -56,9 +56,9 @@ def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None
     """However deep a dump is indented, a label with the name of a skipped field is read."""
     labels = dict.fromkeys(("uid", "resourceVersion", "hostIP", "startTime", "schedulerName", "volumes"), "mine")
     text = yaml.safe_dump(listed([node("a", **labels), node("b", **labels)]), indent=indent)
-    for each in read(text).objects:
-        assert isinstance(each, Node)
-        assert labels.items() <= each.labels.items()
+    for obj in read(text).objects:
+        assert isinstance(obj, Node)
+        assert labels.items() <= obj.labels.items()
 
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:

@@ -311,7 +311,9 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
     """A soft Service without IPv6 has no AAAA for any client; for a hard one it may depend on the client."""
     responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
     subnet = dns.edns.ECSOption("192.0.2.1", 32)
-    (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
+    (echo,) = (
+        option for option in ask(responder, WEB, "AAAA", options=[subnet]).options if option.otype == subnet.otype
+    )
     assert echo.scopelen == scope
 
 
