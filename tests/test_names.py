@@ -452,6 +452,15 @@ def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply
     return responder.answer(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
 
 
+@pytest.mark.parametrize("first", ["HTTPS", "TYPE97"])
+def test_an_alias_waits_for_https_whatever_was_asked_before(first: str) -> None:
+    """Types 65 and 97 differ like the case of a letter, which the answer cache folds: neither hides the other."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    for rtype in (first, "HTTPS", "TYPE97", "HTTPS"):
+        waiting = waiting_for(responder, rtype)
+        assert isinstance(waiting, PendingReply) and waiting.qtype == dns.rdatatype.from_text(rtype)
+
+
 def test_names_behind_an_alias_are_compressed() -> None:
     """Records of the alias' target point to it: eight addresses fit 512 octets (RFC 1035, 4.1.4)."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
