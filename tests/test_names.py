@@ -484,9 +484,9 @@ def test_what_was_found_elsewhere_is_rendered_once() -> None:
         waiting = waiting_for(responder, "A")
         assert isinstance(waiting, PendingReply)
         firsts.add(str(dns.message.from_wire(responder.finish(waiting, found)).answer[1][0]))
-        rendered = waiting.alias.finished
+        rendered = waiting.answer.completed
         again = waiting_for(responder, "A")
-        assert isinstance(again, PendingReply) and again.alias.finished is rendered is not None
+        assert isinstance(again, PendingReply) and again.answer.completed is rendered is not None
     assert len(firsts) == 3
 
 

@@ -347,7 +347,7 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
         for compute in (False, True):
             reply = replied(responder, Asked(wire, source, "udp"), compute=compute)
             assert_reply(reply, NOT_DNS)
-    assert not responder.proxied(parse_address(source))
+    assert not responder.may_send_proxy_header(parse_address(source))
     assert responder.counts.malformed_headers == {} and responder.counts.silent == 0
 
 
@@ -651,11 +651,11 @@ def test_a_part_of_a_header_is_no_message() -> None:
             theirs.sendall(piece)
             connection.receive()
             connection.take_header()
-            assert not connection.headed and not connection.has_whole_message()
+            assert not connection.header_done and not connection.has_whole_message()
         theirs.sendall(header[-1:] + framed(b"x"))
         connection.receive()
         connection.take_header()
-        assert (connection.headed, connection.client, connection.received) == (True, CLIENT_4, framed(b"x"))
+        assert (connection.header_done, connection.client, connection.received) == (True, CLIENT_4, framed(b"x"))
         assert connection.has_whole_message()
 
 

@@ -488,7 +488,9 @@ def test_memory_is_bounded() -> None:
             asked = range(256, 256 + upstream.MAX_REMEMBERED + 50)
             for qtype in asked:
                 await elsewhere.find(TARGET, qtype)
-            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_REMEMBERED :]]
+            assert [qtype for qtype in asked if elsewhere.answer_at_once(TARGET, qtype)] == [
+                *asked[-upstream.MAX_REMEMBERED :]
+            ]
 
     run(main)
 
@@ -596,9 +598,9 @@ def test_too_many_look_ups_are_refused_at_once() -> None:
                 began = trio.current_time()
                 assert await elsewhere.find(TARGET, A) is None
                 assert trio.current_time() == began and counts.upstream == {"refused": 1}
-                assert elsewhere.recall("n0.example.org", A) is None
+                assert elsewhere.answer_at_once("n0.example.org", A) is None
                 nursery.cancel_scope.cancel()
-            assert elsewhere.recall(TARGET, A) is None
+            assert elsewhere.answer_at_once(TARGET, A) is None
 
     run(main)
 
@@ -673,7 +675,7 @@ def test_who_is_asked(
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     settings = settings_of(flags)
     assert [str(server) for server in from_settings.upstream_of(settings)] == expected
-    assert from_settings.authority_of(settings).chases == bool(expected)
+    assert from_settings.authority_of(settings).has_upstream == bool(expected)
     assert ("--upstream" in caplog.text) == (pod and not flags and not expected)
 
 

@@ -25,27 +25,30 @@ SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be
 
 
 class Tally(Struct, frozen=True):
-    """The label values of an answer in all metrics. A metric does not count an answer with an empty value."""
+    """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
+
+    ``key`` is the topology key that decided.
+    """
 
     qtype: str
     rcode: int
     outcome: str = ""
-    tier: str = ""
+    key: str = ""
 
 
 class Channel:
     """The replies over one transport and address family (1 for IPv4, 2 for IPv6).
 
     ``counts`` is the number of replies, by the number that ``Counts.tally`` gives a tally.
-    ``limited`` is whether replies must fit a datagram. ``truncated`` counts those with TC.
+    ``is_udp`` is whether it is UDP, where replies must fit a datagram. ``truncated`` counts those with TC.
     """
 
-    __slots__ = ("counts", "family", "limited", "proto", "truncated")
+    __slots__ = ("counts", "family", "is_udp", "proto", "truncated")
 
     def __init__(self, proto: str, family: int) -> None:
         self.proto = proto
         self.family = family
-        self.limited = proto == "udp"
+        self.is_udp = proto == "udp"
         self.counts: list[int] = []
         self.truncated = 0
 
