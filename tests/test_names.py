@@ -311,7 +311,9 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
     """A soft Service without IPv6 has no AAAA for any client; for a hard one it may depend on the client."""
     responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
     subnet = dns.edns.ECSOption("192.0.2.1", 32)
-    (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
+    (echo,) = (
+        option for option in ask(responder, WEB, "AAAA", options=[subnet]).options if option.otype == subnet.otype
+    )
     assert echo.scopelen == scope
 
 
@@ -448,6 +450,15 @@ OUT = f"apiVersion: v1\nkind: Service\nmetadata: {{name: out, namespace: lab}}\n
 def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply | None:
     query = dns.message.make_query("out.lab.svc.cluster.local", rtype)
     return responder.answer(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
+
+
+@pytest.mark.parametrize("first", ["HTTPS", "TYPE97"])
+def test_an_alias_waits_for_https_whatever_was_asked_before(first: str) -> None:
+    """Types 65 and 97 differ like the case of a letter, which the answer cache folds: neither hides the other."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    for rtype in (first, "HTTPS", "TYPE97", "HTTPS"):
+        waiting = waiting_for(responder, rtype)
+        assert isinstance(waiting, PendingReply) and waiting.qtype == dns.rdatatype.from_text(rtype)
 
 
 def test_names_behind_an_alias_are_compressed() -> None:

@@ -790,11 +790,11 @@ def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
     """The header's address counts for the whole connection; its place follows the cluster."""
     moved = [
         api_objects.node("node-a", {api_objects.ZONE: "b"}, addresses=[IN_A])
-        if each["metadata"]["name"] == "node-a"
-        else each
-        for each in CLUSTER
+        if item["metadata"]["name"] == "node-a"
+        else item
+        for item in CLUSTER
     ]
-    gone = [each for each in CLUSTER if each["metadata"]["name"] != "node-a"]
+    gone = [item for item in CLUSTER if item["metadata"]["name"] != "node-a"]
 
     @trusting()
     async def _(server: Here) -> None:

@@ -19,10 +19,11 @@ ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 
 NAPTR, SVCB, HTTPS = 35, 64, 65
+LIKE_HTTPS = HTTPS | 0x20  # not assigned; the answer cache folds the case of a question's octets, its type included
 # The types that topodns asks an upstream for. Without this list, a client that asks for all 65,000 types would
 # cause as many look-ups.
 UPSTREAM_TYPES = frozenset(
-    (wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS)
+    (wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS, LIKE_HTTPS)
 )
 
 

@@ -116,7 +116,8 @@ class AnswerCache:
         """Return what the cache has for a question, including answers from before this snapshot.
 
         Case folding changes the type's octets, too: types 65 to 90 share an entry with 97 to 122.
-        topodns serves no records of these types, so both get the same NODATA.
+        topodns has no records of these types itself, and asks an upstream for both or for neither, so one
+        entry serves both.
         """
         entry = self._of_question.get(question)
         if entry is not None and self._is_current(entry):
