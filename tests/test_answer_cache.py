@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Sequence
 from itertools import product
@@ -14,17 +15,18 @@ import pytest
 from dnsserver.answers.decision import Decision
 from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of, store_of
-from dnsserver.message.records import Address, Record
+from dnsserver.message.records import Address, Record, Soa
+from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
 from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
-from dnsserver.responder.answer_cache import MAX_TERMS, MAX_UNLIMITED, AnswerCache
+from dnsserver.responder.answer_cache import MAX_QUESTIONS, MAX_TERMS, MAX_UNLIMITED, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
 from locator.cluster import dump_files
 from locator.ip import Network, parse_client
-from locator.model import UNKNOWN
+from locator.model import UNKNOWN, Location
 from locator.places.address_book import AddressBook
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
@@ -137,6 +139,51 @@ def test_what_did_not_change_is_not_computed_again() -> None:
         for name, rtype in asked:
             cluster.ask(name, rtype)
     assert cluster.counts.computed == computed
+
+
+def test_services_that_are_gone_leave_nothing() -> None:
+    """Whatever is remembered of deleted and changed Services is freed, though nobody asks for their names again."""
+    cluster = Changing()
+
+    def remembered() -> int:
+        gc.collect()
+        return sum(type(each) is RenderedAnswer for each in gc.get_objects())
+
+    before = remembered()
+    for number in range(300):
+        cluster.become([*headless(f"job-{number}", "10.0.0.1"), *headless("web", f"10.1.0.{number % 250 + 1}")])
+        cluster.ask(f"job-{number}.shop.svc.cluster.local", "A")
+        cluster.ask(WEB, "A")
+    assert remembered() - before < 150
+
+
+def test_the_serial_is_current_in_a_shared_answer() -> None:
+    """An answer from before a publication gets the new serial, also if only a further client that shares it asks."""
+    store = store_of(settings_of())
+    web = [*BASE, *headless("web", "10.0.0.1", keys=ZONE)]
+    take_in(store, dump_files.read([("cluster.json", listed(web).encode())]).objects)
+    first = store.publish(NOW)
+    more = [*web, namespace("more")]
+    take_in(store, dump_files.read([("cluster.json", listed(more).encode())]).objects)
+    second = store.publish(NOW + 1)
+    (compiled,) = second.services.values()
+    cache = AnswerCache()
+    renderer = DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
+
+    def keep(name: bytes, zone: str, share_key: str | None = None) -> RenderedAnswer:
+        read = Query(17 + len(name), (name,), A, 1, None)
+        soa = Record("x", 6, 5, Soa("x", "x", NOW, 5))
+        decision = Decision(None, A, 0, (), authority_records=(soa,))
+        location = Location(None, {ZONE: zone})
+        return cache.keep(name, lambda: renderer.render(read, decision), basis=compiled, location=location,
+                          terms=(ZONE,), share_key=share_key)  # fmt: skip
+
+    cache.publish(first)
+    keep(b"web", "a", "shared")
+    for number in range(MAX_QUESTIONS * 200):
+        keep(b"%d" % number, "a")
+    cache.publish(second)
+    assert keep(b"web", "b", "shared").tail.find((NOW + 1).to_bytes(4)) > 0
 
 
 UNLIMITED = [

@@ -99,7 +99,7 @@ class AnswerCache:
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
         self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's key
-        self._of_question: BoundedMap[bytes, _ServiceAnswers] = BoundedMap(MAX_QUESTIONS)
+        self._basis_of: BoundedMap[bytes, str] = BoundedMap(MAX_QUESTIONS)  # question -> the key of its Service
         self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_TERMS)
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -108,7 +108,7 @@ class AnswerCache:
         self._unlimited.clear()
         self._services = services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
-        self._of_question.resize(2 * MAX_QUESTIONS * (len(services) + len(snapshot.addresses.places) + 64))
+        self._basis_of.resize(2 * MAX_QUESTIONS * (len(services) + len(snapshot.addresses.places) + 64))
         if len(self._of_service) > 2 * len(services) + 64:  # most of those are gone
             self._of_service = {key: entry for key, entry in self._of_service.items() if key in services}
 
@@ -119,7 +119,7 @@ class AnswerCache:
         topodns has no records of these types itself, and asks an upstream for both or for neither, so one
         entry serves both.
         """
-        entry = self._of_question.get(question)
+        entry = self._of_service.get(self._basis_of.get(question) or "")
         if entry is not None and self._is_current(entry):
             remembered = entry.answers.get(question)
             if remembered is not None:
@@ -154,7 +154,9 @@ class AnswerCache:
         if isinstance(basis, CompiledService):
             entry = self._entry(basis)
             answers_by_question = entry.answers
-            self._of_question[question] = entry
+            self._basis_of[question] = basis.service.key
+            if question not in self.current:  # its answers may be from before this snapshot
+                self.recall(question)
         if not terms:
             answers_by_question[question] = answer = render()
             return answer
@@ -177,8 +179,6 @@ class AnswerCache:
         key = compiled.service.key
         entry = self._of_service.get(key)
         if entry is None or entry.compiled is not compiled:
-            if entry is not None:
-                entry.answers.clear()  # ``_of_question`` may refer to it until its questions come again
             entry = self._of_service[key] = _ServiceAnswers(compiled)
         return entry
 

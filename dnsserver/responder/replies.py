@@ -58,23 +58,22 @@ class PendingReply(Struct, frozen=True, eq=False):
 def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -> bytes:
     """Return the reply: ID and question as they came, the records rotated, the OPT record.
 
-    A reply that is too large loses, in this order: the error for an ignored client subnet, the
-    text of the answer's own error, glue, and at last records, with TC.
+    A reply that is too large loses, in this order: glue, the error for an ignored client subnet,
+    the text of the answer's own error, and at last records, with TC.
     """
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
     channel.counts[answer.tally] += 1
     limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
     for errors in _errors(answer, envelope):
         opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
-        if end + answer.size + len(opt) <= limit:
-            head, body = answer.heads[envelope.head], answer.body(answer.take_turn()) + answer.tail
+        room = limit - end - len(opt)
+        if answer.size_without_glue <= room:
+            turn = answer.take_turn()
             break
-    else:
-        room = limit - end - len(opt)  # beside the smallest OPT record: ``_errors`` yields the fewest octets last
-        turn = answer.take_turn() if answer.size_without_glue <= room else answer.take_cut_turn()
-        head, body = fitted(answer, envelope.head, room, turn=turn)
-        if head[0] & (wire.TC >> 8):
-            channel.truncated += 1
+    else:  # ``room`` is beside the smallest OPT record: ``_errors`` yields the fewest octets last
+        turn = answer.take_cut_turn()
+        channel.truncated += 1
+    head, body = fitted(answer, envelope.head, room, turn=turn)
     return b"".join((query[:2], head, query[wire.HEADER : end], body, opt))
 
 

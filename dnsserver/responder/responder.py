@@ -29,7 +29,7 @@ from dnsserver.message.edns import MAX_TCP_REPLY, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, head_index
-from dnsserver.message.wire import Edns, Unreadable, question_labels
+from dnsserver.message.wire import Unreadable, question_labels
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
@@ -139,6 +139,7 @@ class Responder:
             if len(subnet_address) != profile.octets:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
         place = self._places.get(source) or self._clients.source(source)
+        ignored = b""  # a client that an untrusted source names
         if place.forwarder:
             # A PROXY header overrides the client subnet, even if it names nobody.
             named = subnet_address if header_client is None else header_client
@@ -151,8 +152,8 @@ class Responder:
                 if block is None:
                     return self._answer_parsed(query, source, channel)
                 place = block
-        elif subnet_address:  # the source is not trusted, and the reply must say that its client subnet is ignored
-            return self._answer_parsed(query, source, channel, header_client=header_client)
+        else:
+            ignored = subnet_address
         question = query[wire.HEADER : end]
         folded = question.lower()
         answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
@@ -163,8 +164,9 @@ class Responder:
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
-        if not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
-            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel))
+        if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
+            error = self._note_ignored_client(source, ignored) if ignored else None
+            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel, error))
         # The common case of ``written``, inlined: a call would cost as much as all of this.
         channel.counts[answer.tally] += 1
         turn = next(answer.turns, None)
@@ -226,7 +228,9 @@ class Responder:
         if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
-        ignored = self._note_ignored_client(source, place, parsed.edns)
+        ignored = b""
+        if parsed.edns is not None and parsed.edns.names_client and not self._clients.source(source).forwarder:
+            ignored = parsed.edns.option or (parsed.edns.subnet.address if parsed.edns.subnet is not None else b"")
         envelope = Envelope(
             query,
             parsed.end,
@@ -234,7 +238,7 @@ class Responder:
             self._profiles.of(query, parsed, remember=remember),
             parsed.edns.subnet.address if parsed.edns is not None and parsed.edns.subnet is not None else b"",
             channel,
-            ignored,
+            self._note_ignored_client(source, ignored) if ignored else None,
         )
         return self._reply(self._answer_to(judged, self._snapshot, place, query, remember=remember), envelope)
 
@@ -253,13 +257,13 @@ class Responder:
         reply = self.answer if remember else self.compute
         return reply(query[header.size :], source, channel, header_client=header.client)
 
-    def _note_ignored_client(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
-        """Count a client that an untrusted source names; return the error for the reply, None if it names none."""
-        if place is UNNAMED_CLIENT or edns is None or not edns.names_client or self._clients.source(source).forwarder:
-            return None
+    def _note_ignored_client(self, source: bytes, client: bytes) -> Error:
+        """Count a query that names *client*, an address or the start of one; return the error for its reply.
+
+        A source that names itself, or a block that it is in, does not speak for others.
+        """
         text = address_text(source)
-        named = edns.option or (edns.subnet.address if edns.subnet is not None else b"")
-        self._counts.ignored_clients.note(text, b"" if named == source else named)
+        self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
     def _answer_to(
