@@ -13,7 +13,7 @@ import trio.testing
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED
+from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
@@ -178,6 +178,23 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
     run(answers, check)
     assert any(record.exc_info for record in caplog.records)
     assert any("internal error: ZeroDivisionError('oops')" in record.getMessage() for record in caplog.records)
+
+
+def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
+    """A server that hangs before it responds may well support streaming lists."""
+    queries: list[Any] = []
+
+    class Recorded(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            queries.append(query)
+            return super().open(path, query, silence=silence)
+
+    async def check(reflecting: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        assert reflecting.restarts == {SILENT: 1}
+
+    run(Recorded(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True)), check)
+    assert [query.get("sendInitialEvents") for query in queries] == ["true", "true"]
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:

@@ -205,7 +205,7 @@ class ListWatch:
             self.problem = ""
 
     def ended(self, lived: float, reason: str = ENDED, text: str = "") -> None:
-        """Note that a watch ended after *lived* seconds, or that no answer came.
+        """Note that a response ended *lived* seconds after it began; 0 if none began.
 
         *reason* is UNREACHABLE, SILENT or CUT if the server did not end the watch; *text* describes it in ``problem``.
         """

@@ -97,7 +97,7 @@ class Reflector:
     def _try(self, response: _Response) -> None:
         """Send one request and process its response to the end. Runs in a thread."""
         listwatch, request = self._listwatch, self._listwatch.next()
-        began = time.monotonic()
+        began: float | None = None
         try:
             with self._client.open(request.path, request.query, silence=self._silence) as stream:
                 began = response.begin(stream)
@@ -119,7 +119,8 @@ class Reflector:
         except Refused as error:
             self._pass_on(listwatch.refused(error.status, str(error), error.retry_after))
         except Unreachable as error:
-            listwatch.ended(time.monotonic() - began, error.reason, str(error))
+            lasted = 0.0 if began is None else time.monotonic() - began
+            listwatch.ended(lasted, error.reason, str(error))
 
     def _pass_on(self, batch: DeltaBatch) -> None:
         if batch:
