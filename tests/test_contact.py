@@ -97,7 +97,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
 
 def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a watch without events, the time without contact begins when the watch breaks off."""
-    monkeypatch.setattr(reflector, "FLEETING", 0.0)  # seconds: whatever there was lasted
+    monkeypatch.setattr(reflector, "BRIEF_SECONDS", 0.0)  # seconds: whatever there was lasted
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()

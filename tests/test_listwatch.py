@@ -158,7 +158,7 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
         machine.page(page(raw(f"gone-{number}", 5), version=10, more="token"))
         assert machine.next().query["continue"] == "token"
         machine.refused(410, "expired")
-        assert machine.reason == EXPIRED
+        assert machine.restart_reason == EXPIRED
         assert machine.pause == 0
     assert [*limits, machine.next().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
     assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("b")), "nothing of the broken lists"
@@ -193,7 +193,7 @@ def test_a_page_that_cannot_be_read_is_no_list() -> None:
     machine.next()
     assert not machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": [{"met')
     assert machine.over
-    assert machine.reason == DOUBT
+    assert machine.restart_reason == DOUBT
     machine.ended(0)
     assert machine.pause >= 0.8
     assert not machine.listed
@@ -252,7 +252,7 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     assert changes(news) == [Put(kind("b"))]
     assert machine.over
     machine.ended(1)
-    assert machine.reason == reason
+    assert machine.restart_reason == reason
     assert machine.problem
     assert machine.pause >= 0.8
     assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
@@ -276,7 +276,7 @@ def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool)
     machine = watching()
     machine.lines([line("ADDED", raw("b", 11))])
     machine.ended(lived, reason, "" if reason == ENDED else "why")
-    assert machine.reason == reason
+    assert machine.restart_reason == reason
     assert bool(machine.problem) == waits
     assert (machine.pause >= 0.8) == waits
     assert machine.next().query["resourceVersion"] == "11"
@@ -292,7 +292,7 @@ def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
     machine.next()
     machine.refused(status, "no")
     assert machine.pause >= 0.8
-    assert machine.reason == (EXPIRED if status == 410 else REFUSED)
+    assert machine.restart_reason == (EXPIRED if status == 410 else REFUSED)
     assert machine.next().query == {"limit": "500"}
 
 
@@ -304,7 +304,7 @@ def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None
     ask = machine.next()
     machine.refused(status, f"{status} why")
     assert machine.problem == f"{status} why"
-    assert machine.reason == REFUSED
+    assert machine.restart_reason == REFUSED
     assert machine.next() == ask
 
 
@@ -347,7 +347,7 @@ def test_there_are_none_of_an_optional_kind_that_the_api_does_not_know(streaming
         assert changes(machine.refused(404, "not found")) == expected
         assert machine.listed
         assert not machine.problem
-        assert not machine.reason, "nothing went wrong that would have to be counted"
+        assert not machine.restart_reason, "nothing went wrong that would have to be counted"
         assert machine.pause == ABSENT_SECONDS
     machine.ended(0, UNREACHABLE, "no")
     machine.ended(0, UNREACHABLE, "no")

@@ -38,10 +38,16 @@ DOUBTFUL = (400, NOT_FOUND, GONE, 422, 504)
 INITIAL_END = "k8s.io/initial-events-end"
 
 # Why a list or watch was started again: values of the metric's label ``reason``.
-ENDED, EXPIRED, DOUBT, REFUSED = "ended", "expired", "doubt", "refused"
-UNREACHABLE, SILENT, CUT = "unreachable", "silent", "cut"
-HAS_EXPIRED = "the resourceVersion has expired"
+ENDED = "ended"  # the server ended the watch, as planned or early
+EXPIRED = "expired"  # 410: the server has no changes since that resourceVersion, or no more pages of that list
+DOUBT = "doubt"  # an unreadable line or page, or an unknown ERROR: changes may have been missed
+REFUSED = "refused"  # another HTTP error, or the server does not stream lists
+UNREACHABLE = "unreachable"  # no response
+SILENT = "silent"  # no byte for a while
+CUT = "cut"  # the response broke off
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
+
+HAS_EXPIRED = "the resourceVersion has expired"
 
 
 class Ask(NamedTuple):
@@ -109,8 +115,10 @@ class ListWatch:
         """Why the deltas so far may not be the cluster's current state, empty if they are."""
         self.listed = False
         """Whether all objects have been listed once."""
-        self.reason = ""
-        """Why the last request ended, one of REASONS, empty while it runs."""
+        self.restart_reason = ""
+        """Why a list or watch must be started again, one of REASONS. Empty while a request runs, and if the next one
+        follows without a failure.
+        """
         self.over = False
         """Whether the rest of the current answer is useless: close it and call ``ended``."""
         self.absent = False
@@ -127,7 +135,7 @@ class ListWatch:
 
     def next(self) -> Ask:
         """Return the request to send now."""
-        self.over, self.pause, self.reason = False, 0.0, ""
+        self.over, self.pause, self.restart_reason = False, 0.0, ""
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
@@ -190,11 +198,11 @@ class ListWatch:
         elif self._state is _State.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
             self._list_again()  # without delay: after a few times, the list is one page
             self._limit *= LARGER
-            self.reason = EXPIRED
+            self.restart_reason = EXPIRED
         else:
             if status in DOUBTFUL:
                 self._list_again()
-            self.reason = EXPIRED if status == GONE else REFUSED
+            self.restart_reason = EXPIRED if status == GONE else REFUSED
             self._fail(self._problem_text(status, text))
             self.pause = max(self.pause, min(retry_after or 0.0, LONGEST_REQUESTED))
         return self._deltas.take_batch()
@@ -204,36 +212,36 @@ class ListWatch:
         if self._state is _State.WATCH:
             self.problem = ""
 
-    def ended(self, lived: float, reason: str = ENDED, text: str = "") -> None:
-        """Note that a response ended *lived* seconds after it began; 0 if none began.
+    def ended(self, lasted: float, reason: str = ENDED, text: str = "") -> None:
+        """Note that a response ended *lasted* seconds after it began, or with 0 that none began.
 
         *reason* is UNREACHABLE, SILENT or CUT if the server did not end the watch; *text* describes it in ``problem``.
         """
         if self.over:  # this class gave it up, and has set ``problem``
-            self._fail(self.problem, lived)
+            self._fail(self.problem, lasted)
             return
-        self.reason = reason
-        if self._state is _State.STREAM and reason in (ENDED, SILENT) and lived:
+        self.restart_reason = reason
+        if self._state is _State.STREAM and reason in (ENDED, SILENT) and lasted:
             self._listing = self._state = _State.PAGES  # an older server sends no end of the list
-        if reason == ENDED and lived >= STEADY:
+        if reason == ENDED and lasted >= STEADY:
             self._backoff = Backoff()
         else:
-            self._fail(text or "the watch ended early", lived)
+            self._fail(text or "the watch ended early", lasted)
 
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
-    def _fail(self, problem: str, lived: float = 0.0) -> None:
+    def _fail(self, problem: str, lasted: float = 0.0) -> None:
         self.problem = problem
-        self._backoff = self._backoff.failed(lived)
+        self._backoff = self._backoff.failed(lasted)
         self.pause = self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
         """Give up the rest of the current answer, and list again."""
         self.over = True
-        self.reason, self.problem = reason, problem
+        self.restart_reason, self.problem = reason, problem
         self._list_again()
 
     def _list_again(self) -> None:

@@ -119,7 +119,7 @@ class Controller:
                 election_nursery.cancel_scope.cancel()
 
     async def _apply_deltas(self) -> None:
-        async for batch in self._receive:
+        async for batch in self._receive:  # without its findings: the server and ``check`` report those
             for delta in batch.changes:
                 self._reconciler.apply(delta)
             self._wake_writer()

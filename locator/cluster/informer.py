@@ -26,7 +26,7 @@ LAST_SAVE_SECONDS = 5.0  # for the save at the end: a file system that hangs mus
 class Informer:
     """Sends *publisher* all objects of *kinds* in a live cluster, then their changes.
 
-    With *state_file*, starts from the objects saved there, and saves the known objects regularly.
+    With *state_file*, starts from the objects saved there, and saves all objects regularly.
     """
 
     def __init__(
@@ -45,9 +45,11 @@ class Informer:
         self._saved: Snapshot | None = None
 
     def health(self) -> Mapping[str, Health]:
-        """Return for each kind whether it is known, if only from the state file, and the state of its watch."""
-        known = self._publisher.snapshot is not None
-        return {RESOURCES[kind].name: reflector.health(known=known) for kind, reflector in self.reflectors.items()}
+        """Return the state of the watch of each kind; it passes once the kind is listed or read from the state file."""
+        restored = self._publisher.snapshot is not None
+        return {
+            RESOURCES[kind].name: reflector.health(restored=restored) for kind, reflector in self.reflectors.items()
+        }
 
     def stale(self, after: float) -> bool:
         """Whether objects may be out of date: read from the state file, or without contact for *after* seconds."""
@@ -89,7 +91,7 @@ class Informer:
             await self._save(state_file)
 
     async def _save(self, state_file: StateFile) -> None:
-        """Save the known objects, if every kind has been listed, as of the last moment with contact."""
+        """Save all objects, if every kind has been listed, as of the last moment with contact."""
         snapshot = self._publisher.snapshot
         if self._publisher.missing or snapshot is None:
             return

@@ -1,7 +1,10 @@
 """Applies the deltas of a source to a store, and publishes snapshots of it to subscribers.
 
-One task applies all deltas in order, so that the store needs no lock. The publisher waits for a short pause before it
-publishes, since one change often comes with others: when a pod becomes ready, its EndpointSlice changes too.
+One task applies all deltas in order, so the store itself needs no lock. The publisher has one only for reading all
+objects, which must not happen while a thread works on the store.
+
+The publisher waits for a short pause before it publishes, since one change often comes with others: when a pod becomes
+ready, its EndpointSlice changes too.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ class Publisher:
         self._subscribers: list[Subscriber] = []
         self._programmed = programmed
         self._frozen = True  # whether gc.freeze has exempted all known objects from collection
-        self._lock = trio.Lock()  # held while a thread changes the view, or while all its objects are read
+        self._lock = trio.Lock()  # held while a thread works on the store, or while all objects are read
 
     @property
     def missing(self) -> frozenset[type[Object]]:

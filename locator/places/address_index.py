@@ -1,4 +1,4 @@
-"""Builds the address book of one cluster from its objects, and a new one after each change."""
+"""Makes the next address book from changed objects. (It is no ``Index``.)"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ version that the controller saw. They hold labels unchanged, for the readers of 
 are equal exactly if the same PodLocator follows from both: heartbeats, conditions and container restarts make no
 difference.
 
-Field names of the API appear only here and, for the server, in ``api.decoding``.
+The controller's names of API fields are here; the server's are in ``api.schema``.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ class Write(Struct, frozen=True):
 
     ``version`` is the resourceVersion of the PodLocator that the write replaces, empty for a new one.
 
-    ``unseen_owner`` is not None if the controller never saw the pod that owns the PodLocator: the pod may be new, and
-    its watch event on the way. It is that pod's uid, or empty if the PodLocator names no pod. Before sending the
-    write, read the pod and pass its uid to ``Reconciler.confirm_owner``.
+    ``unseen_owner`` is the uid in the PodLocator's owner reference (empty: it has none) if the watch has shown neither
+    that pod nor its deletion, otherwise None. The pod may be new: before sending the write, GET the pod and pass its
+    uid to ``Reconciler.confirm_owner``.
     """
 
     namespace: str

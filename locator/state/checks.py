@@ -41,11 +41,11 @@ class Checks:
         self._namespaces.add(namespace)
 
     def check_node(self, name: str, node: Node | None) -> None:
-        """Replace the findings of a Node, None if it does not exist."""
+        """Check a Node (None: it does not exist) at once, and replace its findings."""
         self._findings.set(Rank.NODE, name, node_findings(node) if node is not None else ())
 
     def check_service(self, key: str, service: Service | None, declaration: Declaration | None) -> None:
-        """Replace the findings of a Service and its declaration, None if it is not served."""
+        """Check a Service (None: it is not served) and its declaration at once, and replace its findings."""
         self._findings.set(Rank.SERVICE, key, findings(service, declaration) if service is not None else ())
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:

@@ -25,7 +25,7 @@ class BadDump(Exception):
 class Dump(Struct):
     """The objects in all files in order, the findings, and the file of each object.
 
-    ``origins`` maps objects (``deltas.place_of``) to files. It leaves out pods: no later check reports them.
+    ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
     """
 
     objects: list[Object]
