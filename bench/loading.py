@@ -57,7 +57,7 @@ def measure(folder: Path) -> Iterator[Loaded]:
 def load(path: Path) -> Loaded:
     """Read a dump and publish it, as ``topodns serve`` does; measure both."""
     began, cpu = time.perf_counter(), time.process_time()
-    dump = dump_files.read(dump_files.DumpFiles([str(path)]).inputs())
+    dump = dump_files.read_here(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()
     gc.disable()  # as the server does
     view = ClusterView(Store())

@@ -18,7 +18,7 @@ TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
 
 def read(text: str, name: str = "cluster.yaml") -> Dump:
-    return dump_files.read([(name, text.encode())])
+    return dump_files.read_here([(name, text.encode())])
 
 
 def listed(items: list[Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Desk:
         self.published: list[tuple[float, Snapshot]] = []
         self.findings: Sequence[Finding] = ()
         self.programmed: list[float] = []
-        self.publisher = Publisher(self.store, programmed=self.programmed.append)
+        self.publisher = Publisher(self.store, on_programmed=self.programmed.append)
         self.publisher.subscribe(self.publish)
 
     def publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
@@ -264,7 +264,7 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
             return super().apply(change)
 
     async def run() -> None:
-        publisher = Publisher(Slow(), programmed=lambda seconds: None)
+        publisher = Publisher(Slow(), on_programmed=lambda seconds: None)
         many = [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]
         found: list[Object] = []
 

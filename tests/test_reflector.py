@@ -205,7 +205,7 @@ def test_rights_that_lack_are_named_until_they_are_given(plane: ControlPlane, tm
         rule = 'a ClusterRole lacks the rule apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]'
         assert rule in followed.reflector.problem
         with pytest.raises(Refused, match="Service: services is forbidden"):
-            api_client.read(cluster, [Service])
+            api_client.list_once(cluster, [Service])
         assert not followed.reflector.listed
         plane.api.create(role, binding)
         until(lambda: followed.reflector.listed, "allowed", within=RECOVERY)

@@ -140,7 +140,7 @@ class ApiClient:
             raise unreachable(self.host, error, silence, begun=False) from None
 
 
-def read(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
     Raises Refused and Unreachable, whose texts begin with the kind.
@@ -151,8 +151,9 @@ def read(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
         while not listwatch.listed:
+            request = listwatch.next()
             try:
-                with client.open(*listwatch.next()[:2], silence=READ_SILENCE) as stream:
+                with client.open(request.path, request.query, silence=READ_SILENCE) as stream:
                     batch = listwatch.page(stream.read())
                 if listwatch.over:
                     raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")

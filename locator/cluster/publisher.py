@@ -70,11 +70,11 @@ class Source(Protocol):
 class Publisher:
     """Applies the deltas sent to ``deltas`` to *store*, and publishes a snapshot whenever something visible changed.
 
-    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls *programmed*
-    with the seconds from a change of an EndpointSlice, by Kubernetes' own timestamp, to its publication.
+    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls
+    *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its publication.
     """
 
-    def __init__(self, store: Store, *, programmed: Callable[[float], None]) -> None:
+    def __init__(self, store: Store, *, on_programmed: Callable[[float], None]) -> None:
         self.snapshot: Snapshot | None = None
         """The snapshot published last, None before the first."""
         self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING_BATCHES)
@@ -82,7 +82,7 @@ class Publisher:
         """Where sources send their batches."""
         self._view = ClusterView(store)
         self._subscribers: list[Subscriber] = []
-        self._programmed = programmed
+        self._on_programmed = on_programmed
         self._frozen = True  # whether gc.freeze has exempted all known objects from collection
         self._lock = trio.Lock()  # held while a thread works on the store, or while all objects are read
 
@@ -149,7 +149,7 @@ class Publisher:
         now = time.time()
         for text in publication.triggered:
             try:
-                self._programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
+                self._on_programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
             except ValueError:
                 log.debug("EndpointSlice: time of the last change: %r found, expected a time in RFC 3339", text)
 

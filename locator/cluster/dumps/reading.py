@@ -37,7 +37,7 @@ class Dump(Struct):
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
-def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
 
     If an object occurs twice, the later one counts, and there is a finding.
@@ -91,7 +91,7 @@ class _Packed(NamedTuple):
 def read_packed(inputs: bytes) -> bytes:
     """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
     try:
-        result = read(pickle.loads(inputs))
+        result = read_inputs(pickle.loads(inputs))
     except BadDump as error:
         return pickle.dumps(error)
     return pickle.dumps(_Packed(list(packing.batches(result.objects)), result.findings, result.origins))
