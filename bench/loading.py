@@ -61,7 +61,7 @@ def load(path: Path) -> Loaded:
     read = time.perf_counter()
     gc.disable()  # as the server does
     view = ClusterView(Store())
-    view.take(dump.batch())
+    view.apply(dump.batch())
     publication = view.publish(int(time.time()))
     published, cpu = time.perf_counter(), time.process_time() - cpu
     return Loaded(

@@ -70,7 +70,7 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert not one.listed
         assert one.problem
-        assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
+        assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
         await until_in_trio(lambda: one.listed)
         assert (one.problem, one.lost_since) == ("", None)
 
@@ -89,7 +89,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
             await until_in_trio(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
             assert one.lost_since == lost
         answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
-        assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
+        assert (await receive.receive()).deltas == [Put(Namespace("b", {"v": "1"}))]
         await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
@@ -138,7 +138,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
     last = Answer(page=b'{"metadata":{"resourceVersion":"7"},"items":[]}')
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        assert (await receive.receive()).changes == [Replace(Namespace, [])]
+        assert (await receive.receive()).deltas == [Replace(Namespace, [])]
         await until_in_trio(lambda: one.listed)
 
     with caplog.at_level(logging.WARNING):

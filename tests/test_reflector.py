@@ -260,9 +260,9 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
         plane.api.create(*nodes)
         cluster = cluster_of(plane)
         machine = ListWatch(Node, RESOURCES[Node], chance=lambda: 0.0, streaming=False)
-        first = machine.next()
+        first = machine.next_request()
         assert not machine.page(cluster.request("GET", first.path, query=first.query))
-        second = machine.next()
+        second = machine.next_request()
         assert second.query["continue"]
 
         def expired() -> Refused | None:
@@ -278,9 +278,9 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
         error = until(expired, "the token expired")
         assert error.status == 410
         machine.refused(error.status, str(error), error.retry_after)
-        again = machine.next()
+        again = machine.next_request()
         assert again.query == {"limit": "5000"}
-        (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).changes
+        (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).deltas
         assert isinstance(change, Replace)
         assert {each.name for each in change.objects} >= {each["metadata"]["name"] for each in nodes}
 

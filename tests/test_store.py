@@ -659,7 +659,7 @@ def test_equal_locations_are_one() -> None:
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
     book = store.publish(NOW).addresses
     assert len({id(book.locate(ip(f"10.0.0.{number}")).location) for number in range(1, 9)}) == 2
-    assert len({id(each.labels) for each in store.known() if isinstance(each, PodLocator)}) == 2
+    assert len({id(each.labels) for each in store.all_objects() if isinstance(each, PodLocator)}) == 2
 
 
 def test_kinds() -> None:

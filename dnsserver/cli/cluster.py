@@ -38,7 +38,7 @@ def read_cluster(settings: Settings) -> Publication:
     """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
     store = store_of(settings)
     view = ClusterView(store)
-    view.take(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
+    view.apply(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
     return view.publish(int(time.time()))
 
 

@@ -50,7 +50,7 @@ REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 HAS_EXPIRED = "the resourceVersion has expired"
 
 
-class Ask(NamedTuple):
+class ListWatchRequest(NamedTuple):
     """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``."""
 
     path: str
@@ -101,16 +101,16 @@ _EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_Event), Decoder(_Bookmark), Decoder(
 class ListWatch:
     """The state of list and watch for one kind of one cluster.
 
-    Wait ``pause`` seconds, then send the request that ``next`` returns. Pass the answer to ``lines`` or ``page``, or an
-    HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns random numbers from
-    0 to below 1. Without *streaming*, lists come in pages from the start.
+    Wait ``pause`` seconds, then send the request that ``next_request`` returns. Pass the answer to ``lines`` or
+    ``page``, or an HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns
+    random numbers from 0 to below 1. Without *streaming*, lists come in pages from the start.
     """
 
     def __init__(
         self, kind: type[Any], resource: Resource, *, chance: Callable[[], float], streaming: bool = True
     ) -> None:
         self.pause = 0.0
-        """Seconds to wait before ``next``."""
+        """Seconds to wait before ``next_request``."""
         self.problem = "not listed yet"
         """Why the deltas so far may not be the cluster's current state, empty if they are."""
         self.listed = False
@@ -133,14 +133,14 @@ class ListWatch:
         self._limit = PAGE
         self._backoff = Backoff()
 
-    def next(self) -> Ask:
+    def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
         self.over, self.pause, self.restart_reason = False, 0.0, ""
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return Ask(self._resource.path, query, watch=False)
+            return ListWatchRequest(self._resource.path, query, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
             self._deltas.forget_list()
@@ -148,7 +148,7 @@ class ListWatch:
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return Ask(self._resource.path, query, watch=True)
+        return ListWatchRequest(self._resource.path, query, watch=True)
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
         """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
@@ -170,7 +170,7 @@ class ListWatch:
                     self._leave(DOUBT, f"unknown watch event type: {event.type[:30]!r}")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._leave(DOUBT, "unreadable line in the watch")
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def page(self, body: bytes) -> DeltaBatch:
         """Process one page of a list, and return its deltas. Never raises; check ``over`` afterwards."""
@@ -178,7 +178,7 @@ class ListWatch:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._leave(DOUBT, "unreadable page of the list")
-            return self._deltas.take_batch()
+            return self._deltas.pop_batch()
         if not self._continue:
             self._deltas.forget_list()
         for position, raw in enumerate(page.items or ()):
@@ -187,7 +187,7 @@ class ListWatch:
         self._continue = page.metadata.more or ""
         if not self._continue:
             self._end_list()
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
@@ -205,7 +205,7 @@ class ListWatch:
             self.restart_reason = EXPIRED if status == GONE else REFUSED
             self._fail(self._problem_text(status, text))
             self.pause = max(self.pause, min(retry_after or 0.0, LONGEST_REQUESTED))
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def begun(self) -> None:
         """Note that the API server has accepted the request and starts to answer."""

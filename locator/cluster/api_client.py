@@ -145,13 +145,13 @@ def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
 
     Raises Refused and Unreachable, whose texts begin with the kind.
     """
-    changes: list[Delta] = []
+    deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
         while not listwatch.listed:
-            request = listwatch.next()
+            request = listwatch.next_request()
             try:
                 with client.open(request.path, request.query, silence=READ_SILENCE) as stream:
                     batch = listwatch.page(stream.read())
@@ -163,6 +163,6 @@ def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
                     raise Refused(error.status, error.reason, f"{resource.name}: {listwatch.problem}") from None
             except Unreachable as error:
                 raise Unreachable(f"{resource.name}: {error}", error.reason) from None
-            changes += batch.changes
+            deltas += batch.deltas
             findings |= batch.findings
-    return DeltaBatch(changes, findings)
+    return DeltaBatch(deltas, findings)

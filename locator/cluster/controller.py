@@ -114,26 +114,26 @@ class Controller:
                     for reflector in self.reflectors.values():
                         nursery.start_soon(reflector.run)
                     nursery.start_soon(self._apply_deltas)
-                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._send_due_writes)
             finally:
                 election_nursery.cancel_scope.cancel()
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the server and ``check`` report those
-            for delta in batch.changes:
+            for delta in batch.deltas:
                 self._reconciler.apply(delta)
             self._wake_writer()
 
     def _wake_writer(self) -> None:
         self._wake.set()
 
-    async def _write(self) -> None:
+    async def _send_due_writes(self) -> None:
         async with trio.open_nursery() as writes:
             while True:
                 await self._slots.acquire()
-                writes.start_soon(self._carry_out, await self._next())
+                writes.start_soon(self._carry_out, await self._next_due_write())
 
-    async def _next(self) -> Write:
+    async def _next_due_write(self) -> Write:
         """Wait until a write is due and may be sent; return it."""
         while True:
             self._wake = trio.Event()
@@ -143,10 +143,10 @@ class Controller:
                 await self._wake.wait()
             elif wait > 0:
                 await trio.sleep(wait)
-            elif write := self._reconciler.next(moment):
+            elif write := self._reconciler.next_write(moment):
                 self._rate.spend(moment)
                 return write
-            elif self._reconciler.queue.ready and not self._reconciler.missing:  # many keys that need no write
+            elif self._reconciler.queue.ready and not self._reconciler.unlisted:  # many keys that need no write
                 await trio.lowlevel.checkpoint()
             else:
                 due = self._reconciler.queue.due()

@@ -193,5 +193,5 @@ class DumpSource:
 
     async def _read(self) -> None:
         dump = await read_in_other_process(self._files)
-        await self._publisher.deltas.send(dump.batch())
+        await self._publisher.batches.send(dump.batch())
         await self._publisher.flush()

@@ -102,7 +102,7 @@ class Reflector:
 
     def _try(self, response: _Response) -> None:
         """Send one request and process its response to the end. Runs in a thread."""
-        listwatch, request = self._listwatch, self._listwatch.next()
+        listwatch, request = self._listwatch, self._listwatch.next_request()
         began: float | None = None
         try:
             with self._client.open(request.path, request.query, silence=self._silence) as stream:

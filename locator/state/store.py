@@ -107,16 +107,16 @@ class Store:
 
     # Taking deltas in
 
-    def apply(self, change: Delta) -> bool:
+    def apply(self, delta: Delta) -> bool:
         """Apply a delta; return whether an answer or a finding may differ now.
 
         If not, publishing can wait: only the number of objects may have changed.
         """
-        if isinstance(change, Put):
-            return self._put(type(change.object), change.object.key, change.object)
-        if isinstance(change, Drop):
-            return self._drop(change.kind, change.key)
-        return self.replace(change.kind, change.objects)
+        if isinstance(delta, Put):
+            return self._put(type(delta.object), delta.object.key, delta.object)
+        if isinstance(delta, Drop):
+            return self._drop(delta.kind, delta.key)
+        return self.replace(delta.kind, delta.objects)
 
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Make *objects* the only objects of *kind*; return the same as ``apply``."""
@@ -131,9 +131,9 @@ class Store:
             visible |= self._drop(kind, key)
         return visible
 
-    def known(self) -> list[Object]:
+    def all_objects(self) -> list[Object]:
         """Return all objects, by kind."""
-        return [known for kind in self.kinds for known in self._objects.of(kind).values()]
+        return [item for kind in self.kinds for item in self._objects.of(kind).values()]
 
     def _put(self, kind: type[Object], key: str, after: Any) -> bool:
         if kind not in self.kinds:
