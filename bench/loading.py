@@ -70,7 +70,7 @@ def load(path: Path) -> Loaded:
         read - began,
         published - read,
         cpu,
-        sum(publication.snapshot.objects.values()),
+        sum(publication.snapshot.object_counts.values()),
         len(publication.findings),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )

@@ -245,7 +245,9 @@ async def _control(settings: Settings) -> None:
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
 
     def state() -> ControllerState:
-        return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
+        return ControllerState(
+            controller.writes, controller.leading, controller.waiting, controller.object_counts, watches
+        )
 
     def health() -> Mapping[str, Health]:
         return {kind: reflector.health() for kind, reflector in watches.items()}

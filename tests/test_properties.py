@@ -553,7 +553,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "held": sorted(snapshot.service_addresses.addresses()),
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": sorted(map(str, snapshot.findings)),
-        "objects": snapshot.objects,
+        "objects": snapshot.object_counts,
     }
 
 

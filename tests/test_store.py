@@ -87,7 +87,7 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         },
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
-        "objects": snapshot.objects,
+        "objects": snapshot.object_counts,
         "sizes": [len(book.places), len(snapshot.pod_namespaces)],
     }
 

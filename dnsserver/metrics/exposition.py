@@ -115,7 +115,7 @@ class Metrics(TopodnsCollector):
 
     def _cluster(self) -> Iterator[Metric]:
         snapshot = self._snapshot
-        objects = snapshot.objects if snapshot else dict.fromkeys(self._kinds, 0)
+        objects = snapshot.object_counts if snapshot else dict.fromkeys(self._kinds, 0)
         listed = dict.fromkeys(self._kinds, snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})
         yield from _watched(objects, listed, self.watches)

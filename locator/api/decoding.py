@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from locator.api import conversion, schema
@@ -130,6 +130,25 @@ def decode_untrusted(resource: Resource, raw: Raw | bytes, where: str = "") -> D
     if isinstance(meta, schema.SliceMeta) and meta.annotations is not None:
         triggered = meta.annotations.at or ""
     return Decoded(meta.namespace or "", meta.name, meta.version or "", built, reading, triggered)
+
+
+class _UidMeta(Struct):
+    uid: str = ""
+
+
+class _Identified(Struct):
+    metadata: _UidMeta
+
+
+_IDENTIFIED = Decoder(_Identified)
+
+
+def uid_untrusted(raw: bytes) -> str:
+    """Return the uid of an object of any kind, empty if it has none or is unreadable."""
+    try:
+        return _IDENTIFIED.decode(raw).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 def error_words(error: Exception) -> tuple[str, str]:

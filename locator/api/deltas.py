@@ -56,9 +56,9 @@ class DeltaBatch(Struct, frozen=True):
         return bool(self.deltas or self.findings)
 
 
-def object_reference(kind: str, namespace: str, name: str) -> str:
-    """Return how findings and files refer to an object: ``Service shop/web``, ``Node a1``."""
-    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+def object_reference(kind: str, key: str) -> str:
+    """Return how findings and files refer to an object, by the name of its kind: ``Service shop/web``, ``Node a1``."""
+    return f"{kind} {key}"
 
 
 def replacements(objects: Iterable[Object]) -> list[Delta]:
@@ -124,7 +124,7 @@ class DeltaBuilder:
 
     def pop_batch(self) -> DeltaBatch:
         """Return what has been collected since the last call."""
-        findings = {f"{self._kind.__name__} {key}": findings for key, findings in self._findings.items()}
+        findings = {object_reference(self._resource.name, key): findings for key, findings in self._findings.items()}
         batch = DeltaBatch(self._deltas, findings, self._triggered)
         self._deltas, self._findings, self._triggered = [], {}, []
         return batch

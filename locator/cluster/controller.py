@@ -20,13 +20,12 @@ from functools import partial
 
 import trio
 
-from locator.api.decoding import decode_untrusted
+from locator.api.decoding import decode_untrusted, uid_untrusted
 from locator.api.deltas import DeltaBatch, Put
-from locator.api.events import uid_untrusted
 from locator.api.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leader_elector import LeaderElector, now
+from locator.cluster.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.lease import LeaderElection
@@ -96,9 +95,9 @@ class Controller:
         return self._elector.is_leader()
 
     @property
-    def objects(self) -> dict[str, int]:
-        """The number of known objects by kind."""
-        return self._reconciler.objects
+    def object_counts(self) -> dict[str, int]:
+        """The number of objects of each kind."""
+        return self._reconciler.object_counts
 
     @property
     def waiting(self) -> int:
@@ -137,7 +136,7 @@ class Controller:
         """Wait until a write is due and may be sent; return it."""
         while True:
             self._wake = trio.Event()
-            moment = now()
+            moment = boot_seconds()
             wait = max(self._resume_at - moment, self._rate.wait(moment))
             if not self._elector.is_leader():
                 await self._wake.wait()
@@ -167,7 +166,7 @@ class Controller:
             self._reconciler.queue.done(write.key)
         else:
             # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._reconciler.queue.retry(write.key, now(), random.random(), urgent=result != REFUSED)
+            self._reconciler.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
         self._wake_writer()
 
     async def _try(self, write: Write) -> str:
@@ -228,7 +227,7 @@ class Controller:
 
     def _fail(self, write: Write, error: Exception) -> str:
         """Log a failure, and slow down if other writes would fail too; return the result to count."""
-        moment = now()
+        moment = boot_seconds()
         status = error.status if isinstance(error, Refused) else 0
         result = REFUSED if status else UNREACHABLE if isinstance(error, Unreachable) else FAILED
         if moment >= self._resume_at:  # writes sent before the pause tell nothing new

@@ -111,8 +111,8 @@ class Reconciler:
         return frozenset(self._unlisted)
 
     @property
-    def objects(self) -> dict[str, int]:
-        """The number of known objects by kind."""
+    def object_counts(self) -> dict[str, int]:
+        """The number of objects of each kind."""
         return {"Pod": len(self._pods), "Node": len(self._nodes), "PodLocator": len(self._locators)}
 
     def apply(self, delta: Delta) -> None:

@@ -32,11 +32,11 @@ class Checks:
         self._slices: set[str] = set()  # to check again, by key
         self._namespaces: set[str] = set()  # with policies to check again
 
-    def recheck_slices(self, keys: Iterable[str]) -> None:
+    def mark_slices(self, keys: Iterable[str]) -> None:
         """Note that the findings of some slices may change."""
         self._slices.update(keys)
 
-    def recheck_policies(self, namespace: str) -> None:
+    def mark_policies(self, namespace: str) -> None:
         """Note that the findings of the policies of a namespace may change."""
         self._namespaces.add(namespace)
 

@@ -78,5 +78,6 @@ class ClusterView:
 
     def _with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""
-        file = self._files.get(object_reference(finding.kind, finding.namespace, finding.name))
+        key = f"{finding.namespace}/{finding.name}" if finding.namespace else finding.name
+        file = self._files.get(object_reference(finding.kind, key))
         return finding if file is None else replace(finding, file=file)

@@ -60,7 +60,7 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 findings.append(finding)
             objects[key] = item
             if not isinstance(item, Pod):
-                origins[object_reference(kind, "", item.key)] = name
+                origins[object_reference(kind, item.key)] = name
     if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
