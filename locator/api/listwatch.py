@@ -30,7 +30,7 @@ LARGER = 10  # factor by which pages grow when a continue token has expired
 WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
 ABSENT_SECONDS = 10.0  # between tries for an optional kind that the API does not know: six small requests a minute
-LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let the view age
+LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let objects age
 STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
 NOT_FOUND, GONE = 404, 410
 # After these, list again. 504: the server does not have the resourceVersion yet, as after a restored backup.

@@ -243,7 +243,7 @@ class Store:
     # Making snapshots
 
     def publish(self, now: float) -> Snapshot:
-        """Return the snapshot of the known objects; the previous one if nothing differs.
+        """Return the snapshot of all objects; the previous one if nothing differs.
 
         *now* is the time in seconds since 1970. Unchanged Services are the same objects as in the previous
         snapshot. The serial changes only if an answer may differ, not for findings or numbers of objects.
