@@ -83,7 +83,7 @@ class _Server:
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
         )
-        self._upstream = _upstream(settings, self._counts) if authority.chases else None
+        self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
         self._streams = tcp.Server(

@@ -52,7 +52,7 @@ def authority_of(settings: Settings) -> Authority:
         endpoint_pod_names=settings.endpoint_pod_names,
         ignore_empty_service=settings.ignore_empty_service,
         zonal=settings.zonal,
-        chases=bool(upstream_of(settings)),
+        has_upstream=bool(upstream_of(settings)),
     )
 
 

@@ -65,6 +65,11 @@ class BoundedMap(Generic[K, V]):
         yield from self.recent.values()
         yield from self._older.values()
 
+    def items(self) -> Iterator[tuple[K, V]]:
+        """Yield all keys with their values."""
+        yield from self.recent.items()
+        yield from self._older.items()
+
     def clear(self) -> None:
         """Drop all entries."""
         self.recent.clear()

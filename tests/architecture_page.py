@@ -25,7 +25,8 @@ topodns is two packages. `locator` knows where everything in a cluster is, and w
 answers DNS queries from that. `dnsserver` imports `locator`, never the other way round.
 
 Most folders are pure: they take values and return values. Only the edges use sockets, threads, clocks, files and logs.
-No pure folder imports an edge. Between folders there is no circle of imports. `tests/test_layers.py` holds these rules.
+No pure folder imports an edge. Between folders there is no circle of imports. `tests/test_layers.py` enforces these
+rules.
 
 ## Which folder imports which
 

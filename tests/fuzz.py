@@ -64,25 +64,25 @@ class Target:
             assert_same(reply, computed, whole)
 
 
-def assert_sound_reply(responder: CountedResponder, each: Asked, reply: bytes | None) -> None:
+def assert_sound_reply(responder: CountedResponder, asked: Asked, reply: bytes | None) -> None:
     """A reply is sound for the query after a PROXY header; after a malformed header there is none."""
-    left = without_header(responder, each)
+    left = without_header(responder, asked)
     if left is None:
         assert reply is None
     else:
-        assert_sound(each._replace(wire=left[0]), reply)
+        assert_sound(asked._replace(wire=left[0]), reply)
 
 
-def reply_of(responder: CountedResponder, each: Asked, *, compute: bool = False) -> bytes | None:
+def reply_of(responder: CountedResponder, asked: Asked, *, compute: bool = False) -> bytes | None:
     """Return the reply; one that waits for an upstream gets an alias and, for type A, addresses."""
-    reply = replied(responder, each, compute=compute)
+    reply = replied(responder, asked, compute=compute)
     if not isinstance(reply, PendingReply):
         return reply
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
     if reply.qtype == wire.A:
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
     unfound = responder.finish(reply, None)
-    assert_sound_reply(responder, each, unfound)
+    assert_sound_reply(responder, asked, unfound)
     return responder.finish(reply, found if reply.envelope.query[1] & 1 else None)
 
 

@@ -33,7 +33,7 @@ def without_header(responder: Responder, asked: Asked) -> tuple[bytes, bytes | N
     Returns None if the header is malformed; the server must then drop the query.
     """
     sent = asked.header + asked.wire
-    if not sent.startswith(PROXY_SIGNATURE) or not responder.proxied(parse_address(asked.source)):
+    if not sent.startswith(PROXY_SIGNATURE) or not responder.may_send_proxy_header(parse_address(asked.source)):
         return sent, None
     try:
         header = read_header_untrusted(sent)
@@ -53,7 +53,7 @@ def replied(responder: CountedResponder, asked: Asked, *, compute: bool = False)
     if asked.proto == "udp":
         return reply(asked.header + asked.wire, source, channel)
     left = without_header(responder, asked)
-    return None if left is None else reply(left[0], source, channel, client=left[1])
+    return None if left is None else reply(left[0], source, channel, header_client=left[1])
 
 
 ASKED_TYPES = ("A", "AAAA", "SRV", "PTR", "CNAME", "ANY", "TXT", "SPF", "NS", "SOA", 65, 97, "AXFR")

@@ -74,18 +74,17 @@ class Glue(NamedTuple):
     targets: tuple[dns.name.Name, ...]
     addresses: tuple[tuple[dns.name.Name, str], ...]
 
-    def next_of(self, addresses: Sequence[tuple[dns.name.Name, str]]) -> tuple[dns.name.Name, str] | None:
-        """Return the first of *addresses* that the reply left out, None if it has all of them.
+    def left_out(self, addresses: Sequence[tuple[dns.name.Name, str]]) -> list[tuple[dns.name.Name, str]]:
+        """Return those of *addresses* that the reply left out, in the order in which its records name their owners.
 
-        If it left one out, its addresses must be in the order in which its records name their owners.
+        If it left any out, the addresses that it has must be in this order, too.
         """
         place = {target: number for number, target in reversed(list(enumerate(self.targets)))}
-        number, every = len(self.addresses), sorted(addresses, key=lambda address: place[address[0]])
-        if number == len(every):
-            assert set(self.addresses) == set(every)
-            return None
-        assert [*self.addresses] == every[:number]
-        return every[number]
+        every, found = sorted(addresses, key=lambda address: place[address[0]]), set(self.addresses)
+        left_out = [address for address in every if address not in found]
+        assert len(self.addresses) + len(left_out) == len(every)
+        assert not left_out or [*self.addresses] == [address for address in every if address in found]
+        return left_out
 
 
 def glue_of(reply: bytes) -> Glue:
@@ -113,7 +112,7 @@ def assert_same(remembered: bytes | None, computed: bytes | None, whole: bytes |
         assert without_glue(left.rest) == without_glue(right.rest)
         for reply in (remembered, computed):
             if not int.from_bytes(reply[2:4]) & dns_queries.TC:
-                glue_of(reply).next_of(glue_of(whole).addresses)
+                glue_of(reply).left_out(glue_of(whole).addresses)
     if not int.from_bytes(left.head[2:4]) & dns_queries.TC:
         assert left.head[:10] == right.head[:10]
         assert is_rotation(left.answers, right.answers)

@@ -43,7 +43,7 @@ class Following:
     def take_in(self, news: DeltaBatch) -> None:
         for change in news.deltas:
             if isinstance(change, Replace):
-                self.view = {each.key: each for each in change.objects}
+                self.view = {obj.key: obj for obj in change.objects}
                 self.replaced += 1
             elif isinstance(change, Put):
                 self.view[change.object.key] = change.object
@@ -64,7 +64,7 @@ class Following:
         def same() -> bool:
             (listed,) = api_client.list_once(cluster or self._cluster, [self._made]).deltas
             assert isinstance(listed, Replace)
-            return not self.reflector.problem and self.view == {each.key: each for each in listed.objects}
+            return not self.reflector.problem and self.view == {obj.key: obj for obj in listed.objects}
 
         def what() -> str:
             return f"the view equals a new list: {self.reflector.problem or sorted(self.view)}"

@@ -33,7 +33,7 @@ class Held:
         """Answer for this name from now on."""
         self._event(target).set()
 
-    def recall(self, target: str, _: int) -> Found | None:
+    def answer_at_once(self, target: str, _: int) -> Found | None:
         return Found(self._records(target)) if self._event(target).is_set() else None
 
     async def find(self, target: str, _: int) -> tuple[Record, ...]:

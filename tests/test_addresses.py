@@ -233,8 +233,8 @@ FINDINGS = [
 @pytest.mark.parametrize(("cluster", "expected"), [row[1:] for row in FINDINGS], ids=[row[0] for row in FINDINGS])
 def test_findings(cluster: list[dict[str, Any]], expected: list[tuple[str, tuple[str, ...]]]) -> None:
     """A pod CIDR that topodns does not trust is a finding on its node, and names the endpoint that disproves it."""
-    found = [each for each in snapshot_of(cluster).findings if each.kind == "Node"]
-    assert [each.name for each in found] == [name for name, _ in expected]
+    found = [finding for finding in snapshot_of(cluster).findings if finding.kind == "Node"]
+    assert [finding.name for finding in found] == [name for name, _ in expected]
     for each, (_, words) in zip(found, expected, strict=True):
         assert each.code == "PodCidrDistrusted" and each.field == "spec.podCIDRs"
         assert not [word for word in words if word not in each.message]
@@ -300,8 +300,8 @@ class Naive:
             for address, place in self.places.items()
             if contains(block, whole(address)) and place.location.known and not around(self.cidrs, whole(address))
         ]
-        nodes = {each.node for each in speaking}
-        first, *rest = [each.labels for each in speaking] or [*narrowing(self.subnets, block)] or [{}]
+        nodes = {part.node for part in speaking}
+        first, *rest = [part.labels for part in speaking] or [*narrowing(self.subnets, block)] or [{}]
         labels = {key: value for key, value in first.items() if all(row.get(key) == value for row in rest)}
         return labels, nodes.pop() if len(nodes) == 1 else None
 
@@ -319,7 +319,7 @@ def contains(outer: Network, inner: Network) -> bool:
 
 def around(blocks: Mapping[Network, object], inner: Network) -> list[Network]:
     """Return the subnets that contain or equal a block, the longest first."""
-    return sorted((each for each in blocks if contains(each, inner)), key=lambda each: -each.length)
+    return sorted((block for block in blocks if contains(block, inner)), key=lambda block: -block.length)
 
 
 def narrowing(blocks: Mapping[Network, T], block: Network) -> list[T]:

@@ -18,9 +18,9 @@ from dnsserver.message.records import Address, Record
 from dnsserver.message.wire import A, ClientSubnet, Edns, Query, read_untrusted
 from dnsserver.metrics.counters import Counts, Tally
 from dnsserver.names import labels_of
-from dnsserver.responder.answer_cache import MAX_ENDLESS, MAX_TERMS, AnswerCache
+from dnsserver.responder.answer_cache import MAX_TERMS, MAX_UNLIMITED, AnswerCache
 from dnsserver.responder.clients import MAX_BLOCKS, Clients
-from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_AT, EdnsProfiles
+from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
 from locator.cluster import dump_files
 from locator.ip import Network, parse_client
@@ -139,7 +139,7 @@ def test_what_did_not_change_is_not_computed_again() -> None:
     assert cluster.counts.computed == computed
 
 
-ENDLESS = [
+UNLIMITED = [
     # of such names there is no end; {} is a number
     "n{}.cluster.local",
     "n{}.shop.svc.cluster.local",
@@ -152,30 +152,30 @@ ENDLESS = [
 ]
 
 
-def test_endless_names_push_out_nothing_hot() -> None:
+def test_unlimited_names_push_out_nothing_hot() -> None:
     """A flood of random names, some with records, does not displace names that exist."""
     cluster = Changing(pods="insecure")
     cluster.become(headless("web", *(f"10.0.0.{number}" for number in range(1, 101))))
     cluster.ask(WEB, "A")
     computed = cluster.counts.computed
     for number in range(300):
-        for name in ENDLESS:
+        for name in UNLIMITED:
             cluster.ask(name.format(number), ("A", "AAAA", "SRV", "PTR")[number % 4])
-    assert cluster.counts.computed == computed + 300 * len(ENDLESS)
+    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
     cluster.ask(WEB, "A")
-    assert cluster.counts.computed == computed + 300 * len(ENDLESS)
+    assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
 
 
-def test_endless_names_share_a_small_memory() -> None:
+def test_unlimited_names_share_a_small_memory() -> None:
     """Answers for random names take a bounded number of octets, however many are asked for."""
     cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
     records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
-    for number in range(2 * MAX_ENDLESS // 5000):
+    for number in range(2 * MAX_UNLIMITED // 5000):
         question = b"\x06%06d\0\0\x01\0\x01" % number
         read = Query(len(question), (b"%06d" % number,), A, 1, None)
         decision = Decision(None, A, 0, tuple(records))
         cache.keep(question, lambda: renderer.render(read, decision), basis=None, location=UNKNOWN, terms=())  # noqa: B023
-    assert MAX_ENDLESS / 4 < sum(found.weight for found in cache.endless.values()) <= MAX_ENDLESS
+    assert MAX_UNLIMITED / 4 < sum(found.weight for found in cache.unlimited.values()) <= MAX_UNLIMITED
 
 
 def test_one_snapshot_for_several_readers() -> None:
@@ -238,12 +238,12 @@ def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
     """If a client sends thousands of different OPT records, those of a real forwarder stay recognised."""
     profiles = EdnsProfiles(b"")
     hot = wire_of("web.shop.svc.cluster.local", 1232)
-    profiles.of(*hot)
+    profiles.of(*hot, remember=True)
     for number in range(4 * MAX_PROFILES):
-        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number))
+        profiles.of(*wire_of("web.shop.svc.cluster.local", 512 + number), remember=True)
         if number % 50 == 0:
-            profiles.of(*hot)
-            assert hot[0][hot[1].end :][:SUBNET_AT] in profiles.known
+            profiles.of(*hot, remember=True)
+            assert hot[0][hot[1].end :][:SUBNET_ADDRESS_AT] in profiles.known
         assert len(profiles.known) <= MAX_PROFILES
 
 
@@ -259,7 +259,7 @@ def test_a_flood_of_subnets_leaves_a_hot_one() -> None:
     hot = ClientSubnet(1, 24, bytes((10, 1, 1)))
 
     def ask(subnet: ClientSubnet) -> None:
-        clients.place_of(forwarder, Edns(1232, 0, False, subnet), client=None, remember=True)
+        clients.place_of(forwarder, Edns(1232, 0, False, subnet), header_client=None, remember=True)
 
     ask(hot)
     for number in range(2 * MAX_BLOCKS):

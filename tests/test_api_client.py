@@ -325,9 +325,9 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
     batch = api_client.list_once(cluster, [Namespace, Service, ServicePolicy])
-    objects = [each for change in batch.deltas if isinstance(change, Replace) for each in change.objects]
-    assert {"default", "kube-system"} <= {each.name for each in objects if isinstance(each, Namespace)}
-    assert "default/kubernetes" in {each.key for each in objects if isinstance(each, Service)}
+    objects = [obj for change in batch.deltas if isinstance(change, Replace) for obj in change.objects]
+    assert {"default", "kube-system"} <= {obj.name for obj in objects if isinstance(obj, Namespace)}
+    assert "default/kubernetes" in {obj.key for obj in objects if isinstance(obj, Service)}
     assert len(batch.deltas) == 3 and not batch.findings
 
 

@@ -87,8 +87,8 @@ def zones_in(reply: bytes | None) -> str:
 
 def subnets_in(reply: bytes | None) -> list[tuple[str, int, int]]:
     """Return each client subnet in a reply: address, source prefix length and scope prefix length."""
-    return [(each.address, each.srclen, each.scopelen) for each in parsed(reply).options
-            if isinstance(each, dns.edns.ECSOption)]  # fmt: skip
+    return [(option.address, option.srclen, option.scopelen) for option in parsed(reply).options
+            if isinstance(option, dns.edns.ECSOption)]  # fmt: skip
 
 
 # The carriers of a query from a forwarder, and the zone in which its client must be: with both carriers enabled,
@@ -141,7 +141,7 @@ def combinations() -> Iterator[Sent]:
 
 
 COMBINATIONS = list(combinations())
-each_combination = pytest.mark.parametrize("sent", COMBINATIONS, ids=[each.id for each in COMBINATIONS])
+each_combination = pytest.mark.parametrize("sent", COMBINATIONS, ids=[combination.id for combination in COMBINATIONS])
 
 
 @pytest.mark.parametrize("source", [FORWARDER, SECOND, UNTRUSTED, UNKNOWN])
@@ -183,24 +183,28 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert not any("Traceback" in line for line in server.lines)
 
 
-def exchanged(server: Server, each: Asked) -> bytes:
+def exchanged(server: Server, asked: Asked) -> bytes:
     """Send a query, with its PROXY header, from its source over a real socket; return the reply."""
-    kind = socket.SOCK_DGRAM if each.proto == "udp" else socket.SOCK_STREAM
+    kind = socket.SOCK_DGRAM if asked.proto == "udp" else socket.SOCK_STREAM
     with socket.socket(socket.AF_INET, kind) as sock:
         sock.settimeout(PATIENCE)
-        sock.bind((each.source, 0))
+        sock.bind((asked.source, 0))
         sock.connect((server.host, server.port))
-        if each.proto == "udp":
-            sock.send(each.header + each.wire)
+        if asked.proto == "udp":
+            sock.send(asked.header + asked.wire)
             return sock.recv(4096)
-        sock.sendall(each.header + framed(each.wire))
+        sock.sendall(asked.header + framed(asked.wire))
         with sock.makefile("rb") as file:
             return file.read(int.from_bytes(file.read(2)))
 
 
 @pytest.mark.parametrize("proto", ["udp", "tcp"])
 @pytest.mark.parametrize("source", [FORWARDER, UNTRUSTED])
-@pytest.mark.parametrize("sent", [each for each in COMBINATIONS if each.switches == "both"], ids=lambda each: each.id)
+@pytest.mark.parametrize(
+    "sent",
+    [combination for combination in COMBINATIONS if combination.switches == "both"],
+    ids=lambda combination: combination.id,
+)
 def test_order_and_trust_by_sockets(server: Server, sent: Sent, source: str, proto: str) -> None:
     """A real server gives the same answers, twice."""
     if source == UNTRUSTED and sent.header and proto == "tcp":
@@ -246,7 +250,7 @@ def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] |
     """
     responder = remembering(FLAGS)
     wire = query(WEB, edns=opt(*options) if options is not None else b"")
-    sent = [each for each in options or () if each[:2] == b"\0\x08" and each != ecs("0")]
+    sent = [option for option in options or () if option[:2] == b"\0\x08" and option != ecs("0")]
     number = 0
     for proto in ("udp", "tcp"):
         for compute in (False, True, False):
@@ -391,7 +395,7 @@ def test_a_block_has_what_all_of_it_agrees_on(block: str, where: str) -> None:
         meaning = meaning_of(labels_of(WEB), authority.zones)
         assert meaning is not None
         decision = resolve(meaning, 1, snapshot, book.locate_network(network).location, authority)
-        assert {each.data.packed[3] for each in decision.answers} == GETS[where]
+        assert {record.data.packed[3] for record in decision.answers} == GETS[where]
 
 
 def assert_agreed(responder: Responder, block: str, expected: set[int]) -> None:
@@ -448,7 +452,7 @@ def test_a_block_that_is_remembered_follows_the_cluster() -> None:
     responder = responder_of(BLOCKS, flags)
 
     def cluster(zone: str, cidr: str) -> str:
-        items = [each for each in json.loads(BLOCKS)["items"] if each["metadata"]["name"] != "a2"]
+        items = [item for item in json.loads(BLOCKS)["items"] if item["metadata"]["name"] != "a2"]
         return api_objects.listed([*items, api_objects.node("a2", {ZONE: zone, REGION: "north"}, cidrs=[cidr])])
 
     for text, expected in (

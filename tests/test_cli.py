@@ -308,7 +308,7 @@ def test_a_subnet_stands_once(
     values = [f"{each}=topology.kubernetes.io/zone=a" for each in (first, "192.0.2.0/24", second)]
     config = tmp_path / "settings.yaml"
     if way == "flag":
-        ran, where = topodns("check", "--snapshot", cluster, *(f"--subnet={each}" for each in values)), "--subnet"
+        ran, where = topodns("check", "--snapshot", cluster, *(f"--subnet={value}" for value in values)), "--subnet"
     elif way == "environment":
         ran, where = topodns("check", "--snapshot", cluster, TOPODNS_SUBNET=" ".join(values)), "TOPODNS_SUBNET"
     else:

@@ -59,7 +59,7 @@ def control(plane: ControlPlane, tmp_path: Path) -> Iterator[Control]:
             return stack.enter_context(controlling(tmp_path, *arguments))
 
         yield start
-        plane.api.delete(*(pod(each["metadata"]["name"]) for each in plane.api.items("Pod", SPACE)))
+        plane.api.delete(*(pod(item["metadata"]["name"]) for item in plane.api.items("Pod", SPACE)))
         until_true(all_gone, "PodLocators go with their pods")
     # Who heard of a PodLocator's end before the pod's may have made it once more.
     until_true(all_gone, "PodLocators stay gone")
@@ -129,7 +129,7 @@ def test_the_life_of_a_pod(plane: ControlPlane, control: Control) -> None:
     plane.api.delete(item)
     until_told(plane, "life", None)
     one.daemon.end()  # it has noted everything by then
-    patched = [each.status for each in one.writes() if each.method == "PATCH" and each.path.endswith("/life")]
+    patched = [write.status for write in one.writes() if write.method == "PATCH" and write.path.endswith("/life")]
     assert patched == [200, 200]  # who deletes it is a race between us and the garbage collector
 
 
@@ -201,7 +201,7 @@ def test_orphans_go_and_an_unchanged_cluster_is_not_written_to(plane: ControlPla
     plane.api.create(pod("last", "10.77.0.5"))  # by the time that this is written, all else has been looked at
     until_told(plane, "last", (["10.77.0.5"], "ctl-a", labels_of(plane, "ctl-a")))
     two.daemon.end()  # it has noted everything by then
-    assert [(each.method, each.status) for each in two.writes()] == [("POST", 200)]
+    assert [(write.method, write.status) for write in two.writes()] == [("POST", 200)]
     assert two.requests()[-1].holder == ""  # the Lease was given back, so nobody had to wait for it
     assert_in_turn(one, two)
 
@@ -258,13 +258,13 @@ def churn(plane: ControlPlane, round_: int) -> dict[str, tuple[str, str]]:
         plane.api.create(pod(name, f"10.77.{round_}.{names.index(name)}", f"ctl-{'ab'[round_ % 2]}"))
     plane.api.patch(NODES[0], {"metadata": {"labels": {"rack": str(round_)}}})
     pods = plane.api.items("Pod", SPACE)
-    return {each["metadata"]["name"]: (each["status"]["podIP"], each["spec"]["nodeName"]) for each in pods}
+    return {pod["metadata"]["name"]: (pod["status"]["podIP"], pod["spec"]["nodeName"]) for pod in pods}
 
 
 def until_all_true(plane: ControlPlane, pods: dict[str, tuple[str, str]]) -> None:
     for name, (address, on) in pods.items():
         until_told(plane, name, ([address], on, labels_of(plane, on)))
-    assert {each["metadata"]["name"] for each in plane.api.items("PodLocator", SPACE)} == set(pods)
+    assert {item["metadata"]["name"] for item in plane.api.items("PodLocator", SPACE)} == set(pods)
 
 
 def test_a_killed_leader_is_followed(plane: ControlPlane, control: Control) -> None:

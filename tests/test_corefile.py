@@ -392,7 +392,7 @@ FOUND = {
         "[UpstreamCount]",
     ]),
     "forward-to-too-many": (
-        "--to=10.96.0.53", f"cluster.local {{\n{GOOD} {' '.join(f'127.0.0.{each}' for each in range(1, 16))}\n}}", [
+        "--to=10.96.0.53", f"cluster.local {{\n{GOOD} {' '.join(f'127.0.0.{number}' for number in range(1, 16))}\n}}", [
         "error    F: line 3: cluster.local: forward to 16 addresses: CoreDNS does not start, expected 1 to 15 "
         "[UpstreamCount]",
     ]),

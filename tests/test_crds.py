@@ -91,9 +91,9 @@ def test_every_field_is_explained() -> None:
     """Each of our fields, at any depth, has a description."""
 
     def fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for name, each in schema.get("properties", {}).items():
-            yield f"{path}.{name}", each
-            yield from fields(each.get("items", each), f"{path}.{name}")
+        for name, field in schema.get("properties", {}).items():
+            yield f"{path}.{name}", field
+            yield from fields(field.get("items", field), f"{path}.{name}")
 
     for plural in PLURALS.values():
         crd = object_of(EVERYTHING, "CustomResourceDefinition", f"{plural}.topodns.io")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 import yaml
 
 from locator.api import dump
 from locator.cluster import dump_files
+from locator.cluster.dumps import reading
 from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Node
 from tests.clusters import world
@@ -48,7 +53,7 @@ def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
     items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(dump.CHUNK))]
     in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
     assert in_yaml.objects == in_json.objects
-    assert [each.message for each in in_yaml.findings] == [each.message for each in in_json.findings]
+    assert [finding.message for finding in in_yaml.findings] == [finding.message for finding in in_json.findings]
 
 
 @pytest.mark.parametrize("indent", [1, 2, 4, 7])
@@ -56,9 +61,9 @@ def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None
     """However deep a dump is indented, a label with the name of a skipped field is read."""
     labels = dict.fromkeys(("uid", "resourceVersion", "hostIP", "startTime", "schedulerName", "volumes"), "mine")
     text = yaml.safe_dump(listed([node("a", **labels), node("b", **labels)]), indent=indent)
-    for each in read(text).objects:
-        assert isinstance(each, Node)
-        assert labels.items() <= each.labels.items()
+    for obj in read(text).objects:
+        assert isinstance(obj, Node)
+        assert labels.items() <= obj.labels.items()
 
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:
@@ -77,3 +82,38 @@ def test_a_broken_item_is_found_at_its_line() -> None:
     lines.insert(broken, "  : [")
     with pytest.raises(BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
         read("\n".join(lines))
+
+
+def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says which file was too large, in the reading process and in ``check``."""
+
+    def objects(*args: object, **kwargs: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(dump, "objects", objects)
+    packed = reading.read_packed(pickle.dumps([("cluster.yaml", TEXT.encode())]))
+    for of in (lambda: reading.unpacked(packed), lambda: read(TEXT)):
+        with pytest.raises(BadDump, match=r"^cluster\.yaml: too little memory to read this$"):
+            of()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("printf 'Traceback:\\nImportError: no module\\n' >&2; exit 1", "ImportError: no module"),
+        ("exit 3", "no reason given"),
+    ],
+    ids=["with-a-reason", "without"],
+)
+def test_a_reading_process_that_fails(
+    script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last words are part of the error, and not its traceback."""
+    program, file = tmp_path / "python", tmp_path / "cluster.yaml"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    file.write_text(TEXT)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(BadDump) as caught:
+        trio.run(dump_files.read_in_other_process, dump_files.DumpFiles([str(file)]))
+    assert str(caught.value) == f"{file}: the process that reads it failed ({reason})"

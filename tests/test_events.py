@@ -99,7 +99,7 @@ def test_what_is_told(keys: str, invalid: int) -> None:
     """Only findings on invalid constraints become Events."""
     broken = service("web", keys=keys, annotations={"topodns.io/unknown": ""}, ports=[(None, 0, "TCP")])
     found = snapshot_of(broken).findings
-    assert len([each for each in found if is_invalid_constraint(each)]) == invalid
+    assert len([finding for finding in found if is_invalid_constraint(finding)]) == invalid
     assert len(found) > invalid
 
 
@@ -119,8 +119,8 @@ SPACE = "events"
 def posted(cluster: ApiClient, *findings: Finding, instance: str = "pod-1") -> None:
     async def main() -> None:
         send, receive = trio.open_memory_channel[Finding](len(findings))
-        for each in findings:
-            send.send_nowait(each)
+        for finding in findings:
+            send.send_nowait(finding)
         send.close()
         await post(cluster, receive, instance)
 
@@ -137,7 +137,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ApiClient]:
 
 
 def events(plane: ControlPlane) -> list[Item]:
-    return [each for each in plane.api.items("Event", SPACE) if each["reason"] == "InvalidTopology"]
+    return [item for item in plane.api.items("Event", SPACE) if item["reason"] == "InvalidTopology"]
 
 
 def test_the_api_takes_it_once(cluster: ApiClient, control_plane: ControlPlane) -> None:

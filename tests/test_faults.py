@@ -47,7 +47,7 @@ def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
     cache = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
     frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), cache)
     yield frail_control_plane
-    left = [{"kind": "Pod", **each} for each in frail_control_plane.api.items("Pod", WHERE)]
+    left = [{"kind": "Pod", **item} for item in frail_control_plane.api.items("Pod", WHERE)]
     frail_control_plane.api.delete(*left, cache, *NODES, namespace(WHERE))
 
 
@@ -73,10 +73,10 @@ def turn(plane: ControlPlane, *, ready: bool) -> None:
     def seen() -> bool:
         slices = plane.api.items("EndpointSlice", WHERE, labels="kubernetes.io/service-name=cache")
         return any(
-            each["conditions"]["ready"] == ready
+            endpoint["conditions"]["ready"] == ready
             for one in slices
-            for each in one["endpoints"] or ()
-            if each["addresses"] == [SECOND]
+            for endpoint in one["endpoints"] or ()
+            if endpoint["addresses"] == [SECOND]
         )
 
     until(seen, "Kubernetes' own controller to follow", within=RECOVERY)  # it has lost contact, too

@@ -266,7 +266,7 @@ class Electing:
             self.time += 2.0
             for which in range(2):
                 self.step(which)
-        assert any(each.election.is_leader(self.now(each)) for each in self.replicas)
+        assert any(replica.election.is_leader(self.now(replica)) for replica in self.replicas)
 
 
 # What happens, and how often among a hundred happenings: dense enough that what must come together often does.

@@ -404,7 +404,7 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
     machine.next_request()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
     assert changes(news) == replaced(kind("a"))
-    named = {place: [each.name for each in found] for place, found in news.findings.items()}
+    named = {place: [finding.name for finding in found] for place, found in news.findings.items()}
     assert named == {"Namespace b": ["b"], "Namespace c": ["c"]}
     machine.next_request()
     assert changes(watched := machine.lines([line("MODIFIED", raw("a", 11, 5))])) == [Drop(Namespace, "a")]

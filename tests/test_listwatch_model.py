@@ -232,7 +232,7 @@ class Model(RuleBasedStateMachine):
     def apply(self, news: DeltaBatch) -> None:
         for change in news.deltas:
             if isinstance(change, Replace):
-                self.view = {each.key: each for each in change.objects}
+                self.view = {obj.key: obj for obj in change.objects}
             elif isinstance(change, Put):
                 self.view[change.object.key] = change.object
             else:
@@ -251,7 +251,7 @@ class Model(RuleBasedStateMachine):
         self.settle()
         labels = {name: item["metadata"]["labels"]["v"] for name, item in self.server.objects.items()}
         readable = {name: label for name, label in labels.items() if isinstance(label, str)}
-        assert {name: each.labels["v"] for name, each in self.view.items()} == readable
+        assert {name: obj.labels["v"] for name, obj in self.view.items()} == readable
         assert self.wrong == set(labels) - set(readable)
         assert self.machine.listed
         assert not self.machine.problem

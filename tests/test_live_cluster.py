@@ -46,7 +46,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     items = [namespace(WHERE), *NODES, *clients, *(member(1, zone) for zone in ZONES), SERVICE]
     control_plane.api.create(*items)
     yield control_plane
-    left = [{"kind": "Pod", **each} for each in control_plane.api.items("Pod", WHERE)]
+    left = [{"kind": "Pod", **item} for item in control_plane.api.items("Pod", WHERE)]
     control_plane.api.delete(*left, SERVICE, *NODES[:5], namespace(WHERE))
 
 
@@ -60,11 +60,11 @@ def own(*extra: Item, without: str = "") -> dict[str, set[str]]:
     """Return what each zone gets of the first pods and *extra* ones; a zone *without* any gets all."""
     members = [*(member(1, zone) for zone in ZONES), *extra]
     by_zone = {
-        zone: {address_of(each) for each in members if each["spec"]["nodeName"].startswith(f"kep-{zone}")}
+        zone: {address_of(member) for member in members if member["spec"]["nodeName"].startswith(f"kep-{zone}")}
         for zone in ZONES
         if zone != without
     }
-    everything = {address for zone, each in by_zone.items() for address in each}
+    everything = {address for addresses in by_zone.values() for address in addresses}
     return {zone: by_zone.get(zone) or everything for zone in ZONES}
 
 
@@ -126,7 +126,7 @@ def test_the_cluster_changes_and_the_answers_follow(cluster: ControlPlane, serve
         api.patch(NODES[5], {"metadata": {"labels": {ZONE: "a"}}})  # the node of the moved pod is in zone a now
         becomes({**own(), "a": {address_of(member(1, "a")), "10.241.3.3"}})
         api.delete(NODES[5])  # its pods are still there, for the slice's own word is left: the zone it was made with
-        until(lambda: "kep-c2" not in {each["metadata"]["name"] for each in api.items("Node")}, "the node is gone")
+        until(lambda: "kep-c2" not in {item["metadata"]["name"] for item in api.items("Node")}, "the node is gone")
         api.delete(moved)
         becomes(own())
         until(lambda: asker.asked > 100, "everybody to ask often")

@@ -168,7 +168,11 @@ def pods_of(plane: ControlPlane, deployment: str) -> list[Item]:
 
 def conditions_of_replica_sets(plane: ControlPlane) -> list[str]:
     items = plane.api.request("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets")["items"]
-    return [f"{each['reason']}: {each['message']}" for item in items for each in item["status"].get("conditions") or ()]
+    return [
+        f"{condition['reason']}: {condition['message']}"
+        for item in items
+        for condition in item["status"].get("conditions") or ()
+    ]
 
 
 @pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])

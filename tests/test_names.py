@@ -311,7 +311,9 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
     """A soft Service without IPv6 has no AAAA for any client; for a hard one it may depend on the client."""
     responder = responder_of(TWO_PODS.replace("topology.kubernetes.io/zone,*", keys))
     subnet = dns.edns.ECSOption("192.0.2.1", 32)
-    (echo,) = (each for each in ask(responder, WEB, "AAAA", options=[subnet]).options if each.otype == subnet.otype)
+    (echo,) = (
+        option for option in ask(responder, WEB, "AAAA", options=[subnet]).options if option.otype == subnet.otype
+    )
     assert echo.scopelen == scope
 
 
@@ -450,6 +452,15 @@ def waiting_for(responder: CountedResponder, rtype: str) -> bytes | PendingReply
     return responder.answer(query.to_wire(), bytes(4), responder.channel(bytes(4), "udp"))
 
 
+@pytest.mark.parametrize("first", ["HTTPS", "TYPE97"])
+def test_an_alias_waits_for_https_whatever_was_asked_before(first: str) -> None:
+    """Types 65 and 97 differ like the case of a letter, which the answer cache folds: neither hides the other."""
+    responder = responder_of(OUT, {"upstream": "192.0.2.1"})
+    for rtype in (first, "HTTPS", "TYPE97", "HTTPS"):
+        waiting = waiting_for(responder, rtype)
+        assert isinstance(waiting, PendingReply) and waiting.qtype == dns.rdatatype.from_text(rtype)
+
+
 def test_names_behind_an_alias_are_compressed() -> None:
     """Records of the alias' target point to it: eight addresses fit 512 octets (RFC 1035, 4.1.4)."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
@@ -473,9 +484,9 @@ def test_what_was_found_elsewhere_is_rendered_once() -> None:
         waiting = waiting_for(responder, "A")
         assert isinstance(waiting, PendingReply)
         firsts.add(str(dns.message.from_wire(responder.finish(waiting, found)).answer[1][0]))
-        rendered = waiting.alias.finished
+        rendered = waiting.answer.completed
         again = waiting_for(responder, "A")
-        assert isinstance(again, PendingReply) and again.alias.finished is rendered is not None
+        assert isinstance(again, PendingReply) and again.answer.completed is rendered is not None
     assert len(firsts) == 3
 
 

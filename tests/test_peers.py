@@ -255,7 +255,7 @@ def test_who_asks_is_told_which_server_answers(
     server = serve(CLUSTER, flags=flags)
     query = dns.message.make_query(WEB, "A", options=[dns.edns.NSIDOption(b"")])
     for tcp in (False, True):
-        told = [each.to_wire() for each in server.ask(query, tcp=tcp).options]
+        told = [option.to_wire() for option in server.ask(query, tcp=tcp).options]
         assert told == ([] if expected is None else [expected])
 
 

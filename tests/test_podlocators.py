@@ -51,7 +51,7 @@ def desk_of(
 ) -> Reconciler:
     desk = Reconciler(labels)
     desk.apply(Replace(ActualLocator, list(written)))
-    desk.apply(Replace(LabelledNode, [LabelledNode(name, each) for name, each in nodes.items()]))
+    desk.apply(Replace(LabelledNode, [LabelledNode(name, node) for name, node in nodes.items()]))
     desk.apply(Replace(OwnerPod, list(pods)))
     return desk
 
@@ -566,7 +566,7 @@ class Controlling:
             assert [each["ip"] for each in item.get("ips", [])] == list(pod.ips)
             assert item.get("nodeName", "") == (pod.node if node else "")
             assert item.get("nodeLabels", {}) == (node.labels if node else {})
-            assert [each["uid"] for each in item["metadata"]["ownerReferences"]] == [pod.uid]
+            assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [pod.uid]
         assert set(self.api.locators) <= set(self.api.pods), "an orphan is left"
 
 

@@ -59,8 +59,8 @@ def read(selector: object, topology: object = None) -> tuple[ServicePolicy | Non
     made = item("ServicePolicy", "p", "shop", spec=spec)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     found = list(decode(json.dumps(made).encode()))
-    built = [each for each in found if isinstance(each, ServicePolicy)]
-    return (built[0] if built else None), [each for each in found if isinstance(each, Finding)]
+    built = [result for result in found if isinstance(result, ServicePolicy)]
+    return (built[0] if built else None), [result for result in found if isinstance(result, Finding)]
 
 
 def expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
@@ -168,14 +168,14 @@ def test_topology(topology: dict[str, Any], mode: str, words: str | None) -> Non
     found, wrong = read({"matchLabels": WEB}, topology)
     assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
     field = f"spec.topology.{'mode' if words and 'mode' in words else 'key'}"
-    assert [each.field for each in wrong] == ([field] if words else [])
+    assert [finding.field for finding in wrong] == ([field] if words else [])
     if words:
         assert words in wrong[0].message and wrong[0].expected
 
 
 REQUIRES, PREFERS, IGNORES = policy(ZONE, "required"), policy(RACK, "preferred"), policy(RACK, "ignored")
 MANY = [policy(f"example.com/k{n}", "preferred", name=f"p{n:02}") for n in range(MAX_KEYS + 1)]
-MANY_KEYS = tuple(each.topology_key for each in MANY)
+MANY_KEYS = tuple(policy.topology_key for policy in MANY)
 FOR_OTHERS = policy(RACK, "required", selector=Selector((Requirement("app", IN, frozenset(("db",))),)))
 
 
@@ -278,14 +278,14 @@ def test_policies_equal_the_rule_read_word_by_word(
 ) -> None:
     """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
     asked = service(annotations={MIN_ENDPOINTS: str(least)})
-    heard = [each for each in policies if each.selector is IS_WEB and each.mode != "ignored"]
-    required = {each.topology_key for each in heard if each.mode == "required"}
+    heard = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "ignored"]
+    required = {policy.topology_key for policy in heard if policy.mode == "required"}
     left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
     narrowed = bool(required)
-    for each in sorted(heard, key=lambda each: (each.created, each.name)):
-        key = each.topology_key
+    for policy in sorted(heard, key=lambda policy: (policy.created, policy.name)):
+        key = policy.topology_key
         near = {n for n in left if key in here and rows[n].get(key) == here[key]}
-        if each.mode == "preferred" and len(near) >= least:
+        if policy.mode == "preferred" and len(near) >= least:
             left, narrowed = near, True
 
     declaration = declaration_of(asked, policies)
@@ -299,7 +299,7 @@ def test_policies_equal_the_rule_read_word_by_word(
     endpoints = [LocatedEndpoint(Endpoint((bytes((10, 0, 0, n)),)), Location(None, row)) for n, row in enumerate(rows)]
     location = Location("n", here)
     selection = select(constraint, location, endpoints)
-    assert [endpoints.index(each) for each in selection.endpoints] == sorted(left)
+    assert [endpoints.index(endpoint) for endpoint in selection.endpoints] == sorted(left)
     assert selection.outcome == ("unmet" if not left else "nearest" if narrowed else "all")
     assert constraint.soft == (not required) and (left or not constraint.soft)
     assert [step.key for step in selection.steps] == list(constraint.keys)[: len(selection.steps)]
@@ -341,14 +341,15 @@ def test_a_store_hears_policies_come_and_go(
         store.apply(change)
     second = store.publish(2)
     for snapshot, services, policies in ((first, asked, before), (second, later, after)):
-        assert {key: each.declaration for key, each in snapshot.services.items()} == {
-            each.key: declaration_of(each, policies if each.namespace == "shop" else ()) for each in services
+        assert {key: service.declaration for key, service in snapshot.services.items()} == {
+            service.key: declaration_of(service, policies if service.namespace == "shop" else ())
+            for service in services
         }
     for key in set(first.services) & set(second.services):
         same = first.services[key].declaration == second.services[key].declaration
         assert (second.services[key] is first.services[key]) == same
     in_vain = policy_findings(after, [each for each in later if each.namespace == "shop"])
-    found = [each for each in second.findings if each.kind == "ServicePolicy"]
+    found = [finding for finding in second.findings if finding.kind == "ServicePolicy"]
     assert sorted(map(str, found)) == sorted(map(str, in_vain))
 
 
@@ -391,9 +392,11 @@ def test_explained_as_text(name: str, client: str, facts: list[str]) -> None:
 def test_invalid_policies_are_reported_with_the_services_that_they_spoil() -> None:
     """``check`` names the invalid policy, and each Service that has no constraint because of it."""
     cluster = (FOLDER / "service-policies-invalid.yaml").read_text()
-    in_objects = {each.name for each in dump_of(cluster).findings}
+    in_objects = {finding.name for finding in dump_of(cluster).findings}
     assert in_objects == {*("bad-key", "any", "no-key", "mode", "half", "before", "harmless"),
                           *("empty-1", "empty-2", "none", "operator")}  # fmt: skip
-    on_services = {each.name: each.message for each in snapshot_of(cluster).findings if each.kind == "Service"}
+    on_services = {
+        finding.name: finding.message for finding in snapshot_of(cluster).findings if finding.kind == "Service"
+    }
     assert set(on_services) == {"bad-key", "any", "no-key", "mode", "half", "before", "local", "many"}
     assert "ServicePolicy half: 'a b' is no valid label key" in on_services["half"]

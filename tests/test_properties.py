@@ -75,12 +75,12 @@ def responder_on(items: Iterable[Item], flags: Mapping[str, Any] | None = None) 
     return responder_for(store_with(items, flags).publish(NOW), flags)
 
 
-def answer(responder: CountedResponder, each: Asked) -> bytes | None:
-    return finished(responder, replied(responder, each))
+def answer(responder: CountedResponder, asked: Asked) -> bytes | None:
+    return finished(responder, replied(responder, asked))
 
 
-def compute(responder: CountedResponder, each: Asked) -> bytes | None:
-    return finished(responder, replied(responder, each, compute=True))
+def compute(responder: CountedResponder, asked: Asked) -> bytes | None:
+    return finished(responder, replied(responder, asked, compute=True))
 
 
 def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
@@ -102,12 +102,12 @@ class Conversation(NamedTuple):
 
     def from_everywhere(self) -> Iterator[Asked]:
         """Yield each query as it is, from every source, and from a forwarder that names clients or nobody."""
-        for each in self.queries:
-            yield each
+        for sent in self.queries:
+            yield sent
             for source in self.sources:
-                yield each._replace(source=source)
+                yield sent._replace(source=source)
             for header in (*map(proxied, self.sources[:2]), proxy_header(command=LOCAL)):
-                yield each._replace(source=clusters.FORWARDER, header=header)
+                yield sent._replace(source=clusters.FORWARDER, header=header)
 
 
 @st.composite
@@ -164,7 +164,7 @@ def test_selection_equals_the_rule_read_word_by_word(
 
     selection = select(FirstMatch(tuple(keys), at_least=least), Location("n", here), endpoints)
 
-    assert [endpoints.index(each) for each in selection.endpoints] == expected
+    assert [endpoints.index(endpoint) for endpoint in selection.endpoints] == expected
     assert (selection.key, selection.outcome) == (key, outcome)
     looked_at = len(keys) if not enough else enough[0] + 1
     assert [(step.key, step.matched) for step in selection.steps] == [
@@ -185,10 +185,10 @@ class Twin:
     def __init__(self, items: Sequence[Item]) -> None:
         self.pods, self.nodes = (
             of_kind(items, "Pod"),
-            {each["metadata"]["name"]: each for each in of_kind(items, "Node")},
+            {item["metadata"]["name"]: item for item in of_kind(items, "Node")},
         )
         self.slices = of_kind(items, "EndpointSlice")
-        self.services = {each["metadata"]["name"]: each for each in of_kind(items, "Service")}
+        self.services = {item["metadata"]["name"]: item for item in of_kind(items, "Service")}
         self.believed = self.believed_blocks()
 
     def node_labels(self, name: str) -> dict[str, str]:
@@ -205,8 +205,8 @@ class Twin:
 
     def locate(self, text: str) -> tuple[str, dict[str, str]]:
         """Return how an address is located, and its labels: the first match wins."""
-        running = [each for each in self.pods if each["status"]["phase"] not in ("Succeeded", "Failed")
-                   and text in [row["ip"] for row in each["status"]["podIPs"]]]  # fmt: skip
+        running = [pod for pod in self.pods if pod["status"]["phase"] not in ("Succeeded", "Failed")
+                   and text in [row["ip"] for row in pod["status"]["podIPs"]]]  # fmt: skip
         own = [each for each in running if not each["spec"].get("hostNetwork")]
         if own:
             name = max(own, key=lambda each: each["metadata"]["creationTimestamp"])["spec"]["nodeName"]
@@ -214,8 +214,8 @@ class Twin:
         for endpoint in self.endpoints():
             if text in endpoint["addresses"] and self.endpoint_labels(endpoint):
                 return "endpoint", self.endpoint_labels(endpoint)
-        for name, each in self.nodes.items():
-            if text in [row["address"] for row in each["status"]["addresses"]]:
+        for name, node in self.nodes.items():
+            if text in [row["address"] for row in node["status"]["addresses"]]:
                 return "node", self.node_labels(name)
         if running:
             return "node", self.node_labels(running[0]["spec"]["nodeName"])
@@ -235,8 +235,8 @@ class Twin:
         neither, the configured subnets, likewise.
         """
         speaking = longest_first(self.believed, network)[:1]
-        speaking += [each for each in self.believed if within(each, network) and each != network]
-        rows = [self.shared(map(self.node_labels, self.owners(each))) for each in speaking]
+        speaking += [block for block in self.believed if within(block, network) and block != network]
+        rows = [self.shared(map(self.node_labels, self.owners(part))) for part in speaking]
         for text in self.held():
             address = ipaddress.ip_address(text)
             if address in network and not longest_first(self.believed, address):
@@ -245,8 +245,8 @@ class Twin:
         if not rows:
             subnets = list(map(ipaddress.ip_network, SUBNETS))
             speaking = longest_first(subnets, network)[:1]
-            speaking += [each for each in subnets if within(each, network) and each != network]
-            rows = [SUBNETS[str(each)] for each in speaking]
+            speaking += [subnet for subnet in subnets if within(subnet, network) and subnet != network]
+            rows = [SUBNETS[str(part)] for part in speaking]
         return self.shared(rows)
 
     @staticmethod
@@ -256,24 +256,24 @@ class Twin:
 
     def held(self) -> set[str]:
         """Return the addresses that some object has."""
-        found = {row["ip"] for each in self.pods for row in each["status"]["podIPs"]}
-        found |= {row["address"] for each in self.nodes.values() for row in each["status"]["addresses"]}
+        found = {row["ip"] for pod in self.pods for row in pod["status"]["podIPs"]}
+        found |= {row["address"] for node in self.nodes.values() for row in node["status"]["addresses"]}
         return found | {address for endpoint in self.endpoints() for address in endpoint["addresses"]}
 
     def endpoints(self) -> Iterator[Item]:
-        for each in self.slices:
-            yield from each["endpoints"]
+        for endpoint_slice in self.slices:
+            yield from endpoint_slice["endpoints"]
 
     def owners(self, network: Any) -> list[str]:
         return [
             name
-            for name, each in self.nodes.items()
-            if network in map(ipaddress.ip_network, each["spec"].get("podCIDRs", ()))
+            for name, node in self.nodes.items()
+            if network in map(ipaddress.ip_network, node["spec"].get("podCIDRs", ()))
         ]
 
     def believed_blocks(self) -> list[Any]:
         """Return the nodes' pod CIDRs, except those that hold an endpoint on another node."""
-        texts = dict.fromkeys(text for each in self.nodes.values() for text in each["spec"].get("podCIDRs", ()))
+        texts = dict.fromkeys(text for node in self.nodes.values() for text in node["spec"].get("podCIDRs", ()))
         networks = list(map(ipaddress.ip_network, texts))
         lies = set()
         for endpoint in self.endpoints():
@@ -299,9 +299,9 @@ class Twin:
     def chosen(self, name: str, here: Mapping[str, str]) -> set[str]:
         """Return the addresses, of both families, that a client with these labels gets of a headless Service."""
         ready: dict[str, tuple[set[str], dict[str, str]]] = {}
-        for each in self.slices:
-            if each["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
-                for endpoint in each["endpoints"]:
+        for endpoint_slice in self.slices:
+            if endpoint_slice["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
+                for endpoint in endpoint_slice["endpoints"]:
                     if endpoint["conditions"].get("ready", True):
                         row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
                         row[0].update(endpoint["addresses"])
@@ -320,7 +320,7 @@ class Twin:
 
 
 def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
-    return [each for each in items if each["kind"] == kind]
+    return [item for item in items if item["kind"] == kind]
 
 
 def plain(labels: Mapping[str, str]) -> dict[str, str]:
@@ -331,7 +331,7 @@ def plain(labels: Mapping[str, str]) -> dict[str, str]:
 
 def longest_first(networks: Iterable[Any], inner: Any) -> list[Any]:
     """Return the subnets around an address or a block, the longest first."""
-    return sorted((each for each in networks if within(inner, each)), key=lambda each: -each.prefixlen)
+    return sorted((network for network in networks if within(inner, network)), key=lambda network: -network.prefixlen)
 
 
 def within(inner: Any, outer: Any) -> bool:
@@ -358,7 +358,7 @@ def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int)
     """A and AAAA hold the endpoints that the twin chooses, and no others."""
     world = clusters.world(seed)
     twin, responder = Twin(world.items), responder_on(world.items)
-    headless = [name for name, each in twin.services.items() if each["spec"].get("clusterIP") == "None"]
+    headless = [name for name, service in twin.services.items() if service["spec"].get("clusterIP") == "None"]
     for name in headless:
         for client in random.Random(seed).sample(world.addresses, min(12, len(world.addresses))):
             if client == clusters.FORWARDER:
@@ -384,7 +384,7 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
     ]
     for number in range(3):
         twin = Twin(items)
-        headless = [name for name, each in twin.services.items() if each["spec"].get("clusterIP") == "None"]
+        headless = [name for name, service in twin.services.items() if service["spec"].get("clusterIP") == "None"]
         for name in headless:
             for block in blocks:
                 expected = twin.chosen(name, twin.agreed(block))
@@ -437,11 +437,11 @@ def test_the_longest_block_around_an_address_decides(
             )
 
         cidrs = sorted((each.length for row in nodes for each in row if around(each)), reverse=True)
-        blocks = sorted(((each.length, i) for i, each in enumerate(subnets) if around(each)), reverse=True)
+        blocks = sorted(((subnet.length, i) for i, subnet in enumerate(subnets) if around(subnet)), reverse=True)
         expected: tuple[str, dict[str, str]] = ("unknown", {})
         if cidrs:
             owners = [labels[i] for i, row in enumerate(nodes) if any(around(e) and e.length == cidrs[0] for e in row)]
-            shared = {k: v for k, v in owners[0].items() if all(each[k] == v for each in owners)}
+            shared = {k: v for k, v in owners[0].items() if all(labels[k] == v for labels in owners)}
             expected = ("podcidr", shared)
         elif blocks:
             expected = ("subnet", {"subnet": str(blocks[0][1])})
@@ -469,8 +469,8 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
 def test_remembered_replies_equal_computed_ones(conversation: Conversation) -> None:
     """A cached reply equals the computed one, octet for octet except for the rotation."""
     responder = responder_on(conversation.world.items, conversation.flags)
-    for each in conversation.from_everywhere():
-        assert_same(answer(responder, each), compute(responder, each), compute(responder, each._replace(proto="tcp")))
+    for sent in conversation.from_everywhere():
+        assert_same(answer(responder, sent), compute(responder, sent), compute(responder, sent._replace(proto="tcp")))
 
 
 @settings(steady, max_examples=60)
@@ -482,8 +482,8 @@ def test_what_is_remembered_outlives_a_change_only_where_it_is_still_true(
     before, after = conversation.world.items, clusters.changed(conversation.world.items, seed)
     store, flags = store_with(before, conversation.flags), conversation.flags
     responder = responder_for(store.publish(NOW), flags)
-    for each in conversation.from_everywhere():
-        answer(responder, each)
+    for sent in conversation.from_everywhere():
+        answer(responder, sent)
     take_items(store, after)
     store.publish(NOW + 60)  # a forwarder that is gone is trusted for some seconds more
     snapshot = store.publish(NOW + 60 + GRACE_SECONDS)
@@ -539,16 +539,18 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "services": {
             key: (
-                each.service,
-                each.declaration,
-                [(row.endpoint, at(row.location)) for row in each.endpoints],
+                service.service,
+                service.declaration,
+                [(row.endpoint, at(row.location)) for row in service.endpoints],
             )
-            for key, each in snapshot.services.items()
+            for key, service in snapshot.services.items()
         },
-        "places": {key: (at(each.location), each.located_by, each.forwarder) for key, each in book.places.items()},
+        "places": {key: (at(place.location), place.located_by, place.forwarder) for key, place in book.places.items()},
         "namespaces": snapshot.namespaces,
         "holders": {
-            key: snapshot.service_addresses.of(key) for each in snapshot.services.values() for key in each.addresses
+            key: snapshot.service_addresses.of(key)
+            for service in snapshot.services.values()
+            for key in service.addresses
         },
         "held": sorted(snapshot.service_addresses.addresses()),
         "pods": dict(snapshot.pod_namespaces.items()),
@@ -559,7 +561,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
 
 def visible(items: Sequence[Item]) -> list[str]:
     """Return objects as sorted text, without what cannot show in an answer."""
-    return sorted(repr({**each, "metadata": {**each["metadata"], "resourceVersion": ""}}) for each in items)
+    return sorted(repr({**item, "metadata": {**item["metadata"], "resourceVersion": ""}}) for item in items)
 
 
 def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
@@ -568,13 +570,13 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
     for service in of_kind(items, "Service"):
         meta = service["metadata"]
         slices = [
-            each
-            for each in of_kind(items, "EndpointSlice")
-            if each["metadata"]["namespace"] == meta["namespace"]
-            and each["metadata"]["labels"][api_objects.SERVICE_NAME] == meta["name"]
+            item
+            for item in of_kind(items, "EndpointSlice")
+            if item["metadata"]["namespace"] == meta["namespace"]
+            and item["metadata"]["labels"][api_objects.SERVICE_NAME] == meta["name"]
         ]
-        names = {endpoint.get("nodeName") for each in slices for endpoint in each["endpoints"]}
-        nodes = [each for each in of_kind(items, "Node") if each["metadata"]["name"] in names]
+        names = {endpoint.get("nodeName") for endpoint_slice in slices for endpoint in endpoint_slice["endpoints"]}
+        nodes = [item for item in of_kind(items, "Node") if item["metadata"]["name"] in names]
         parts[f"{meta['namespace']}/{meta['name']}"] = visible([service, *slices, *nodes])
     return parts
 
@@ -600,21 +602,21 @@ def test_the_order_of_objects_does_not_matter(seed: int, order: random.Random) -
 def test_every_reply_is_sound_and_belongs_to_its_query(conversation: Conversation) -> None:
     """It is well-formed, has the query's ID and question, the right flags, and an allowed size."""
     responder = responder_on(conversation.world.items, {"proxy-protocol": conversation.flags["proxy-protocol"]})
-    for each in conversation.queries:
-        assert_sound_reply(responder, each, readable=True)
+    for sent in conversation.queries:
+        assert_sound_reply(responder, sent, readable=True)
 
 
-def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bool = False) -> None:
+def assert_sound_reply(responder: CountedResponder, asked: Asked, *, readable: bool = False) -> None:
     """The reply is sound for the DNS message after a PROXY header; *readable* is whether that is a query.
 
     If so, the reply also keeps to the size that the query allows.
     """
-    reply, left = answer(responder, each), without_header(responder, each)
+    reply, left = answer(responder, asked), without_header(responder, asked)
     if left is None:
         assert reply is None
         return
-    limit = size_allowed(each.wire) if readable and left[0] == each.wire else None
-    assert_sound(each._replace(wire=left[0]), reply, limit=limit)
+    limit = size_allowed(asked.wire) if readable and left[0] == asked.wire else None
+    assert_sound(asked._replace(wire=left[0]), reply, limit=limit)
 
 
 @steady
@@ -622,8 +624,8 @@ def assert_sound_reply(responder: CountedResponder, each: Asked, *, readable: bo
 def test_every_record_stands_under_its_right_name(conversation: Conversation) -> None:
     """Records are owned by the question's name, glue by a target, the SOA by its zone."""
     responder = responder_on(conversation.world.items, conversation.flags)
-    for each in conversation.queries:
-        reply = parsed(answer(responder, each._replace(header=b"")))
+    for sent in conversation.queries:
+        reply = parsed(answer(responder, sent._replace(header=b"")))
         asked_for = reply.question[0].name
         if reply.answer and reply.answer[0].rdtype == dns.rdatatype.CNAME:
             assert_chain(reply)
@@ -817,5 +819,5 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     store = store_with(items)
     first = store.publish(NOW)
     again = dump_files.read_here([("cluster.json", api_objects.listed(items).encode())]).objects
-    assert store.replace(kind, [each for each in again if type(each) is kind]) is False
+    assert store.replace(kind, [obj for obj in again if type(obj) is kind]) is False
     assert store.publish(NOW + 1) is first

@@ -347,7 +347,7 @@ def test_without_the_flag_a_header_is_none(source: str) -> None:
         for compute in (False, True):
             reply = replied(responder, Asked(wire, source, "udp"), compute=compute)
             assert_reply(reply, NOT_DNS)
-    assert not responder.proxied(parse_address(source))
+    assert not responder.may_send_proxy_header(parse_address(source))
     assert responder.counts.malformed_headers == {} and responder.counts.silent == 0
 
 
@@ -651,11 +651,11 @@ def test_a_part_of_a_header_is_no_message() -> None:
             theirs.sendall(piece)
             connection.receive()
             connection.take_header()
-            assert not connection.headed and not connection.has_whole_message()
+            assert not connection.header_done and not connection.has_whole_message()
         theirs.sendall(header[-1:] + framed(b"x"))
         connection.receive()
         connection.take_header()
-        assert (connection.headed, connection.client, connection.received) == (True, CLIENT_4, framed(b"x"))
+        assert (connection.header_done, connection.client, connection.received) == (True, CLIENT_4, framed(b"x"))
         assert connection.has_whole_message()
 
 
@@ -790,11 +790,11 @@ def test_the_place_of_a_connections_client_follows_the_cluster() -> None:
     """The header's address counts for the whole connection; its place follows the cluster."""
     moved = [
         api_objects.node("node-a", {api_objects.ZONE: "b"}, addresses=[IN_A])
-        if each["metadata"]["name"] == "node-a"
-        else each
-        for each in CLUSTER
+        if item["metadata"]["name"] == "node-a"
+        else item
+        for item in CLUSTER
     ]
-    gone = [each for each in CLUSTER if each["metadata"]["name"] != "node-a"]
+    gone = [item for item in CLUSTER if item["metadata"]["name"] != "node-a"]
 
     @trusting()
     async def _(server: Here) -> None:

@@ -45,7 +45,7 @@ class Desk:
 
     def list_all(self, *objects: Object) -> None:
         for kind in self.store.kinds:
-            self.tell(Replace(kind, [each for each in objects if type(each) is kind]))
+            self.tell(Replace(kind, [obj for obj in objects if type(obj) is kind]))
 
 
 @pytest.fixture(autouse=True)

@@ -120,7 +120,7 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
 )
 def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[str], more: Sequence[str]) -> None:
     """The roles allow what is watched, each right once, and nothing by ``*``."""
-    roles = [each for each in objects_of(variant, "ClusterRole", "Role") if each["metadata"]["name"] == account]
+    roles = [role for role in objects_of(variant, "ClusterRole", "Role") if role["metadata"]["name"] == account]
     expected = rights_of(row for row in rows_of(account) if row.resource not in without)
     expected |= {(OURS, resource, verb) for resource in more for verb in WATCH}
     assert expanded(rule for role in roles for rule in role["rules"]) == expected
@@ -155,7 +155,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     roles = [object_of("base", "ClusterRole", SERVER), object_of(EVERYTHING, "ClusterRole", CONTROLLER)]
-    tried = [each for name, rows in ACCOUNTS.items() for each in account_with(name, rows)]
+    tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
@@ -246,11 +246,11 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
 
 def events(plane: ControlPlane) -> list[str]:
     found = plane.api.items("Event", WHERE)
-    return [f"{each['reason']} {each['involvedObject']['name']}" for each in found if each["type"] == "Warning"]
+    return [f"{event['reason']} {event['involvedObject']['name']}" for event in found if event["type"] == "Warning"]
 
 
 def locators(plane: ControlPlane) -> dict[str, str]:
-    return {each["metadata"]["name"]: each.get("nodeName", "") for each in plane.api.request("GET", LOCATORS)["items"]}
+    return {item["metadata"]["name"]: item.get("nodeName", "") for item in plane.api.request("GET", LOCATORS)["items"]}
 
 
 def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:

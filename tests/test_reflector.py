@@ -74,7 +74,11 @@ def test_every_kind_is_listed_and_followed(plane: ControlPlane) -> None:
         slices = all_of_them[-1]  # whose view changes while it is looked at
 
         def sliced() -> bool:
-            return any(each.endpoints for each in list(slices.view.values()) if each.namespace == WHERE)
+            return any(
+                endpoint_slice.endpoints
+                for endpoint_slice in list(slices.view.values())
+                if endpoint_slice.namespace == WHERE
+            )
 
         until(sliced, "slice", within=RECOVERY)  # by a controller that another test may have cut off a while ago
         plane.api.patch(items[0], {"metadata": {"labels": {ZONE: "b"}}})
@@ -127,8 +131,8 @@ def test_an_api_server_that_hangs(plane: ControlPlane, followed: Following, capl
 
     def logged() -> bool:
         """Whether the log has a line, even one from before the test."""
-        records = [each for phase in ("setup", "call") for each in caplog.get_records(phase)]
-        return any("silent for 2 s" in each.getMessage() for each in records)
+        records = [record for phase in ("setup", "call") for record in caplog.get_records(phase)]
+        return any("silent for 2 s" in record.getMessage() for record in records)
 
     plane.stop()
     try:
@@ -282,7 +286,7 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
         assert again.query == {"limit": "5000"}
         (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).deltas
         assert isinstance(change, Replace)
-        assert {each.name for each in change.objects} >= {each["metadata"]["name"] for each in nodes}
+        assert {obj.name for obj in change.objects} >= {node["metadata"]["name"] for node in nodes}
 
         with following(cluster, Node) as followed:
             until(lambda: followed.reflector.listed, "Nodes listed")
@@ -311,8 +315,8 @@ def test_an_api_server_that_is_busy_says_when_to_come_again(plane: ControlPlane,
             return None
 
         with ThreadPoolExecutor(16) as pool:
-            refused = until(lambda: [each for each in pool.map(ask, range(32)) if each is not None], "a busy server")
-        assert {(each.status, each.retry_after) for each in refused} == {(429, 1.0)}
+            refused = until(lambda: [error for error in pool.map(ask, range(32)) if error is not None], "a busy server")
+        assert {(error.status, error.retry_after) for error in refused} == {(429, 1.0)}
     finally:
         plane.kill()
         plane.start()

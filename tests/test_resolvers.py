@@ -110,7 +110,7 @@ def members(
             ],
             family=family,
         )
-        for index, (family, net) in enumerate(nets[each] for each in families)
+        for index, (family, net) in enumerate(nets[wanted] for wanted in families)
     ]
 
 
@@ -264,15 +264,15 @@ def explained(client: str, name: str, *types: str) -> frozenset[str]:
     """Return the addresses that *client*, an address or a subnet, gets, as ``explain`` says."""
     return frozenset(
         answer["data"]
-        for each in types
-        for answer in explain(labels_of(name), type_number(each), parse_network(client), *known())["answers"]
-        if answer["type"] == each
+        for rtype in types
+        for answer in explain(labels_of(name), type_number(rtype), parse_network(client), *known())["answers"]
+        if answer["type"] == rtype
     )
 
 
 def expected(pod: Pod, resolver: Resolver, name: str) -> frozenset[str]:
     """Return the addresses that *resolver* must find."""
-    sets = [explained(pod.asks_from, NAMES[name], each) for each in resolver.types]
+    sets = [explained(pod.asks_from, NAMES[name], rtype) for rtype in resolver.types]
     return next(filter(None, sets), frozenset()) if resolver.either else frozenset().union(*sets)
 
 
@@ -324,7 +324,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def stubs(world: World) -> Iterator[None]:
     """Run systemd's stub resolver in the pods that use one."""
     folders = (root / each for root in (CACHE / "systemd-resolved", Path("/")) for each in ("usr/lib", "lib"))
-    program = shutil.which("systemd-resolved", path=os.pathsep.join(f"{each}/systemd" for each in folders))
+    program = shutil.which("systemd-resolved", path=os.pathsep.join(f"{folder}/systemd" for folder in folders))
     if program is None:
         lacking("systemd-resolved is neither installed here nor unpacked in .cache")
     own = (  # there is no D-Bus in its /run, and nobody else's files

@@ -146,7 +146,12 @@ class World:
     def forwarders(self) -> set[str]:
         """Return the addresses in the slices of kube-dns, ready or not."""
         slices = self.plane.api.items("EndpointSlice", SYSTEM, labels=f"{SERVICE_NAME}=kube-dns")
-        return {address for each in slices for row in each["endpoints"] or () for address in row["addresses"]}
+        return {
+            address
+            for endpoint_slice in slices
+            for row in endpoint_slice["endpoints"] or ()
+            for address in row["addresses"]
+        }
 
     def arrived(self) -> None:
         """Wait until topodns has read all slices."""
@@ -180,8 +185,8 @@ class World:
         """Wait until each client has asked each CoreDNS again, and got the right answer."""
         for load in self.loads:
             load.asks_on()
-        assert [each for load in self.loads for each in load.wrong] == []
-        assert [each for load in self.loads for each in load.lost] == []
+        assert [wrong for load in self.loads for wrong in load.wrong] == []
+        assert [lost for load in self.loads for lost in load.lost] == []
 
     def close(self) -> None:
         for load in self.loads:

@@ -77,8 +77,21 @@ def test_rounds(records: int) -> None:
             assert sorted(turns[start : start + size]) == list(range(size))
 
 
-def test_answers_begin_anywhere() -> None:
+@pytest.mark.parametrize(("records", "even"), [(2, 1000), (3, 1000), (50, 100), (250, 10), (300, 10)])
+def test_as_many_clients_as_records_in_step(records: int, even: int) -> None:
+    """If as many clients as there are records take turns, each gets every record first about *even* times."""
+    rotation = Rotation(records, random.Random(1).random)
+    turns = [*rotation.first_turns()]
+    while len(turns) < even * records * records:
+        turns += rotation.more_turns()
+    for client in (0, records // 2, records - 1):
+        met = Counter(turns[client::records])
+        assert max(abs(met[record] - even) for record in range(records)) < 6 * even**0.5, met
+
+
+@pytest.mark.parametrize("records", [2, 50])
+def test_answers_begin_anywhere(records: int) -> None:
     """An answer that is rendered again after each change begins with each record about equally often."""
-    rotations = Rotations(random.Random(1).random)
-    begun = Counter(next(rotations.of(2).first_turns()) for _ in range(2000))
-    assert abs(begun[0] - begun[1]) < 400
+    rotations, even = Rotations(random.Random(1).random), 1000
+    begun = Counter(next(rotations.of(records).first_turns()) for _ in range(even * records))
+    assert len(begun) == records and max(abs(number - even) for number in begun.values()) < TOLERANCE * even

@@ -247,7 +247,7 @@ def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp
 
 def test_nodes_alone_give_the_same_answers() -> None:
     """With ``--client-source nodes``, without pods, the answers are the same."""
-    scenario = next(each for each in SCENARIOS if each.path.stem == "client-source-nodes")
+    scenario = next(scenario for scenario in SCENARIOS if scenario.path.stem == "client-source-nodes")
     with_pods = responder_of(scenario.cluster, {**scenario.flags, "client-source": "pods,nodes"})
     without = responder_of(scenario.cluster, scenario.flags)
     for query in scenario.queries:

@@ -43,8 +43,9 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
     network = parse_network(block)
     bits = 8 * len(network.address) - network.length
     expected = any(
-        len(each) == len(network.address) and int.from_bytes(each) >> bits == int.from_bytes(network.address) >> bits
-        for each in held
+        len(address) == len(network.address)
+        and int.from_bytes(address) >> bits == int.from_bytes(network.address) >> bits
+        for address in held
     )
     first = ServiceAddresses().with_changes(left=(), joined=[("shop/web", before)])
     second = first.with_changes(left=[("shop/web", before)], joined=[("shop/web", held)])

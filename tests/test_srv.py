@@ -71,15 +71,20 @@ def whole_count(reply: bytes) -> int:
 
 
 def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> None:
-    """The reply has all SRV records and the first targets' addresses; or, with TC, some SRV records alone."""
+    """The reply has all SRV records and every address that fits in turn; or, with TC, some SRV records alone."""
     found, every = glue_of(reply), glue_of(whole)
     assert {(name.to_text(), text) for name, text in every.addresses} == cluster.addresses
     if reply[2] << 8 & dns.flags.TC:
         assert whole_count(reply) < whole_count(whole) and not found.addresses
         return
     assert sorted(found.targets) == sorted(every.targets)
-    if (missing := found.next_of(every.addresses)) is not None:
-        assert len(reply) + OCTETS[octets(missing[1])] > limit
+    left_out = found.left_out(every.addresses)
+    free = limit - len(reply)
+    assert not left_out or free < min(OCTETS[octets(address)] for _, address in left_out)
+    places = {target: number for number, target in reversed(list(enumerate(found.targets)))}
+    for name, address in left_out:  # only shorter addresses were taken after one that did not fit
+        later = [text for owner, text in found.addresses if places[owner] > places[name]]
+        assert all(octets(text) < octets(address) for text in later)
 
 
 steady = settings(
@@ -114,7 +119,7 @@ def test_as_many_addresses_as_fit_go_along(
     size: int | None,
     proto: str,
 ) -> None:
-    """The addresses of the first records come first, without TC, and not one more would have fitted."""
+    """The addresses of the first records come first, without TC, and none that is left out would have fitted."""
     taken = {address for _, address in endpoints}
     more = [
         (host, address) for (host, _), address in zip(endpoints, again, strict=False) if address not in taken
@@ -136,7 +141,7 @@ def test_addresses_go_along_where_no_pointer_reaches(count: int, ports: int) -> 
         reply = cluster.reply(proto="tcp")
         found = glue_of(reply)
         assert not reply[2] << 8 & dns.flags.TC and whole_count(reply) == count * ports
-        assert found.next_of(every) is not None and len(found.addresses) > 0x4000 // 50 // ports
+        assert found.left_out(every) and len(found.addresses) > 0x4000 // 50 // ports
         assert len(reply) > 65535 - 30  # an owner with a label of its own, and 14 octets
 
 

@@ -36,7 +36,7 @@ def kept(
 
 
 def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
-    return {(type(each).__name__, each.key): each for each in objects}
+    return {(type(obj).__name__, obj.key): obj for obj in objects}
 
 
 @given(seed=st.integers(0, 500))
@@ -139,7 +139,7 @@ def test_the_view_of_another_cluster_or_of_fewer_kinds_is_passed_over(
     reader: dict[str, object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kind that the file lacks is not known to be empty."""
-    kept(tmp_path, kinds=(Node,)).save([each for each in WORLD if isinstance(each, Node)], time.time())
+    kept(tmp_path, kinds=(Node,)).save([obj for obj in WORLD if isinstance(obj, Node)], time.time())
     assert kept(tmp_path, **{"kinds": (Node,), **reader}).load() is None  # type: ignore[arg-type]
     assert why in caplog.text
 

@@ -77,7 +77,7 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         place = book.locate_network(parse_network(block))
         flat["block", block.encode()] = at(place.location), place.located_by, place.holder, place.forwarder
     return {
-        "services": {key: said_of(each) for key, each in snapshot.services.items()},
+        "services": {key: said_of(service) for key, service in snapshot.services.items()},
         "places": flat,
         "held": {a: (at(p.location), p.located_by, p.holder, p.forwarder) for a, p in book.places.items()},
         "distrusted": book.distrusted_cidrs,
@@ -238,7 +238,7 @@ class State:
         elif isinstance(change, Drop):
             self.objects[change.kind].pop(change.key, None)
         else:
-            self.objects[change.kind] = {each.key: each for each in change.objects}
+            self.objects[change.kind] = {obj.key: obj for obj in change.objects}
 
     def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Snapshot:
         """Return the snapshot of a new store with the same objects, in one order or the other."""
@@ -311,10 +311,10 @@ def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> se
     return {
         key
         for snapshot in (before, after)
-        for key, each in snapshot.services.items()
+        for key, service in snapshot.services.items()
         if key in keys
-        or each.service.namespace in spaces
-        or any(row.endpoint.node in names or row.endpoint.pod in names for row in each.endpoints)
+        or service.service.namespace in spaces
+        or any(row.endpoint.node in names or row.endpoint.pod in names for row in service.endpoints)
     }
 
 
@@ -334,8 +334,8 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
             assert after.services is before.services and after.addresses is before.addresses
             assert (after.findings, after.namespaces) == (before.findings, before.namespaces)
         touched = concerned(since, before, after)
-        for key, each in before.services.items():
-            assert key in touched or after.services[key] is each
+        for key, service in before.services.items():
+            assert key in touched or after.services[key] is service
         before, since = after, []
 
 
@@ -351,10 +351,10 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
     objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
-    for kind, each in objects.items():
-        assert store.apply(Replace(kind, each)) is True
+    for kind, of_kind in objects.items():
+        assert store.apply(Replace(kind, of_kind)) is True
     first = store.publish(NOW)
-    again = [replace(each) for each in objects[kind]]
+    again = [replace(obj) for obj in objects[kind]]
     assert store.apply(Put(again[0])) is store.apply(Replace(kind, again)) is False
     assert store.apply(Drop(kind, "none/such")) is False
     assert store.publish(NOW + 1) is first
@@ -402,7 +402,7 @@ OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
 
 
 def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1") -> Put:
-    rows = tuple(Endpoint((each,), node="n0", ready=ready, pod=pod) for each in addresses)
+    rows = tuple(Endpoint((address,), node="n0", ready=ready, pod=pod) for address in addresses)
     return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
 
 
@@ -649,7 +649,7 @@ def test_precedence(
         place = snapshot.addresses.locate(ip("10.0.0.1"))
         assert (place.located_by, place.location.value(ZONE)) == (located_by, zone)
         found = [row.location.value(ZONE) for row in snapshot.services["shop/web"].endpoints]
-        assert found == ([endpoint_zone] if any(type(each.object) is EndpointSlice for each in changes) else [])
+        assert found == ([endpoint_zone] if any(type(delta.object) is EndpointSlice for delta in changes) else [])
 
 
 def test_equal_locations_are_one() -> None:
@@ -659,7 +659,7 @@ def test_equal_locations_are_one() -> None:
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
     book = store.publish(NOW).addresses
     assert len({id(book.locate(ip(f"10.0.0.{number}")).location) for number in range(1, 9)}) == 2
-    assert len({id(each.labels) for each in store.all_objects() if isinstance(each, PodLocator)}) == 2
+    assert len({id(obj.labels) for obj in store.all_objects() if isinstance(obj, PodLocator)}) == 2
 
 
 def test_kinds() -> None:

@@ -41,7 +41,7 @@ class Client:
         self.file: BinaryIO = sock.makefile("rb")
 
     def send(self, *messages: bytes) -> None:
-        self.sock.sendall(b"".join(framed(each) for each in messages))
+        self.sock.sendall(b"".join(framed(message) for message in messages))
 
     def read(self) -> bytes:
         """Return the next message; empty at the end of the stream."""

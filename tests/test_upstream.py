@@ -291,7 +291,7 @@ FAILURES: dict[str, Behaviour] = {
     "CNAMEs in a circle": says(ALIAS, ALIAS_2, "b.example.net. 60 IN CNAME example.org."),
     "too many CNAMEs": says(
         "example.org. 9 IN CNAME n0.",
-        *(f"n{each}. 9 IN CNAME n{each + 1}." for each in range(20)),
+        *(f"n{number}. 9 IN CNAME n{number + 1}." for number in range(20)),
         "n20. 9 IN A 192.0.2.1",
     ),
     "a CNAME to the root": says("example.org. 60 IN CNAME ."),
@@ -488,7 +488,9 @@ def test_memory_is_bounded() -> None:
             asked = range(256, 256 + upstream.MAX_REMEMBERED + 50)
             for qtype in asked:
                 await elsewhere.find(TARGET, qtype)
-            assert [qtype for qtype in asked if elsewhere.recall(TARGET, qtype)] == [*asked[-upstream.MAX_REMEMBERED :]]
+            assert [qtype for qtype in asked if elsewhere.answer_at_once(TARGET, qtype)] == [
+                *asked[-upstream.MAX_REMEMBERED :]
+            ]
 
     run(main)
 
@@ -596,9 +598,9 @@ def test_too_many_look_ups_are_refused_at_once() -> None:
                 began = trio.current_time()
                 assert await elsewhere.find(TARGET, A) is None
                 assert trio.current_time() == began and counts.upstream == {"refused": 1}
-                assert elsewhere.recall("n0.example.org", A) is None
+                assert elsewhere.answer_at_once("n0.example.org", A) is None
                 nursery.cancel_scope.cancel()
-            assert elsewhere.recall(TARGET, A) is None
+            assert elsewhere.answer_at_once(TARGET, A) is None
 
     run(main)
 
@@ -643,7 +645,7 @@ def test_a_pods_resolv_conf_names_its_servers(
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     if isinstance(expected, list):
-        assert [str(each) for each in servers_in(str(path))] == expected
+        assert [str(server) for server in servers_in(str(path))] == expected
         return
     with pytest.raises(NoServers) as raised:
         servers_in(str(path))
@@ -672,8 +674,8 @@ def test_who_is_asked(
     if pod:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     settings = settings_of(flags)
-    assert [str(each) for each in from_settings.upstream_of(settings)] == expected
-    assert from_settings.authority_of(settings).chases == bool(expected)
+    assert [str(server) for server in from_settings.upstream_of(settings)] == expected
+    assert from_settings.authority_of(settings).has_upstream == bool(expected)
     assert ("--upstream" in caplog.text) == (pod and not flags and not expected)
 
 

@@ -84,7 +84,7 @@ def ask() -> Asker:
 
 def option_of(reply: dns.message.Message, code: int) -> bytes | None:
     """Return the content of an option in a reply's OPT record, None without it."""
-    found = [each.to_wire() for each in reply.options if each.otype == code]
+    found = [option.to_wire() for option in reply.options if option.otype == code]
     assert len(found) <= 1
     return found[0] if found else None
 

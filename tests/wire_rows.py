@@ -220,8 +220,8 @@ def header() -> Iterator[Row]:
         ("NXDOMAIN", MISSING, NO_NAME),
         ("REFUSED", "example.com", refused(REFUSED)),
     ]:
-        for each in flags:
-            yield Row(f"flags {each:#06x}, {name}", rule, query(wire, flags=each), reply)
+        for flag in flags:
+            yield Row(f"flags {flag:#06x}, {name}", rule, query(wire, flags=flag), reply)
         yield Row(f"RCODE 15, {name}", rule, query(wire, flags=RD | 15), reply)
     yield Row("ID 0", "RFC 1035, 4.1.1: copied", query(WEB, number=0), IN_ZONE_A)
     yield Row("ID 65535", "RFC 1035, 4.1.1: copied", query(WEB, number=65535), IN_ZONE_A)

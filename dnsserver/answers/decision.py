@@ -19,18 +19,21 @@ ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 
 NAPTR, SVCB, HTTPS = 35, 64, 65
+LIKE_HTTPS = HTTPS | 0x20  # not assigned; the answer cache folds the case of a question's octets, its type included
 # The types that topodns asks an upstream for. Without this list, a client that asks for all 65,000 types would
 # cause as many look-ups.
-LOOKED_UP = frozenset((wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS))
+UPSTREAM_TYPES = frozenset(
+    (wire.A, wire.AAAA, wire.SRV, wire.PTR, wire.TXT, wire.MX, wire.NS, wire.SOA, NAPTR, SVCB, HTTPS, LIKE_HTTPS)
+)
 
 
 class Authority(Struct, frozen=True):
-    """The served zones, and what the settings say about their answers.
+    """The served DNS zones, and what the settings say about their answers.
 
     ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With
     ``unknown_gets_all``, a client without a location gets every endpoint. ``pods`` is the
     ``--pods`` mode. ``zonal`` is the label key of zonal names, None if they are off. With
-    ``chases``, an upstream resolves aliases that lead outside the zones.
+    ``has_upstream``, an upstream is asked for the targets of aliases outside the zones.
     """
 
     zones: tuple[Zone, ...]
@@ -41,23 +44,26 @@ class Authority(Struct, frozen=True):
     endpoint_pod_names: bool = False
     ignore_empty_service: bool = False
     zonal: str | None = ZONE
-    chases: bool = False
+    has_upstream: bool = False
 
-    def looks_up(self, qtype: int) -> bool:
+    def asks_upstream_for(self, qtype: int) -> bool:
         """Whether an upstream is asked for records of this type."""
-        return self.chases and qtype in LOOKED_UP
+        return self.has_upstream and qtype in UPSTREAM_TYPES
 
 
 class Decision(Struct, frozen=True, eq=False):
     """The answer for one client, and why it is that.
 
-    ``aliases`` are the CNAME records on the way to ``answers``; ``elsewhere`` is the name outside
-    the zones where they end, None if they end inside. ``service`` is the Service that the answers
-    belong to. ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if
-    no endpoints were chosen. ``terms`` are the label keys whose values at the client the answer
-    depends on. ``basis`` is the value that the whole decision was computed from: the decision
-    holds as long as the basis does. It is None for names that are unlimited in number, such as
-    those that do not exist.
+    ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
+    outside the zones where they end, None if they end inside. ``authority_records`` and
+    ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
+    and addresses of names in the answers. ``service`` is the Service that the answers belong to.
+    ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
+    were chosen. ``terms`` are the label keys whose values at the client the answer depends on.
+
+    ``basis`` is the object that the decision was computed from: the decision is true as long as the
+    current snapshot is, or contains, this very object. It is None if clients can ask for any number
+    of such names, for example names that do not exist.
     """
 
     meaning: Meaning | None
@@ -65,9 +71,9 @@ class Decision(Struct, frozen=True, eq=False):
     rcode: int
     answers: tuple[Record, ...] = ()
     aliases: tuple[Record, ...] = ()
-    authority: tuple[Record, ...] = ()
-    additional: tuple[Record, ...] = ()
-    elsewhere: str | None = None
+    authority_records: tuple[Record, ...] = ()
+    additional_records: tuple[Record, ...] = ()
+    outside_target: str | None = None
     service: CompiledService | None = None
     declaration: Declaration | None = None
     selection: Selection | None = None
@@ -108,7 +114,7 @@ class Request(Struct, frozen=True):
         answers: Sequence[Record] = (),
         *,
         service: CompiledService | None = None,
-        additional: Sequence[Record] = (),
+        additional_records: Sequence[Record] = (),
     ) -> Decision:
         """Return a decision; without *answers* it carries the zone's SOA.
 
@@ -123,14 +129,14 @@ class Request(Struct, frozen=True):
             qtype=self.qtype,
             rcode=rcode,
             answers=tuple(answers),
-            authority=() if answers else (self.soa(),),
-            additional=tuple(additional),
+            authority_records=() if answers else (self.soa(),),
+            additional_records=tuple(additional_records),
             service=service,
             declaration=service.declaration if service is not None else None,
             basis=basis,
         )
 
-    def alias(self, target: str, service: CompiledService) -> Decision:
+    def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""
         record = self.record(wire.CNAME, Host(target))
         return Decision(self.meaning, self.qtype, wire.NOERROR, aliases=(record,), service=service, basis=service)

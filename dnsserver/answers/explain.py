@@ -74,10 +74,10 @@ def _reason(decision: Decision, authority: Authority) -> str:
         return "zone transfers are not served"
     if decision.aliases and decision.qtype in (CNAME, ANY):
         return "the Service is an alias"
-    if decision.elsewhere is not None:
-        asked = ", which an upstream resolves" if authority.looks_up(decision.qtype) else ""
+    if decision.outside_target is not None:
+        asked = ", which an upstream resolves" if authority.asks_upstream_for(decision.qtype) else ""
         return f"an alias of a name outside the served zones{asked}"
-    if decision.aliases and not decision.answers and not decision.authority:
+    if decision.aliases and not decision.answers and not decision.authority_records:
         return f"the aliases form a loop, or are more than {MAX_ALIASES}"
     if decision.aliases and not exists:
         return "an alias of a name that does not exist"

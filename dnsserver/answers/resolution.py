@@ -49,12 +49,15 @@ def resolve(
     if qtype == wire.ANY and decision.rcode == wire.NOERROR:
         # RFC 8482, section 4.2: ANY gets one small record that says why.
         answer = request.record(wire.HINFO, HostInfo("RFC8482", ""))
-        return replace(decision, answers=(answer,), authority=(), additional=())
+        return replace(decision, answers=(answer,), authority_records=(), additional_records=())
     return decision
 
 
 def _decided(request: Request) -> Decision:
-    """Return the decision on the name itself. A name between two served zones always exists (RFC 8020)."""
+    """Return the decision on the name itself, without following aliases.
+
+    If another served zone lies below the name, the name exists even if it has no records (RFC 8020).
+    """
     decision, name = RESOLVERS[request.meaning.shape](request), f".{request.meaning.name}"
     if decision.rcode == wire.NXDOMAIN and any(zone.name.endswith(name) for zone in request.authority.zones):
         return request.decision()
@@ -71,7 +74,7 @@ def _followed(request: Request, decision: Decision) -> Decision:
         meaning = meaning_of(labels_of(target), request.authority.zones)
         if meaning is None:
             basis = decision.basis if len(aliases) == 1 else request.snapshot
-            return replace(decision, aliases=tuple(aliases), elsewhere=target, basis=basis)
+            return replace(decision, aliases=tuple(aliases), outside_target=target, basis=basis)
         end = _decided(replace(request, meaning=meaning))
         if not end.aliases:
             service = end.service or decision.service
@@ -94,7 +97,7 @@ def _apex(request: Request) -> Decision:
     if request.qtype == wire.NS:
         host = f"ns.dns.{request.meaning.zone.name}"
         glue = request.glue([(host, address) for address in authority.addresses])
-        return request.decision(answers=[request.record(wire.NS, Host(host))], additional=glue)
+        return request.decision(answers=[request.record(wire.NS, Host(host))], additional_records=glue)
     return request.decision()
 
 
@@ -132,7 +135,7 @@ def _pod(request: Request) -> Decision:
     if mode == VERIFIED:
         exists = namespace in (snapshot.pod_namespaces.get(address) or ())
         return request.decision(answers=request.addresses((address,))) if exists else request.decision(wire.NXDOMAIN)
-    # Every address has such a name, so they are unlimited in number.
+    # Every address has such a name: clients can ask for any number of them.
     return replace(request.decision(answers=request.addresses((address,))), basis=None)
 
 
@@ -166,7 +169,7 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[st
 def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Callable[[Request], Decision]:
     """Wrap a resolver for names that exist only if their Service does."""
 
-    def resolve(request: Request) -> Decision:
+    def resolve_for_service(request: Request) -> Decision:
         compiled = request.snapshot.services.get(request.meaning.service_key)
         if compiled is None:
             return request.decision(wire.NXDOMAIN)
@@ -174,7 +177,7 @@ def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Cal
             return request.decision(wire.NXDOMAIN, service=compiled)
         return resolver(request, compiled)
 
-    return resolve
+    return resolve_for_service
 
 
 # Shape of name -> its resolver.

@@ -1,4 +1,4 @@
-"""Resolves the names under a Service: its own, and those of its ports, endpoints and zones."""
+"""Resolves the names under a Service: its own, and those of its ports, endpoints and topology zones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, R
 from dnsserver.message import wire
 from dnsserver.message.records import Srv
 from dnsserver.names import endpoint_label
-from locator.model import MAX_NAME
+from locator.model import MAX_NAME, Location
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import ZONAL_NAME, Declaration
 from locator.topology.selection import (
@@ -32,7 +32,7 @@ def service(request: Request, compiled: CompiledService) -> Decision:
     """The Service's own name."""
     alias = compiled.service.alias
     if alias is not None:
-        return request.alias(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
+        return request.alias_decision(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
     if compiled.service.headless:
         return _headless(request, compiled, _any_port)
     if request.qtype == wire.SRV:
@@ -73,7 +73,7 @@ def endpoint(request: Request, compiled: CompiledService) -> Decision:
 
 
 def zonal(request: Request, compiled: CompiledService) -> Decision:
-    """A zonal name: the endpoints in the zone that the name gives, wherever the client is."""
+    """A zonal name: the endpoints in the topology zone that the name gives, wherever the client is."""
     key, shape, value = request.authority.zonal, request.meaning.shape, request.meaning.value
     if key is None or not compiled.service.headless or not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)
@@ -85,13 +85,13 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
         _records_of(request, compiled, selection.endpoints, _any_port),
         declaration=Declaration(ZONAL_NAME, constraint),
         selection=selection,
-        # A client can write any zone: names whose zone has no endpoint are unlimited in number.
+        # A client can write any topology zone: it can ask for any number of names without an endpoint.
         basis=compiled if selection.outcome == NEAREST else None,
     )
 
 
 def names_of_address(request: Request, compiled: CompiledService, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the names of the endpoints with *address* in a zone, without those too long for a query."""
+    """Yield the names of the endpoints with *address* in a DNS zone, without those too long for a query."""
     base = _base(compiled, zone)
     for label in request.names_of(compiled).labels.get(address, ()):
         if len(label) + 1 + len(base) <= MAX_NAME:
@@ -99,7 +99,7 @@ def names_of_address(request: Request, compiled: CompiledService, address: bytes
 
 
 def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:
-    """Yield the Service's own name in a zone, unless it is too long for a query."""
+    """Yield the Service's own name in a DNS zone, unless it is too long for a query."""
     base = _base(compiled, zone)
     if len(base) <= MAX_NAME:
         yield base
@@ -149,26 +149,29 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.
         return replace(
             request.decision(service=compiled),
-            authority=(request.soa(ttl=0),),
+            authority_records=(request.soa(ttl=0),),
             selection=selection,
             terms=constraint.terms,
-            extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint)),
+            extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint, request.location)),
         )
     decision, terms = _records_of(request, compiled, selection.endpoints, wanted), constraint.terms
     if terms and not decision.answers:
         if _records_of(request, compiled, compiled.endpoints, wanted).answers:
-            decision = replace(decision, authority=(request.soa(ttl=0),))  # other clients do get records of this type
+            decision = replace(decision, authority_records=(request.soa(ttl=0),))  # other clients do get records
         elif constraint.soft:
             terms = ()  # no client does, wherever it is
     return replace(decision, selection=selection, terms=terms)
 
 
-def _unmet_text(selection: Selection, constraint: Constraint) -> str:
-    wanted = (" and " if isinstance(constraint, Narrowing) else ", ").join(
-        f"{step.key}={step.value}" if step.value is not None else f"{step.key} (which the client lacks)"
-        for step in selection.steps
-    )
-    return f"no ready endpoint has the client's {wanted}"
+def _unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
+    """Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them."""
+    joint = " and " if isinstance(constraint, Narrowing) else " or "
+    absent = " or ".join(step.key for step in selection.steps if step.value is None)
+    if not client.known:
+        return f"the client cannot be located, so it has no label {absent}"
+    present = joint.join(f"{step.key}={step.value}" for step in selection.steps if step.value is not None)
+    texts = [f"no ready endpoint has the client's {present}"] if present else []
+    return "; ".join(texts + ([f"the client has no label {absent}"] if absent else []))
 
 
 def _records_of(
@@ -204,4 +207,4 @@ def _srv(
     """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
     weight = max(1, 100 // (len(targets) or 1))
     answers = [request.record(wire.SRV, Srv(weight, port, target)) for target, port in targets]
-    return request.decision(answers=answers, additional=request.glue(glue) if answers else (), service=compiled)
+    return request.decision(answers=answers, additional_records=request.glue(glue) if answers else (), service=compiled)

@@ -67,8 +67,8 @@ def _subnet_head(edns: Edns, length: int, *, dependent: bool) -> bytes:
     subnet = edns.subnet
     if subnet is None:
         return b""
-    scope = subnet.source if dependent else 0
-    return struct.pack("!HHHBB", wire.CLIENT_SUBNET, 4 + length, subnet.family, subnet.source, scope)
+    scope = subnet.prefix_length if dependent else 0
+    return struct.pack("!HHHBB", wire.CLIENT_SUBNET, 4 + length, subnet.family, subnet.prefix_length, scope)
 
 
 def error_reply(

@@ -63,8 +63,8 @@ class Glue:
             position = shift + end - target.octets
             owner = (POINTER | position).to_bytes(2) if position < REACH else target.owner
             for address in target.addresses:
-                room -= len(owner) + len(address)
-                if room < 0:
-                    return len(records), b"".join(records)
-                records.append(owner + address)
+                size = len(owner) + len(address)
+                if size <= room:  # a later, shorter one may fit when this one does not
+                    room -= size
+                    records.append(owner + address)
         return len(records), b"".join(records)

@@ -22,12 +22,12 @@ class RenderedAnswer:
 
     What a reply consists of:
 
-    - ``heads``: flags and counts, by ``head_index``.
+    - ``heads``: flags and counts, by ``head_index``. ``section_counts``: records in the answer and authority sections.
     - ``aliases``: the CNAME records that come before all other records.
     - ``blob``: the other answer records, twice in a row, and ``offsets``: the offset of each. So every rotation is one
       slice of ``length`` octets.
     - ``tail``: the authority section and all glue; ``glue`` shortens the latter if it does not fit.
-    - ``size``: octets of aliases, one blob and tail; ``least``: the same without glue.
+    - ``size``: octets of aliases, one blob and tail; ``size_without_glue``: the same without glue.
     - ``serial_at``: offset of the SOA's serial in ``tail``, 0 without SOA. ``stamp`` updates the serial.
     - ``dependent``: whether the answer depends on the client's location. ``error``: its extended error, or None.
     - ``plain``: whether a reply needs nothing but a rotation and an OPT record.
@@ -35,16 +35,16 @@ class RenderedAnswer:
     What belongs to it:
 
     - ``tally``: the number under which the answer is counted.
-    - ``elsewhere``: the aliases as records if their last target must be looked up elsewhere, else empty.
-    - ``finished``: the records last found there, and the answer rendered with them; None before.
-    - ``turns``: yields the record that the next reply begins with, ``cut_turns`` the same for truncated replies. When
-      one runs out, ``take_turn`` or ``take_cut_turn`` starts another.
+    - ``unresolved_aliases``: the CNAME records, if the upstream must be asked for the target of the last; else empty.
+    - ``completed``: the records that the upstream last had for it, and the answer rendered with them; None before.
+    - ``turns``: yields the index of the record that the next reply begins with, ``cut_turns`` the same for truncated
+      replies. When one runs out, ``take_turn`` or ``take_cut_turn`` starts another.
     """
 
     __slots__ = (
-        "aliases", "blob", "counts", "cut_turns", "dependent", "elsewhere", "error", "finished", "flags", "glue",
-        "heads", "least", "length", "offsets", "plain", "records", "rotation", "serial_at", "size", "tail", "tally",
-        "turns",
+        "aliases", "blob", "completed", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length",
+        "offsets", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue", "tail",
+        "tally", "turns", "unresolved_aliases",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +58,7 @@ class RenderedAnswer:
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
-        elsewhere: tuple[Record, ...] = (),
+        unresolved_aliases: tuple[Record, ...] = (),
         tally: int = 0,
         rotations: Rotations,
     ) -> None:
@@ -70,15 +70,15 @@ class RenderedAnswer:
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
         self.tail = b"".join((*authority, glue.whole if glue is not None else b""))
         self.glue = glue
-        self.counts = (len(self.aliases) + len(answers), len(authority))
-        self.heads = _heads(flags, *self.counts, glue.count if glue is not None else 0)
+        self.section_counts = (len(self.aliases) + len(answers), len(authority))
+        self.heads = _heads(flags, *self.section_counts, glue.count if glue is not None else 0)
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
-        self.least = self.size if glue is None else self.size - len(glue.whole)
+        self.size_without_glue = self.size if glue is None else self.size - len(glue.whole)
         self.dependent = dependent
         self.error = error
-        self.elsewhere = elsewhere
-        self.finished: tuple[object, RenderedAnswer] | None = None
+        self.unresolved_aliases = unresolved_aliases
+        self.completed: tuple[object, RenderedAnswer] | None = None
         self.plain = not aliases and error is None
         self.tally = tally
         self.rotation = rotations.of(len(answers))
@@ -147,11 +147,11 @@ def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tupl
     """
     if rendered.size <= room:
         return rendered.heads[head], rendered.body(turn) + rendered.tail
-    if rendered.least > room or rendered.glue is None:
+    if rendered.size_without_glue > room or rendered.glue is None:
         return _cut(rendered, head, room, turn)
-    number, glue = rendered.glue.fitting(room - rendered.least, turn=turn, offsets=rendered.offsets)
+    number, glue = rendered.glue.fitting(room - rendered.size_without_glue, turn=turn, offsets=rendered.offsets)
     authority = rendered.tail[: len(rendered.tail) - len(rendered.glue.whole)]
-    return _heads(rendered.flags, *rendered.counts, number)[head], rendered.body(turn) + authority + glue
+    return _heads(rendered.flags, *rendered.section_counts, number)[head], rendered.body(turn) + authority + glue
 
 
 def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:

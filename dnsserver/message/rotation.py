@@ -7,50 +7,59 @@ because the order has no pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 
 from cachetools import LRUCache
 
 MAX_SIZES = 256  # different record counts for which rounds are remembered: a few megabytes at most
-TURNS = 1024  # in one stretch of rounds, which is drawn at once
-MIN_ROUNDS = 8  # in one stretch
-STRETCHES = 8  # to choose the next one from at random, so that no client gets the same stretch forever
+TURNS = 1024  # in one stretch of rounds, at least one round
+MAX_NUMBERS = 256  # record counts up to this have turns that fit into one octet each
 
 
 class Rotation:
-    """The turns of all answers with the same number of records: which record comes first, by index."""
+    """The turns of all answers with the same number of records: which record comes first, by index.
 
-    __slots__ = ("_chance", "_records", "_rounds", "_stretches")
+    A stretch of rounds is drawn once. For each further stretch, only the records get new random
+    numbers, which costs less than drawing every round again.
+    """
+
+    __slots__ = ("_chance", "_drawn", "_left", "_records", "_rounds", "_shared")
 
     def __init__(self, records: int, chance: Callable[[], float]) -> None:
         """*chance* returns random numbers from 0 to below 1."""
         self._records = max(1, records)
-        self._rounds = max(MIN_ROUNDS, TURNS // self._records)
+        self._rounds = max(1, TURNS // self._records)
         self._chance = chance
-        self._stretches = [self._draw()]
+        self._drawn = bytes(self._draw()) if self._records <= MAX_NUMBERS else b""
+        self._shared: Sequence[int] = ()  # the stretch that new answers start in
+        self._left = 0  # the rounds of it in which no answer has started yet
 
     def first_turns(self) -> Iterator[int]:
-        """Return the turns of a new answer. They start with a random round."""
-        return self._from_random_round(self._stretches[0])
+        """Return the turns of a new answer.
+
+        New answers share a stretch, each starting with another round, because most are asked for
+        only a few times before a change replaces them.
+        """
+        if not self._left:
+            self._shared, self._left = self._stretch(), self._rounds
+        self._left -= 1
+        turns = iter(self._shared)
+        turns.__setstate__(self._records * self._left)  # type: ignore[attr-defined]
+        return turns
 
     def more_turns(self) -> Iterator[int]:
         """Return further turns for an answer whose turns have run out."""
-        index = int(self._chance() * STRETCHES)
-        if index >= len(self._stretches):
-            self._stretches.append(self._draw())
-            index = -1
-        return self._from_random_round(self._stretches[index])
+        return iter(self._stretch())
 
-    def _from_random_round(self, stretch: tuple[int, ...]) -> Iterator[int]:
-        turns = iter(stretch)
-        turns.__setstate__(self._records * int(self._chance() * self._rounds))  # type: ignore[attr-defined]
-        return turns
+    def _stretch(self) -> Sequence[int]:
+        if not self._drawn:
+            return array("I", self._draw())
+        numbers = bytes(_shuffled(self._records, self._chance))
+        return self._drawn.translate(numbers.ljust(MAX_NUMBERS, b"\0"))
 
-    def _draw(self) -> tuple[int, ...]:
-        turns: list[int] = []
-        for _ in range(self._rounds):
-            turns += _shuffled(self._records, self._chance)
-        return tuple(turns)
+    def _draw(self) -> list[int]:
+        return [turn for _ in range(self._rounds) for turn in _shuffled(self._records, self._chance)]
 
 
 class Rotations:

@@ -1,4 +1,4 @@
-"""Reads queries: id, flags, question, EDNS options.
+"""Reads queries: the counts, the question, whole records, EDNS options. The caller reads id and flags.
 
 Functions that read unchecked bytes end in ``_untrusted`` and raise only ``Unreadable``.
 """
@@ -33,29 +33,29 @@ _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octet
 
 
 class ClientSubnet(Struct, frozen=True):
-    """An EDNS client subnet option (RFC 7871) as sent: family, source prefix length in bits, address."""
+    """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address."""
 
     family: int
-    source: int
+    prefix_length: int
     address: bytes
 
     @property
     def host(self) -> bool:
         """Whether the option names a single address."""
-        return self.source > 0 and self.source == 8 * _FAMILIES[self.family]
+        return self.prefix_length > 0 and self.prefix_length == 8 * _FAMILIES[self.family]
 
     @property
     def content(self) -> bytes:
         """The option's content as in a query."""
-        return struct.pack("!HBB", self.family, self.source, 0) + self.address
+        return struct.pack("!HBB", self.family, self.prefix_length, 0) + self.address
 
     @property
     def network(self) -> Network | None:
         """The client's address block, or None if the option names no client (/0)."""
-        if self.source == 0:
+        if self.prefix_length == 0:
             return None
         size = _FAMILIES[self.family]
-        network = plain_network(Network(self.address.ljust(size, b"\0"), self.source))
+        network = plain_network(Network(self.address.ljust(size, b"\0"), self.prefix_length))
         return network if network.length else None
 
 
@@ -77,7 +77,7 @@ class Edns(Struct, frozen=True):
     @property
     def names_client(self) -> bool:
         """Whether an option names a client."""
-        return bool(self.option) or (self.subnet is not None and self.subnet.source > 0)
+        return bool(self.option) or (self.subnet is not None and self.subnet.prefix_length > 0)
 
 
 class Query(Struct, frozen=True):
@@ -101,8 +101,10 @@ class Unreadable(Exception):
     edns: Edns | None = None
 
 
-def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
-    """Read a query with a whole header and opcode QUERY. Raises ``Unreadable``, which calls for FORMERR.
+def read_untrusted(packet: bytes, *, client_option: int | None = None) -> Query:
+    """Read a query with a whole header. Raises ``Unreadable``, which calls for FORMERR.
+
+    The opcode may be any: the reply to each repeats the question, and has an OPT record if the query has one.
 
     QDCOUNT must be 1. The records of all sections must be whole, without octets behind them. At most one OPT record
     may occur, in the additional section (RFC 6891, section 6.1.1), and its options must be well-formed.
@@ -110,70 +112,70 @@ def read_untrusted(wire: bytes, *, client_option: int | None = None) -> Query:
     end: int | None = None
     edns: Edns | None = None
     try:
-        questions, answers, authority, additional = (int.from_bytes(wire[at : at + 2]) for at in (4, 6, 8, 10))
+        questions, answers, authority, additional = (int.from_bytes(packet[at : at + 2]) for at in (4, 6, 8, 10))
         labels, position = (
-            _question_untrusted(wire) if questions == 1 else ((), _skip_questions_untrusted(wire, questions))
+            _question_untrusted(packet) if questions == 1 else ((), _skip_questions_untrusted(packet, questions))
         )
         end = position if questions == 1 else None
         for number in range(answers + authority + additional):
-            start, at = position, _skip_name_untrusted(wire, position)
-            position = at + 10 + int.from_bytes(wire[at + 8 : at + 10])
-            if at + 10 > len(wire) or position > len(wire):
+            start, at = position, _skip_name_untrusted(packet, position)
+            position = at + 10 + int.from_bytes(packet[at + 8 : at + 10])
+            if at + 10 > len(packet) or position > len(packet):
                 raise Unreadable("a record is cut off")
-            if int.from_bytes(wire[at : at + 2]) != OPT:
+            if int.from_bytes(packet[at : at + 2]) != OPT:
                 continue
-            if number < answers + authority or wire[start] != 0 or edns is not None:
+            if number < answers + authority or packet[start] != 0 or edns is not None:
                 raise Unreadable("an OPT record stands where none may")
-            edns = _edns_untrusted(wire[at:position])
-            edns = _options_untrusted(edns, wire[at + 10 : position], client_option=client_option)
-        if position != len(wire):
+            edns = _edns_untrusted(packet[at:position])
+            edns = _options_untrusted(edns, packet[at + 10 : position], client_option=client_option)
+        if position != len(packet):
             raise Unreadable("trailing octets")
         if end is None:
             raise Unreadable("QDCOUNT is not 1")
     except Unreadable as error:
         error.end, error.edns = end, edns
         raise
-    return Query(end, labels, int.from_bytes(wire[end - 4 : end - 2]), int.from_bytes(wire[end - 2 : end]), edns)
+    return Query(end, labels, int.from_bytes(packet[end - 4 : end - 2]), int.from_bytes(packet[end - 2 : end]), edns)
 
 
-def question_labels(wire: bytes) -> tuple[bytes, ...]:
+def question_labels(packet: bytes) -> tuple[bytes, ...]:
     """Return the labels, in lower case, of a query's question. ``read_untrusted`` must have accepted the query."""
-    return _question_untrusted(wire)[0]
+    return _question_untrusted(packet)[0]
 
 
-def _question_untrusted(wire: bytes) -> tuple[tuple[bytes, ...], int]:
+def _question_untrusted(packet: bytes) -> tuple[tuple[bytes, ...], int]:
     """Return the labels of the question's name in lower case, and the offset where the question ends."""
     labels, position = [], HEADER
     while True:
-        length = wire[position] if position < len(wire) else 0xFF
+        length = packet[position] if position < len(packet) else 0xFF
         if length > 63:  # pointers included: there is no earlier name to point to
             raise Unreadable("the question's name cannot be read")
         position += 1 + length
         if length == 0:
             break
-        labels.append(wire[position - length : position].lower())
-    if position - HEADER > MAX_NAME or position + 4 > len(wire):
+        labels.append(packet[position - length : position].lower())
+    if position - HEADER > MAX_NAME or position + 4 > len(packet):
         raise Unreadable("the question is too long or cut off")
     return tuple(labels), position + 4
 
 
-def _skip_questions_untrusted(wire: bytes, questions: int) -> int:
+def _skip_questions_untrusted(packet: bytes, questions: int) -> int:
     """Return where the records start behind *questions* questions. The reply is FORMERR, but needs the OPT record."""
     position = HEADER
     for _ in range(questions):
-        position = _skip_name_untrusted(wire, position) + 4
+        position = _skip_name_untrusted(packet, position) + 4
     return position
 
 
-def _skip_name_untrusted(wire: bytes, position: int) -> int:
+def _skip_name_untrusted(packet: bytes, position: int) -> int:
     """Return where a record's owner name ends. Pointers must point backwards (RFC 1035, section 4.1.4)."""
     start = position
-    while position < len(wire):
-        length = wire[position]
+    while position < len(packet):
+        length = packet[position]
         if length == 0 and position - start < MAX_NAME:
             return position + 1
-        if length >= 0xC0 and position + 1 < len(wire):
-            if HEADER <= (length & 0x3F) << 8 | wire[position + 1] < start:
+        if length >= 0xC0 and position + 1 < len(packet):
+            if HEADER <= (length & 0x3F) << 8 | packet[position + 1] < start:
                 return position + 2
             break
         if length > 63 or position - start >= MAX_NAME:
@@ -214,15 +216,15 @@ def _options_untrusted(edns: Edns, options: bytes, *, client_option: int | None)
 def _subnet_untrusted(content: bytes) -> ClientSubnet:
     """Read a client subnet option (RFC 7871, sections 6 and 7.1.1)."""
     subnet = ClientSubnet(int.from_bytes(content[:2]), content[2] if len(content) > 2 else 0, content[4:])
-    family, source, address = subnet.family, subnet.source, subnet.address
+    family, length, address = subnet.family, subnet.prefix_length, subnet.address
     size = _FAMILIES.get(family, 0)
-    unused = -source % 8
+    unused = -length % 8
     if (
         len(content) < 4
         or (size == 0 and family != 0)
-        or source > 8 * size
+        or length > 8 * size
         or content[3] != 0
-        or len(address) != (source + 7) // 8
+        or len(address) != (length + 7) // 8
         or (unused and address[-1] & ((1 << unused) - 1))
     ):
         raise Unreadable("a malformed client subnet")

@@ -9,6 +9,7 @@ from collections import Counter
 from msgspec import Struct
 
 from dnsserver.message.records import type_name
+from locator.bounded_map import BoundedMap
 
 # Seconds: from a remembered answer to one whose query waited in a full socket buffer.
 DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -24,27 +25,30 @@ SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be
 
 
 class Tally(Struct, frozen=True):
-    """The label values of an answer in all metrics. A metric does not count an answer with an empty value."""
+    """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
+
+    ``key`` is the topology key that decided.
+    """
 
     qtype: str
     rcode: int
     outcome: str = ""
-    tier: str = ""
+    key: str = ""
 
 
 class Channel:
     """The replies over one transport and address family (1 for IPv4, 2 for IPv6).
 
     ``counts`` is the number of replies, by the number that ``Counts.tally`` gives a tally.
-    ``limited`` is whether replies must fit a datagram. ``truncated`` counts those with TC.
+    ``is_udp`` is whether it is UDP, where replies must fit a datagram. ``truncated`` counts those with TC.
     """
 
-    __slots__ = ("counts", "family", "limited", "proto", "truncated")
+    __slots__ = ("counts", "family", "is_udp", "proto", "truncated")
 
     def __init__(self, proto: str, family: int) -> None:
         self.proto = proto
         self.family = family
-        self.limited = proto == "udp"
+        self.is_udp = proto == "udp"
         self.counts: list[int] = []
         self.truncated = 0
 
@@ -65,35 +69,46 @@ class Durations:
         self.seconds += seconds * times
 
 
+class _Suspect(Struct):
+    """What is known of one source: the clients that it named, its queries, and when it was last warned about."""
+
+    clients: set[bytes]
+    queries: int = 0
+    warned: float = -math.inf
+    queries_then: int = 0
+
+
 class SourceCounter:
     """Counts the queries with one fault by source address, bounded, and says which sources to warn about.
 
-    A source needs a warning once it has named at least *clients* different clients.
+    A source needs a warning once it has named at least *clients* different clients. Which sources
+    are known for this is bounded apart from ``numbers``: a flood of addresses must not hide a
+    forwarder that comes later.
     """
 
     def __init__(self, *, clients: int = 0) -> None:
         self.numbers: Counter[str] = Counter()
         self._clients = clients
-        self._named: dict[str, set[bytes]] = {}
-        self._warned: dict[str, tuple[float, int]] = {}  # the time of the last warning, and the count of queries then
+        self._suspects: BoundedMap[str, _Suspect] = BoundedMap(2 * MAX_SOURCES)
 
     def note(self, source: str, named: bytes = b"") -> None:
         """Count a query from *source*; *named* is a client other than itself that the query names, or empty."""
         known = source in self.numbers or len(self.numbers) < MAX_SOURCES
         self.numbers[source if known else OTHER] += 1
-        if known and named and self._clients:
-            clients = self._named.setdefault(source, set())
-            if len(clients) < self._clients:
-                clients.add(named)
+        suspect = self._suspects.get(source)
+        if suspect is None:
+            suspect = self._suspects[source] = _Suspect(set())
+        suspect.queries += 1
+        if named and len(suspect.clients) < self._clients:
+            suspect.clients.add(named)
 
     def due(self, now: float) -> list[str]:
         """Return the sources to warn about at *now*: those with new queries, each at most once an hour."""
         sources = []
-        for source, number in self.numbers.items():
-            last, before = self._warned.get(source, (-math.inf, 0))
-            enough = len(self._named.get(source, ())) >= self._clients
-            if source != OTHER and enough and number > before and now - last >= WARN_SECONDS:
-                self._warned[source] = now, number
+        for source, suspect in self._suspects.items():
+            enough = len(suspect.clients) >= self._clients and suspect.queries > suspect.queries_then
+            if enough and now - suspect.warned >= WARN_SECONDS:
+                suspect.warned, suspect.queries_then = now, suspect.queries
                 sources.append(source)
         return sources
 

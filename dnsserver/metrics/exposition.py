@@ -62,11 +62,11 @@ class Metrics(TopodnsCollector):
 
     def _queries(self) -> Iterator[Metric]:
         counts = self._counts
-        requests, rcodes, outcomes, tiers = _summed(counts)
+        requests, rcodes, outcomes, keys = _summed(counts)
         yield _counter("topodns_dns_requests", "Queries received.", ("proto", "family", "type"), requests)
         yield _counter("topodns_dns_responses", "Replies sent.", ("rcode",), rcodes)
         yield _counter("topodns_answers", "Answers by how their endpoints were chosen.", ("outcome",), outcomes)
-        yield _counter("topodns_answer_tier", "Answers by the topology key that decided.", ("key",), tiers)
+        yield _counter("topodns_answer_tier", "Answers by the topology key that decided.", ("key",), keys)
         located = _labelled(counts.located)
         yield _counter("topodns_clients", "Queries by how topodns located the client.", ("located_by",), located)
         yield _counter(
@@ -211,11 +211,11 @@ def _histogram(name: str, text: str, durations: Durations) -> Metric:
 
 
 def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:
-    """Return the sums of requests, rcodes, outcomes and tiers over all channels and tallies."""
+    """Return the sums of requests, rcodes, outcomes and deciding keys over all channels and tallies."""
     requests: Sums = Counter()
     rcodes: Sums = Counter()
     outcomes: Sums = Counter()
-    tiers: Sums = Counter()
+    keys: Sums = Counter()
     for channel in counts.channels.values():
         for tally, number in zip(counts.tallies, channel.counts, strict=False):
             if not number:
@@ -224,6 +224,6 @@ def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:
             rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
             if tally.outcome:
                 outcomes[tally.outcome,] += number
-            if tally.tier:
-                tiers[tally.tier,] += number
-    return requests, rcodes, outcomes, tiers
+            if tally.key:
+                keys[tally.key,] += number
+    return requests, rcodes, outcomes, keys

@@ -43,16 +43,18 @@ class Connection:
     """One open connection.
 
     ``received`` are octets that have been read but not answered; ``arrived`` is when they were
-    read, by ``time.perf_counter``. ``headed`` is whether the place for a PROXY header is passed.
-    ``client`` is the packed address in that header: empty if it has none, None without a header.
-    ``unsent`` are pieces of replies that the client has not taken yet; they belong to ``answered``
-    queries. ``waiting`` has a cancel scope for each query that waits for an upstream. After
-    ``ended``, the connection is not read any more.
+    read, by ``time.perf_counter``. ``header_done`` is whether a PROXY header has been read, or cannot
+    come any more. ``client`` is the packed address in that header: empty if it has none, None without
+    a header. ``unsent`` are pieces of replies that the client has not taken yet. ``answered`` is the
+    number of queries whose replies were sent or are in ``unsent``, since durations were last counted.
+    ``waiting`` has a cancel scope for each query that waits for an upstream. After ``ended``, the
+    connection is not read any more. ``since`` is when it entered its phase, or last made progress in
+    it, by trio's clock.
     """
 
     __slots__ = (
         *("channel", "sock", "source"),
-        *("answered", "arrived", "client", "ended", "headed", "phase", "received", "since", "unsent", "waiting"),
+        *("answered", "arrived", "client", "ended", "header_done", "phase", "received", "since", "unsent", "waiting"),
     )
 
     def __init__(self, sock: socket.socket, source: bytes, channel: Channel) -> None:
@@ -60,7 +62,7 @@ class Connection:
         self.source = source
         self.channel = channel
         self.received = b""
-        self.headed = False
+        self.header_done = False
         self.client: bytes | None = None
         self.unsent: list[bytes] = []
         self.waiting: set[trio.CancelScope] = set()
@@ -113,13 +115,15 @@ class Connection:
         """Remove a complete PROXY header from the start of the received octets. Raises Unreadable."""
         received = self.received
         if not SIGNATURE.startswith(received[: len(SIGNATURE)]):
-            self.headed = True
+            self.header_done = True
         elif (header := read_header_untrusted(received)) is not None:
-            self.headed, self.client, self.received = True, header.client, received[header.size :]
+            self.header_done, self.client, self.received = True, header.client, received[header.size :]
 
     def has_whole_message(self) -> bool:
         """Whether the received octets contain a complete message."""
-        return self.headed and len(self.received) >= 2 and len(self.received) >= 2 + int.from_bytes(self.received[:2])
+        return (
+            self.header_done and len(self.received) >= 2 and len(self.received) >= 2 + int.from_bytes(self.received[:2])
+        )
 
 
 class Connections:
@@ -139,8 +143,8 @@ class Connections:
         self._idle = Phase(EPOLLIN, idle)
         self._message = Phase(EPOLLIN, MESSAGE_SECONDS)  # a message has begun and is not complete
         self._writing = Phase(EPOLLOUT, MESSAGE_SECONDS)  # then the received octets are answered
-        self._waiting = Phase(EPOLLIN)
-        self._full = Phase(0)
+        self._waiting = Phase(EPOLLIN)  # queries wait for an upstream; the connection is read, and may send more
+        self._full = Phase(0)  # queries wait for an upstream; not read: as many wait as may, or the client has ended
         self._phases = (self._idle, self._message, self._writing, self._waiting, self._full)
         self._sleep = trio.CancelScope()
 

@@ -18,15 +18,15 @@ if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does 
     from dnsserver.net.upstream import Upstream
 
 
-class Asker(Struct, frozen=True):
+class ReplyRoute(Struct, frozen=True):
     """How a pending reply reaches its client.
 
     ``since`` is when the query came, by ``time.perf_counter``. ``send`` takes the finished reply;
     ``failed`` takes the error if finishing or sending fails.
 
-    For TCP, closing the connection cancels ``scope``. Then nothing is sent, nor when the server
-    ends: the client sees the connection close. For UDP, ``scope`` is None. A client would notice
-    nothing, so when the server ends the reply is sent with the alias alone.
+    For TCP, ``scope`` is cancelled when the connection closes or the server ends. Then nothing is
+    sent: the client sees the connection close. For UDP, ``scope`` is None: when the server ends,
+    the reply is sent with the aliases alone, because the client would not notice the end.
     """
 
     since: float
@@ -38,7 +38,7 @@ class Asker(Struct, frozen=True):
 class PendingReplies:
     """Finishes replies with the records that the *upstream* has for their targets.
 
-    Without an upstream, a reply has the alias alone and never waits. Waiting happens in *nursery*.
+    If *upstream* is None, a reply has the aliases alone and never waits. Tasks in *nursery* wait.
     """
 
     def __init__(self, responder: Responder, counts: Counts, upstream: Upstream | None, nursery: trio.Nursery) -> None:
@@ -47,32 +47,32 @@ class PendingReplies:
         self._upstream = upstream
         self._nursery = nursery
 
-    def finish(self, pending: PendingReply, asker: Asker) -> bytes | None:
-        """Return the reply if it need not wait; else None, and send it to *asker* later."""
+    def finish_or_wait(self, pending: PendingReply, route: ReplyRoute) -> bytes | None:
+        """Return the reply if it need not wait; else return None, and send it along *route* later."""
         if self._upstream is None:
             return self._responder.finish(pending, None)
-        known = self._upstream.recall(pending.target, pending.qtype)
+        known = self._upstream.answer_at_once(pending.target, pending.qtype)
         if known is not None:
             return self._responder.finish(pending, known.records)
-        self._nursery.start_soon(self._wait, self._upstream, pending, asker)
+        self._nursery.start_soon(self._wait, self._upstream, pending, route)
         return None
 
-    async def _wait(self, upstream: Upstream, pending: PendingReply, asker: Asker) -> None:
-        if asker.scope is None:
+    async def _wait(self, upstream: Upstream, pending: PendingReply, route: ReplyRoute) -> None:
+        if route.scope is None:
             records = None
             try:
                 records = await upstream.find(pending.target, pending.qtype)
             finally:
-                self._send(pending, records, asker)
+                self._send(pending, records, route)
             return
-        with asker.scope:
+        with route.scope:
             records = await upstream.find(pending.target, pending.qtype)
-        if not asker.scope.cancel_called:
-            self._send(pending, records, asker)
+        if not route.scope.cancel_called:
+            self._send(pending, records, route)
 
-    def _send(self, pending: PendingReply, records: Sequence[Record] | None, asker: Asker) -> None:
+    def _send(self, pending: PendingReply, records: Sequence[Record] | None, route: ReplyRoute) -> None:
         try:
-            asker.send(self._responder.finish(pending, records))
-            self._counts.took(time.perf_counter() - asker.since, 1)
+            route.send(self._responder.finish(pending, records))
+            self._counts.took(time.perf_counter() - route.since, 1)
         except Exception as error:  # ``failed`` belongs to the packet or the connection, which catches its own errors
-            asker.failed(error)
+            route.failed(error)

@@ -20,7 +20,7 @@ from trio.lowlevel import wait_readable
 from dnsserver.message.wire import Unreadable
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.connections import GONE, WRITE_SIZE, Connection, Connections
-from dnsserver.net.pending import Asker, PendingReplies
+from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from locator.ip import parse_address
@@ -138,7 +138,7 @@ class Server:
                 sent = connection.send_unsent()
             elif events & EPOLLIN:
                 connection.receive()
-                if not connection.headed:
+                if not connection.header_done:
                     self._take_header(connection)
             if not connection.unsent:
                 taken = self._answer(connection)
@@ -165,14 +165,14 @@ class Server:
         """Take the PROXY header of a connection, if its source may send one. Raises Unreadable."""
         if not connection.received:
             return
-        if self._responder.proxied(connection.source):
+        if self._responder.may_send_proxy_header(connection.source):
             connection.take_header()
         else:
-            connection.headed = True
+            connection.header_done = True
 
     def _answer(self, connection: Connection) -> int:
         """Answer some of the complete messages and send the replies; return the number of messages."""
-        if not connection.headed:
+        if not connection.header_done:
             return 0
         received, source, channel = connection.received, connection.source, connection.channel
         client = connection.client
@@ -185,7 +185,7 @@ class Server:
             end = begin + int.from_bytes(received[position:begin])
             if end > len(received):
                 break
-            reply = self._responder.answer(received[begin:end], source, channel, client=client)
+            reply = self._responder.answer(received[begin:end], source, channel, header_client=client)
             if reply is not None and not isinstance(reply, bytes):
                 reply = self._finish_or_wait(connection, reply)
             if reply is not None:
@@ -202,8 +202,8 @@ class Server:
         """Return the reply if it need not wait; else None, and send it later if the connection is still open."""
         scope = trio.CancelScope()
         send = partial(self._send_later, connection, scope)
-        asker = Asker(connection.arrived, send, partial(self._end, connection), scope)
-        reply = self._pending.finish(pending, asker)
+        route = ReplyRoute(connection.arrived, send, partial(self._end, connection), scope)
+        reply = self._pending.finish_or_wait(pending, route)
         if reply is None:
             connection.waiting.add(scope)
         return reply

@@ -13,7 +13,7 @@ from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
 from dnsserver.net.mmsg import BATCH, Datagrams, Path, enlarge, tell_destinations
-from dnsserver.net.pending import Asker, PendingReplies
+from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.responder import Responder
 
 if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
@@ -53,10 +53,10 @@ async def serve(
         try:
             while True:
                 await wait_readable(sock)
-                if listener.drain():
+                if listener.answer_waiting():
                     await checkpoint()
         finally:
-            listener.drain()  # answer the queries that arrived before the end
+            listener.answer_waiting()  # answer the queries that arrived before the end
 
 
 class _Listener:
@@ -68,8 +68,8 @@ class _Listener:
         self._counts = counts
         self._pending = pending
 
-    def drain(self) -> bool:
-        """Answer the queries in the socket's buffer; return whether there may be more."""
+    def answer_waiting(self) -> bool:
+        """Answer the queries that wait in the socket's buffer; return whether there may be more."""
         return all(self._answer_batch() for _ in range(BATCHES_AT_ONCE))
 
     def _answer_batch(self) -> bool:
@@ -105,7 +105,7 @@ class _Listener:
             try:
                 reply = answer(query, source, channel)
                 if reply is not None and not isinstance(reply, bytes):
-                    reply = self._pending.finish(reply, self._asker(len(replies), source, began))
+                    reply = self._pending.finish_or_wait(reply, self._route(len(replies), source, began))
                     waiting += reply is None
                 replies.append(reply)
             except Exception as error:
@@ -113,9 +113,9 @@ class _Listener:
                 replies.append(None)
         return waiting, replies
 
-    def _asker(self, slot: int, source: bytes, began: float) -> Asker:
+    def _route(self, slot: int, source: bytes, began: float) -> ReplyRoute:
         """Return how a later reply reaches the sender of the datagram in a slot."""
-        return Asker(began, partial(self._send_later, self._datagrams.path(slot)), partial(self._failed, source))
+        return ReplyRoute(began, partial(self._send_later, self._datagrams.path(slot)), partial(self._failed, source))
 
     def _send_later(self, path: Path, reply: bytes) -> None:
         self._counts.failures["send"] += self._datagrams.send_along(path, reply)

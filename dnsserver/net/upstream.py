@@ -107,10 +107,10 @@ class Upstream:
         self._in_flight: dict[tuple[str, int], _Lookup] = {}
         self._waiting = 0
 
-    def recall(self, target: str, qtype: int) -> Found | None:
-        """Return a remembered answer, its TTLs counted down; None if the name must be asked for with ``find``.
+    def answer_at_once(self, target: str, qtype: int) -> Found | None:
+        """Return what can be said without waiting, None if ``find`` must be awaited.
 
-        When too many queries wait, return a failure.
+        That is a remembered answer, its TTLs counted down, or a failure if too many queries wait.
         """
         known = self._known.get((target, qtype))
         if known is not None:
@@ -128,9 +128,9 @@ class Upstream:
         A name that does not exist is an answer: the CNAMEs that lead to it, or no records. Names
         are in lower case and have no final dot. Never raises, and takes less than 2 s.
         """
-        remembered = self.recall(target, qtype)
-        if remembered is not None:
-            return remembered.records
+        found = self.answer_at_once(target, qtype)
+        if found is not None:
+            return found.records
         self._waiting += 1
         try:
             known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)

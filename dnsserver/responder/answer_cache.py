@@ -4,8 +4,8 @@ An answer holds as long as its basis (``Decision.basis``). If that is a Service,
 a publication with the same Service object. If it is the snapshot, or None, the answer lasts until
 the next publication. Nothing is ever invalidated by hand.
 
-Answers without a basis are *endless*: their names are unlimited in number. They share one bounded
-memory, so a flood of such names displaces no other answer.
+Answers without a basis are *unlimited*: clients can ask for any number of such names and types.
+They share one bounded memory, so a flood of them displaces no other answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from locator.bounded_map import BoundedMap
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Snapshot
 
-MAX_ENDLESS = 16 << 20  # octets of endless answers: most are about names that do not exist
+MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
 MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
 MAX_ANSWERS = 1024  # to one question, by the client's values
@@ -88,14 +88,14 @@ class _ServiceAnswers:
 class AnswerCache:
     """The answers of one responder, by the octets of the question (case folded).
 
-    ``current`` and ``endless`` are plain dictionaries for the hot look-up, and always the same
+    ``current`` and ``unlimited`` are plain dictionaries for the hot look-up, and always the same
     objects. A question that is in neither may still be remembered: ``recall`` finds it.
     """
 
     def __init__(self) -> None:
         self.current: dict[bytes, Remembered] = {}
-        self._endless: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_ENDLESS, lambda answer: answer.weight)
-        self.endless: Mapping[bytes, Remembered] = self._endless.recent
+        self._unlimited: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_UNLIMITED, lambda answer: answer.weight)
+        self.unlimited: Mapping[bytes, Remembered] = self._unlimited.recent
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""
         self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's key
@@ -105,7 +105,7 @@ class AnswerCache:
     def publish(self, snapshot: Snapshot) -> None:
         """Keep only the answers that also hold for *snapshot*."""
         self.current.clear()
-        self._endless.clear()
+        self._unlimited.clear()
         self._services = services = snapshot.services
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
         self._of_question.resize(2 * MAX_QUESTIONS * (len(services) + len(snapshot.addresses.places) + 64))
@@ -116,7 +116,8 @@ class AnswerCache:
         """Return what the cache has for a question, including answers from before this snapshot.
 
         Case folding changes the type's octets, too: types 65 to 90 share an entry with 97 to 122.
-        topodns serves no records of these types, so both get the same NODATA.
+        topodns has no records of these types itself, and asks an upstream for both or for neither, so one
+        entry serves both.
         """
         entry = self._of_question.get(question)
         if entry is not None and self._is_current(entry):
@@ -127,7 +128,7 @@ class AnswerCache:
                     answer.stamp(self._serial)
                 self.current[question] = remembered
                 return remembered
-        return self._endless.get(question)
+        return self._unlimited.get(question)
 
     def keep(
         self,
@@ -147,7 +148,7 @@ class AnswerCache:
         if basis is None:
             answer = render()
             if not terms:
-                self._endless[question] = answer
+                self._unlimited[question] = answer
             return answer
         answers_by_question = self.current
         if isinstance(basis, CompiledService):

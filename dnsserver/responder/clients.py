@@ -48,24 +48,23 @@ class Clients:
         self._blocks.clear()
 
     def source(self, source: bytes) -> Place:
-        """Return the place of a packet's source; of a trusted forwarder, only that it is one."""
+        """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
         return self.places.get(source) or self._book.source(source)
 
     def locate(self, address: bytes) -> Place:
         """Return the place of a packed address, which may be IPv4-mapped."""
         return self.places.get(address) or self._book.locate(plain_address(address))
 
-    def place_of(self, source: bytes, edns: Edns | None, *, client: bytes | None, remember: bool) -> Place:
+    def place_of(self, source: bytes, edns: Edns | None, *, header_client: bytes | None, remember: bool) -> Place:
         """Return the client's place, ``UNNAMED_CLIENT`` if a trusted forwarder does not name the client.
 
-        *client* is the address in the PROXY header: empty if the header has none, None without a
+        *header_client* is the address in the PROXY header: empty if the header has none, None without a
         header. *remember* allows remembered places of blocks, and remembers new ones.
         """
         place = self.source(source)
         if not place.forwarder:
             return place
-        if client is None and edns is not None:
-            client = edns.option
+        client = edns.option if header_client is None and edns is not None else header_client
         if client:
             return self.locate(client)
         subnet = edns.subnet if client is None and edns is not None else None

@@ -11,8 +11,8 @@ from dnsserver.message.wire import Edns, Query, Unreadable, read_untrusted
 from dnsserver.names import Meaning, Zone, meaning_of
 
 
-class Question(Struct, frozen=True):
-    """A query to answer, and the meaning of its name."""
+class AcceptedQuery(Struct, frozen=True):
+    """A query that topodns answers, and the meaning of its name."""
 
     query: Query
     meaning: Meaning
@@ -36,22 +36,22 @@ def is_query(packet: bytes) -> bool:
     return len(packet) >= wire.HEADER and not packet[2] & 0x80
 
 
-def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int | None) -> Question | Refusal:
-    """Read a packet for which ``is_query`` holds; return the question, or why it is refused. Never raises.
+def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int | None) -> AcceptedQuery | Refusal:
+    """Read a packet for which ``is_query`` holds; return the query, or why it is refused. Never raises.
 
     Refused are, checked in this order: an opcode other than QUERY, an unreadable query, an EDNS
     version above 0, a class other than IN, a name outside the *zones*, a zone transfer.
     """
     opcode = int.from_bytes(packet[2:4]) & wire.OPCODE
     try:
-        read = read_untrusted(packet, client_option=client_option)
+        parsed = read_untrusted(packet, client_option=client_option)
     except Unreadable as error:
         return Refusal(wire.NOTIMP if opcode else wire.FORMERR, error.end, error.edns)
     if opcode:
-        return Refusal(wire.NOTIMP, read.end, read.edns)
-    if read.edns is not None and read.edns.version != 0:
-        return Refusal(wire.BADVERS, read.end, read.edns)
-    meaning = meaning_of(read.labels, zones) if read.qclass == wire.IN else None
-    if meaning is None or read.qtype in (wire.AXFR, wire.IXFR):
-        return Refusal(wire.REFUSED, read.end, read.edns, read.qtype)
-    return Question(read, meaning)
+        return Refusal(wire.NOTIMP, parsed.end, parsed.edns)
+    if parsed.edns is not None and parsed.edns.version != 0:
+        return Refusal(wire.BADVERS, parsed.end, parsed.edns)
+    meaning = meaning_of(parsed.labels, zones) if parsed.qclass == wire.IN else None
+    if meaning is None or parsed.qtype in (wire.AXFR, wire.IXFR):
+        return Refusal(wire.REFUSED, parsed.end, parsed.edns, parsed.qtype)
+    return AcceptedQuery(parsed, meaning)

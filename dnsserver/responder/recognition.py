@@ -18,11 +18,14 @@ from locator.bounded_map import BoundedMap
 
 MAX_PROFILES = 1024
 
-SUBNET_AT = 19  # octets from the start of an OPT record to the address, if client subnet is its first option
-CONTENT_AT = 15  # octets to the content of that option
+OPT_FIXED = 11  # octets of an OPT record before its options
+# Octets from the start of an OPT record, if client subnet is its first option: to the option's content, and to the
+# address in that.
+SUBNET_CONTENT_AT = OPT_FIXED + 4
+SUBNET_ADDRESS_AT = SUBNET_CONTENT_AT + 4
 
 # Flags and counts of a plain query -> index of the reply's head. Queries with other flags are parsed.
-HEADS: Mapping[bytes, int] = {
+HEAD_INDEXES: Mapping[bytes, int] = {
     struct.pack("!HHHHH", bits | ad, 1, 0, 0, opt): head_index(bits, opt=bool(opt))
     for bits in HEAD_BITS
     for ad in (0, 0x0020)
@@ -68,21 +71,26 @@ class EdnsProfiles:
             self.common_errors = errors
             self._profiles.clear()  # their OPT records have the errors from before
 
-    def of(self, query: bytes, read: Query) -> EdnsProfile:
-        """Return the profile of a parsed query; remember it if only the address can vary."""
-        edns, tail = read.edns, query[read.end :]
+    def of(self, query: bytes, parsed: Query, *, remember: bool) -> EdnsProfile:
+        """Return the profile of a parsed query.
+
+        *remember* allows a remembered profile, and remembers a new one if only the address can vary.
+        """
+        edns, tail = parsed.edns, query[parsed.end :]
         if edns is None:
             return NO_EDNS
-        key, subnet = tail[:SUBNET_AT], edns.subnet
-        # A prefix of whole octets: then no address can have bits beyond it, which would be FORMERR.
-        whole = subnet is not None and 0 < subnet.source == 8 * len(subnet.address)
-        first = tail[11:13] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
+        key, subnet = tail[:SUBNET_ADDRESS_AT], edns.subnet
+        # Only a prefix of whole octets: an address with bits beyond its prefix is FORMERR, which only parsing finds.
+        whole = subnet is not None and 0 < subnet.prefix_length == 8 * len(subnet.address)
+        first = tail[OPT_FIXED : OPT_FIXED + 2] == b"\0\x08" and tail[0:3] == b"\0\0\x29"
         octets = len(subnet.address) if subnet is not None else 0
-        recognisable = (whole and first and len(tail) == SUBNET_AT + octets) or (len(tail) == 11 and subnet is None)
-        if recognisable and (known := self._profiles.get(key)) is not None:
-            return known
-        profile = self._profile(edns)
-        if recognisable:
+        only_subnet = whole and first and len(tail) == SUBNET_ADDRESS_AT + octets
+        recognisable = only_subnet or (len(tail) == OPT_FIXED and subnet is None)
+        if not (remember and recognisable):
+            return self._profile(edns)
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = self._profile(edns)
             self._profiles[key] = profile
         return profile
 

@@ -1,11 +1,11 @@
-"""Renders Decisions as bytes, and says which of them are worth remembering."""
+"""Renders Decisions as bytes, and says with what each is remembered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from dnsserver import names
-from dnsserver.answers.decision import ADDRESS_SIZES, LOOKED_UP, Authority, Decision
+from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
 from dnsserver.message import wire
 from dnsserver.message.packing import Packer, serial_offset
 from dnsserver.message.records import Record
@@ -17,7 +17,7 @@ from dnsserver.metrics.counters import Counts, Tally, counted_type
 MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
 
 # Types whose answers are remembered with their Service. The other 65,000 are NODATA and share one bounded memory.
-REMEMBERED_TYPES = LOOKED_UP | {wire.CNAME, wire.ANY}
+REMEMBERED_TYPES = UPSTREAM_TYPES | {wire.CNAME, wire.ANY}
 
 
 class DecisionRenderer:
@@ -31,16 +31,16 @@ class DecisionRenderer:
     def render(self, query: Query, decision: Decision) -> RenderedAnswer:
         """Return the answer to *query* as bytes, with some of the records if there are more than ``MAX_RECORDS``."""
         selection = decision.selection if decision.answers or decision.terms else None
-        tier = selection.key if selection is not None and selection.key is not None else ""
+        key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        answers, glue = decision.answers, decision.additional
+        answers, glue = decision.answers, decision.additional_records
         if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
             start = self._rotations.window(len(answers))
             answers, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], ()
-        elsewhere = decision.elsewhere is not None and self._authority.looks_up(query.qtype)
+        unresolved = decision.outside_target is not None and self._authority.asks_upstream_for(query.qtype)
         packer = Packer(query.labels)
         aliases = packer.aliases(decision.aliases)
-        soa = packer.records(decision.authority)
+        soa = packer.records(decision.authority_records)
         return RenderedAnswer(
             flags=wire.QR | wire.AA | decision.rcode,
             answers=packer.records(answers),
@@ -50,25 +50,30 @@ class DecisionRenderer:
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
-            elsewhere=decision.aliases if elsewhere else (),
-            tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, tier)),
+            unresolved_aliases=decision.aliases if unresolved else (),
+            tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, key)),
             rotations=self._rotations,
         )
 
-    def completed(self, alias: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
-        """Return *alias* followed by *records*, those at its target: CNAMEs first, then those of the type."""
+    def completed(self, answer: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
+        """Return the unresolved aliases of *answer*, followed by *records*: CNAMEs first, then those of the type."""
         packer = Packer(labels)
         return RenderedAnswer(
-            flags=alias.flags,
-            aliases=packer.aliases([*alias.elsewhere, *(record for record in records if record.rtype == wire.CNAME)]),
+            flags=answer.flags,
+            aliases=packer.aliases(
+                [*answer.unresolved_aliases, *(record for record in records if record.rtype == wire.CNAME)]
+            ),
             answers=packer.records(record for record in records if record.rtype != wire.CNAME),
-            tally=alias.tally,
+            tally=answer.tally,
             rotations=self._rotations,
         )
 
 
-def is_worth_keeping(decision: Decision) -> bool:
-    """Whether an answer is remembered with its basis: not if it is one of the countless ones without records."""
+def belongs_to_basis(decision: Decision) -> bool:
+    """Whether an answer is remembered with its Service or snapshot.
+
+    All others share the one bounded memory of ``AnswerCache``: clients can ask for any number of them.
+    """
     if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
         return False
     has_records = bool(decision.answers or decision.aliases or decision.terms)

@@ -37,15 +37,15 @@ class Envelope(Struct, frozen=True):
 
 
 class PendingReply(Struct, frozen=True, eq=False):
-    """A reply that needs the records of a name outside the zones: the target of the last alias in ``alias``."""
+    """A reply that needs the upstream's records: those of the last target in ``answer.unresolved_aliases``."""
 
     envelope: Envelope
-    alias: RenderedAnswer
+    answer: RenderedAnswer
 
     @property
     def target(self) -> str:
         """The name to look up, in lower case and without a final dot."""
-        data = self.alias.elsewhere[-1].data
+        data = self.answer.unresolved_aliases[-1].data
         assert isinstance(data, Host)
         return data.name
 
@@ -63,19 +63,19 @@ def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) 
     """
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
     channel.counts[answer.tally] += 1
-    limit = profile.limit if channel.limited else MAX_TCP_REPLY
+    limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
     for errors in _errors(answer, envelope):
         opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
         if end + answer.size + len(opt) <= limit:
-            counts, body = answer.heads[envelope.head], answer.body(answer.take_turn()) + answer.tail
+            head, body = answer.heads[envelope.head], answer.body(answer.take_turn()) + answer.tail
             break
     else:
-        room = limit - end - len(opt)
-        turn = answer.take_turn() if answer.least <= room else answer.take_cut_turn()
-        counts, body = fitted(answer, envelope.head, room, turn=turn)
-        if counts[0] & 0x02:
+        room = limit - end - len(opt)  # beside the smallest OPT record: ``_errors`` yields the fewest octets last
+        turn = answer.take_turn() if answer.size_without_glue <= room else answer.take_cut_turn()
+        head, body = fitted(answer, envelope.head, room, turn=turn)
+        if head[0] & (wire.TC >> 8):
             channel.truncated += 1
-    return b"".join((query[:2], counts, query[wire.HEADER : end], body, opt))
+    return b"".join((query[:2], head, query[wire.HEADER : end], body, opt))
 
 
 def _errors(answer: RenderedAnswer, envelope: Envelope) -> Iterator[list[Error]]:

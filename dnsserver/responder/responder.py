@@ -1,10 +1,17 @@
 """Answers a query: recognises it, or else judges, resolves, renders and remembers it.
 
-The fast path is two look-ups. The question's bytes, case folded, lead to an entry of the answer
-cache. Then the client's values of the few label keys that the constraint names lead to a rendered
-answer. Whole packets are never remembered: behind a forwarder, hardly two are alike.
+The fast path parses nothing. It looks up, each in a dictionary:
 
-``Responder.compute`` returns the same reply without anything remembered. Tests compare the two.
+- the flags and counts, in ``HEAD_INDEXES``
+- the octets after the question (the EDNS), in ``EdnsProfiles``
+- the packet's source, and the client that a forwarder names, in ``Clients``
+- the question in lower case, in ``AnswerCache``
+- if the answer depends on the client: its location, then its values of the constraint's label keys
+
+Whatever is missing, ``Responder._answer_parsed`` computes and remembers. Whole packets are never
+remembered: behind a forwarder, hardly two are alike.
+
+``Responder.compute`` returns the same reply and uses nothing remembered. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -26,9 +33,16 @@ from dnsserver.message.wire import Edns, Unreadable, question_labels
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
-from dnsserver.responder.judging import Question, Refusal, is_query, judge_untrusted
-from dnsserver.responder.recognition import CONTENT_AT, HEADS, NO_EDNS, SUBNET_AT, WITH_OPT, EdnsProfiles
-from dnsserver.responder.rendered_decisions import DecisionRenderer, is_worth_keeping, share_key
+from dnsserver.responder.judging import AcceptedQuery, Refusal, is_query, judge_untrusted
+from dnsserver.responder.recognition import (
+    HEAD_INDEXES,
+    NO_EDNS,
+    SUBNET_ADDRESS_AT,
+    SUBNET_CONTENT_AT,
+    WITH_OPT,
+    EdnsProfiles,
+)
+from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
@@ -71,7 +85,7 @@ class Responder:
         # The dictionaries of the fast path. Each is always the same object.
         self._known_profiles = self._profiles.known
         self._places, self._blocks = self._clients.places, self._clients.blocks
-        self._current, self._endless = self._cache.current, self._cache.endless
+        self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -84,7 +98,7 @@ class Responder:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
         self._profiles.set_common_errors((STALE,) if stale else ())
 
-    def proxied(self, source: bytes) -> bool:
+    def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
 
         Before the first snapshot it may from any source: trusted forwarders are not known yet, and
@@ -93,94 +107,110 @@ class Responder:
         return self._proxy_protocol and (self._snapshot is None or self._clients.source(source).forwarder)
 
     def answer(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
         """Return the reply to *query* from *source* (a packed address), or None to stay silent.
 
-        *client* is the packed address from a PROXY header that the caller has removed, empty if the
+        *header_client* is the packed address from a PROXY header that the caller has removed, empty if the
         header had none. It is None without a header; then a datagram may still begin with one.
 
-        A reply that needs the records of a name outside the zones is a ``PendingReply``.
+        A reply that needs the upstream's records of a name outside the zones is a ``PendingReply``.
         Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
-        head = HEADS.get(query[2:12])
-        # With a zero octet inside a label this end is too early, but such a question is never remembered.
+        head = HEAD_INDEXES.get(query[2:12])
+        # A zero octet inside a label makes this end too early. No remembered question equals such a prefix, so the
+        # query is parsed.
         end = query.find(b"\0", wire.HEADER) + 5
         if head is None or self._snapshot is None:
-            return self._read(query, source, channel, client=client)
-        address = b""
+            return self._answer_parsed(query, source, channel, header_client=header_client)
+        subnet_address = b""
         if head < WITH_OPT:
             if len(query) != end:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, header_client=header_client)
             profile = NO_EDNS
         else:
-            known = self._known_profiles.get(query[end : end + SUBNET_AT])
+            known = self._known_profiles.get(query[end : end + SUBNET_ADDRESS_AT])
             if known is None:
-                return self._read(query, source, channel, client=client)
+                return self._answer_parsed(query, source, channel, header_client=header_client)
             profile = known
             if profile.octets:
-                address = query[end + SUBNET_AT :]
-            if len(address) != profile.octets:
-                return self._read(query, source, channel, client=client)
+                subnet_address = query[end + SUBNET_ADDRESS_AT :]
+            if len(subnet_address) != profile.octets:
+                return self._answer_parsed(query, source, channel, header_client=header_client)
         place = self._places.get(source) or self._clients.source(source)
         if place.forwarder:
-            named = address if client is None else client
+            # A PROXY header overrides the client subnet, even if it names nobody.
+            named = subnet_address if header_client is None else header_client
             if not named:
-                return self._read(query, source, channel, client=client)
-            if profile.host or client is not None:
+                return self._answer_parsed(query, source, channel, header_client=header_client)
+            if profile.host or header_client is not None:
                 place = self._places.get(named) or self._clients.locate(named)
             else:
-                block = self._blocks.get(query[end + CONTENT_AT :])
+                block = self._blocks.get(query[end + SUBNET_CONTENT_AT :])
                 if block is None:
-                    return self._read(query, source, channel)
+                    return self._answer_parsed(query, source, channel)
                 place = block
-        elif address:  # the source is not trusted, and the reply must say that its client subnet is ignored
-            return self._read(query, source, channel, client=client)
+        elif subnet_address:  # the source is not trusted, and the reply must say that its client subnet is ignored
+            return self._answer_parsed(query, source, channel, header_client=header_client)
         question = query[wire.HEADER : end]
         folded = question.lower()
-        answer: Any = self._current.get(folded) or self._endless.get(folded) or self._cache.recall(folded)
-        if answer.__class__ is tuple:
+        answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
+        if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
             answer = answer[1].get(answer[0].get(place.location))
         if answer is None:
-            return self._read(query, source, channel, client=client)
+            return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
-        limit = profile.limit if channel.limited else MAX_TCP_REPLY
-        if not answer.plain or end + answer.size + len(opt) + len(address) > limit:
-            return self._reply(answer, Envelope(query, end, head, profile, address, channel))
+        limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
+        if not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
+            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel))
         # The common case of ``written``, inlined: a call would cost as much as all of this.
         channel.counts[answer.tally] += 1
         turn = next(answer.turns, None)
         start = answer.offsets[answer.take_turn() if turn is None else turn]
         body = answer.blob[start : start + answer.length]
-        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, address))
+        reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, subnet_address))
         return reply
 
     def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
         """Return the pending reply with *records*, the CNAMEs and records of its target, in this order.
 
-        If *records* is None or empty, the reply has the alias alone.
+        If *records* is None or empty, the reply has the aliases alone.
         """
-        answer, envelope = pending.alias, pending.envelope
+        answer, envelope = pending.answer, pending.envelope
         if records:
-            if answer.finished is None or answer.finished[0] is not records:  # else it was rendered before
+            if answer.completed is None or answer.completed[0] is not records:  # else it was rendered before
                 labels = question_labels(envelope.query)
-                answer.finished = records, self._renderer.completed(answer, labels, records)
-            answer = answer.finished[1]
+                answer.completed = records, self._renderer.completed(answer, labels, records)
+            answer = answer.completed[1]
         return written(answer, envelope, self._profiles)
 
     def compute(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
-        """Return what ``answer`` returns, except for the rotation, without anything remembered."""
-        return self._read(query, source, channel, client=client, remember=False)
+        """Return what ``answer`` returns, except for the rotation, and use nothing remembered."""
+        return self._answer_parsed(query, source, channel, header_client=header_client, remember=False)
 
-    def _read(
-        self, query: bytes, source: bytes, channel: Channel, *, client: bytes | None = None, remember: bool = True
+    def _answer_parsed(
+        self,
+        query: bytes,
+        source: bytes,
+        channel: Channel,
+        *,
+        header_client: bytes | None = None,
+        remember: bool = True,
     ) -> bytes | PendingReply | None:
-        """Answer a query that the fast path did not recognise."""
-        if client is None and channel.limited and query.startswith(SIGNATURE) and self.proxied(source):
+        """Answer a query by parsing it: the slow path, for whatever ``answer`` did not find remembered.
+
+        Without *remember*, nothing remembered is used, and nothing is added.
+        """
+        if (
+            header_client is None
+            and channel.is_udp
+            and query.startswith(SIGNATURE)
+            and self.may_send_proxy_header(source)
+        ):
             return self._behind_header(query, source, channel, remember=remember)
         if not is_query(query):
             self._counts.silent += 1
@@ -188,22 +218,23 @@ class Responder:
         judged = judge_untrusted(query, self._authority.zones, client_option=self._client_option)
         if isinstance(judged, Refusal):
             return self._refuse(query, judged, channel)
-        read = judged.query
+        parsed = judged.query
         if self._snapshot is None:
-            refusal = Refusal(wire.SERVFAIL, read.end, read.edns, read.qtype)
+            refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
-        place = self._clients.place_of(source, read.edns, client=client, remember=remember)
+        place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
         if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
+        ignored = self._note_ignored_client(source, place, parsed.edns)
         envelope = Envelope(
             query,
-            read.end,
-            head_index(int.from_bytes(query[2:4]), opt=read.edns is not None),
-            self._profiles.of(query, read),
-            read.edns.subnet.address if read.edns is not None and read.edns.subnet is not None else b"",
+            parsed.end,
+            head_index(int.from_bytes(query[2:4]), opt=parsed.edns is not None),
+            self._profiles.of(query, parsed, remember=remember),
+            parsed.edns.subnet.address if parsed.edns is not None and parsed.edns.subnet is not None else b"",
             channel,
-            self._ignored(source, place, read.edns),
+            ignored,
         )
         return self._reply(self._answer_to(judged, self._snapshot, place, query, remember=remember), envelope)
 
@@ -220,10 +251,10 @@ class Responder:
             self._counts.silent += 1
             return None
         reply = self.answer if remember else self.compute
-        return reply(query[header.size :], source, channel, client=header.client)
+        return reply(query[header.size :], source, channel, header_client=header.client)
 
-    def _ignored(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
-        """Count a client that an untrusted source names, and return the error that says so; None if none is named."""
+    def _note_ignored_client(self, source: bytes, place: Place, edns: Edns | None) -> Error | None:
+        """Count a client that an untrusted source names; return the error for the reply, None if it names none."""
         if place is UNNAMED_CLIENT or edns is None or not edns.names_client or self._clients.source(source).forwarder:
             return None
         text = address_text(source)
@@ -232,11 +263,11 @@ class Responder:
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
     def _answer_to(
-        self, question: Question, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
+        self, accepted: AcceptedQuery, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the remembered answer to a question, else decide, render and remember it."""
-        read, location, cache = question.query, place.location, self._cache
-        folded = query[wire.HEADER : read.end].lower()
+        """Return the remembered answer to a query, else decide, render and remember it."""
+        parsed, location, cache = accepted.query, place.location, self._cache
+        folded = query[wire.HEADER : parsed.end].lower()
         if remember:
             remembered = self._current.get(folded) or cache.recall(folded)
             answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
@@ -244,13 +275,13 @@ class Responder:
                 return answer
         self._counts.computed += 1
         names_of = partial(cache.names_of, make=self._endpoint_names) if remember else None
-        decision = resolve(question.meaning, read.qtype, snapshot, location, self._authority, names_of=names_of)
+        decision = resolve(accepted.meaning, parsed.qtype, snapshot, location, self._authority, names_of=names_of)
         if not remember:
-            return self._renderer.render(read, decision)
+            return self._renderer.render(parsed, decision)
         return cache.keep(
             folded,
-            lambda: self._renderer.render(read, decision),
-            basis=decision.basis if is_worth_keeping(decision) else None,
+            lambda: self._renderer.render(parsed, decision),
+            basis=decision.basis if belongs_to_basis(decision) else None,
             location=location,
             terms=decision.terms,
             share_key=share_key(decision),
@@ -265,4 +296,6 @@ class Responder:
         )
 
     def _reply(self, answer: RenderedAnswer, envelope: Envelope) -> bytes | PendingReply:
-        return PendingReply(envelope, answer) if answer.elsewhere else written(answer, envelope, self._profiles)
+        return (
+            PendingReply(envelope, answer) if answer.unresolved_aliases else written(answer, envelope, self._profiles)
+        )

@@ -128,7 +128,8 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
         reason = signal.strsignal(-done.returncode)
         raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
     if done.returncode:
-        raise RuntimeError(f"the process that reads dumps failed: {done.stderr.decode(errors='replace')}")
+        *_, reason = done.stderr.decode(errors="replace").split("\n")[:-1] or ("no reason given",)
+        raise BadDump(f"{inputs[0][0]}: the process that reads it failed ({reason})")
     return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 

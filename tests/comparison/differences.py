@@ -16,7 +16,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 
-from dnsserver.answers.decision import LOOKED_UP
+from dnsserver.answers.decision import UPSTREAM_TYPES
 from tests.comparison.asking import (
     DOMAIN,
     NEVER,
@@ -380,7 +380,7 @@ def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
         return reply._replace(rcode=NOERROR, answer=tuple(sorted(chain)), authority=(), additional=())
     if zone_of(end):
         rest = book.expected(Question(end, question.type))
-    elif book.pair.upstream and dns.rdatatype.from_text(question.type) in LOOKED_UP:
+    elif book.pair.upstream and dns.rdatatype.from_text(question.type) in UPSTREAM_TYPES:
         query = dns.message.make_query(end, question.type)
         rest = reply_of(upstream_reply(query).to_wire())
         rest = rest._replace(rcode=NOERROR, authority=(), additional=())

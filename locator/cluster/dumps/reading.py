@@ -78,6 +78,8 @@ def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
         raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
     except dump.NotADump as error:
         raise BadDump(f"{name}: {error}") from None
+    except MemoryError:  # where the operating system limits a process, as ``ulimit -v`` does
+        raise BadDump(f"{name}: too little memory to read this") from None
 
 
 class _Packed(NamedTuple):
