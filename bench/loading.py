@@ -57,11 +57,11 @@ def measure(folder: Path) -> Iterator[Loaded]:
 def load(path: Path) -> Loaded:
     """Read a dump and publish it, as ``topodns serve`` does; measure both."""
     began, cpu = time.perf_counter(), time.process_time()
-    dump = dump_files.read(dump_files.DumpFiles([str(path)]).inputs())
+    dump = dump_files.read_here(dump_files.DumpFiles([str(path)]).inputs())
     read = time.perf_counter()
     gc.disable()  # as the server does
     view = ClusterView(Store())
-    view.take(dump.batch())
+    view.apply(dump.batch())
     publication = view.publish(int(time.time()))
     published, cpu = time.perf_counter(), time.process_time() - cpu
     return Loaded(
@@ -70,7 +70,7 @@ def load(path: Path) -> Loaded:
         read - began,
         published - read,
         cpu,
-        sum(publication.snapshot.objects.values()),
+        sum(publication.snapshot.object_counts.values()),
         len(publication.findings),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )

@@ -94,7 +94,7 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._publisher = Publisher(store, programmed=self._counts.programmed)
+        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
         self._events: EventPoster | None = None
         self._source = self._files() if settings.snapshot else self._live_cluster(store)
         self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
@@ -106,7 +106,7 @@ class _Server:
 
     def _files(self) -> Source:
         files = dump_files.DumpFiles(self._settings.snapshot)
-        return dump_files.DumpSource(files, self._publisher, reread=self._counts.reread)
+        return dump_files.DumpSource(files, self._publisher, on_reread=self._counts.reread)
 
     def _live_cluster(self, store: Store) -> Source:
         """Return what reads a live cluster; only this source has watch metrics, Events and a state file."""
@@ -245,7 +245,9 @@ async def _control(settings: Settings) -> None:
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
 
     def state() -> ControllerState:
-        return ControllerState(controller.writes, controller.leading, controller.waiting, controller.objects, watches)
+        return ControllerState(
+            controller.writes, controller.leading, controller.waiting, controller.object_counts, watches
+        )
 
     def health() -> Mapping[str, Health]:
         return {kind: reflector.health() for kind, reflector in watches.items()}

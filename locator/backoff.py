@@ -19,9 +19,9 @@ class Backoff(Struct, frozen=True):
 
     failures: int = 0
 
-    def failed(self, lived: float = 0.0) -> Backoff:
-        """Return the backoff after one more failure of something that had worked for *lived* seconds."""
-        return Backoff(1 if lived >= STEADY else self.failures + 1)
+    def failed(self, lasted: float = 0.0) -> Backoff:
+        """Return the backoff after one more failure of something that had worked for *lasted* seconds."""
+        return Backoff(1 if lasted >= STEADY else self.failures + 1)
 
     def delay(self, chance: float) -> float:
         """Return the seconds to wait before the next try: 0 without a failure, else from FLOOR to CAP.

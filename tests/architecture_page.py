@@ -44,7 +44,7 @@ does.
 WALKS = """
 ## How it works
 
-[CONTRIBUTING.md](../CONTRIBUTING.md) has a line for each module, and follows two events through the code, step by step:
+[CONTRIBUTING.md](../CONTRIBUTING.md) has a line for each module, and follows a query and a change through the code:
 
 - [the way of a query](../CONTRIBUTING.md#the-way-of-a-query), from a datagram to the reply
 - [the way of a change](../CONTRIBUTING.md#the-way-of-a-change), from an event of the API server to the next answer

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import Controller
-from locator.cluster.leader_elector import now
+from locator.cluster.leader_elector import boot_seconds
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection
@@ -82,7 +82,7 @@ class NotingCluster(ApiClient):
         self._file = file
 
     def request(self, method: str, path: str, **more: Any) -> bytes:
-        noted = Request(now(), method, path, 0, 0, "")
+        noted = Request(boot_seconds(), method, path, 0, 0, "")
         self._note(noted)
         try:
             answer = super().request(method, path, **more)

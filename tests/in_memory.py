@@ -49,7 +49,7 @@ def dump_of(cluster: Cluster) -> Dump:
 
 @lru_cache(maxsize=64)  # a Dump is immutable, and many tests read the same text
 def _dump_of(text: str) -> Dump:
-    return dump_files.read([("cluster.yaml", text.encode())])
+    return dump_files.read_here([("cluster.yaml", text.encode())])
 
 
 def take_in(store: Store, objects: Iterable[Object]) -> None:

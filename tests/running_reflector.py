@@ -41,7 +41,7 @@ class Following:
                     self.take_in(news)
 
     def take_in(self, news: DeltaBatch) -> None:
-        for change in news.changes:
+        for change in news.deltas:
             if isinstance(change, Replace):
                 self.view = {obj.key: obj for obj in change.objects}
                 self.replaced += 1
@@ -62,7 +62,7 @@ class Following:
         """Wait until the view equals a new list, by *cluster* or by the reflector's own client."""
 
         def same() -> bool:
-            (listed,) = api_client.read(cluster or self._cluster, [self._made]).changes
+            (listed,) = api_client.list_once(cluster or self._cluster, [self._made]).deltas
             assert isinstance(listed, Replace)
             return not self.reflector.problem and self.view == {obj.key: obj for obj in listed.objects}
 

@@ -263,7 +263,7 @@ def test_only_what_lies_in_a_block_narrows_it(block: str, labels: dict[str, str]
         flags = {"subnet": ["10.0.0.0/8=region=north", "10.0.0.0/16=region=north,zone=a"]}
         book = snapshot_of([node("a1")], flags).addresses
     else:
-        book = AddressBook().changed(
+        book = AddressBook().with_changes(
             {},
             {parse_network("10.0.0.0/8"): place_at(Location("n", {"region": "north"})),
              parse_network("10.0.0.0/16"): place_at(Location("m", {"region": "north", "zone": "a"}))},
@@ -383,7 +383,7 @@ def test_a_block_is_where_all_that_is_known_of_it_agrees(
     books = [(book, dict(zip(asked, map(naive.agreed, asked), strict=True)))]
     for places, cidrs in steps:
         naive.change(places, cidrs)
-        book = book.changed(places, cidrs)
+        book = book.with_changes(places, cidrs)
         books.append((book, dict(zip(asked, map(naive.agreed, asked), strict=True))))
         for _ in range(2):
             assert_agreed(*books[-1], known)
@@ -416,8 +416,12 @@ def test_changes_since_lead_from_one_map_to_another(
     before: dict[bytes, int], changes: dict[bytes, int | None], other: dict[bytes, int]
 ) -> None:
     """The changes, applied to one map, give the other, whether or not one was made from the other."""
-    first, foreign = AddressMap[int]().changed(before), AddressMap[int]().changed(other)
-    for earlier, later in ((first, first.changed(changes)), (first.changed(changes), first), (first, foreign)):
+    first, foreign = AddressMap[int]().with_changes(before), AddressMap[int]().with_changes(other)
+    for earlier, later in (
+        (first, first.with_changes(changes)),
+        (first.with_changes(changes), first),
+        (first, foreign),
+    ):
         flat = dict(earlier.items())
         for address, value in later.changes_since(earlier):
             assert flat.get(address) is not value

@@ -57,7 +57,7 @@ class Changing:
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
-        take_in(self._store, dump_files.read([("cluster.json", listed([*BASE, *items]).encode())]).objects)
+        take_in(self._store, dump_files.read_here([("cluster.json", listed([*BASE, *items]).encode())]).objects)
         self._now += 1
         self.responder.publish(self._store.publish(self._now))
 
@@ -229,7 +229,7 @@ def test_one_snapshot_for_several_readers() -> None:
     """Two responders and explain read one snapshot in turns; none sees what another has cached."""
     store = store_of(settings_of())
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
-    take_in(store, dump_files.read([("cluster.json", listed(items).encode())]).objects)
+    take_in(store, dump_files.read_here([("cluster.json", listed(items).encode())]).objects)
     snapshot, authority = store.publish(NOW), authority_of(settings_of())
     responders = [CountedResponder(), CountedResponder()]
     responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each

@@ -268,7 +268,7 @@ def test_nobody_is_there(no_pod: Path) -> None:
         cluster.request("GET", "/version")
     assert caught.value.reason == "unreachable"
     with pytest.raises(Unreachable, match=r"^Service: https://127\.0\.0\.1"):
-        api_client.read(cluster, [Service])
+        api_client.list_once(cluster, [Service])
 
 
 @pytest.mark.parametrize(
@@ -324,11 +324,11 @@ def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     """Reading a cluster once returns an optional kind as empty if the API lacks it."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     cluster = ApiClient(kubeconfig=str(control_plane.kubeconfig))
-    batch = api_client.read(cluster, [Namespace, Service, ServicePolicy])
-    objects = [obj for change in batch.changes if isinstance(change, Replace) for obj in change.objects]
+    batch = api_client.list_once(cluster, [Namespace, Service, ServicePolicy])
+    objects = [obj for change in batch.deltas if isinstance(change, Replace) for obj in change.objects]
     assert {"default", "kube-system"} <= {obj.name for obj in objects if isinstance(obj, Namespace)}
     assert "default/kubernetes" in {obj.key for obj in objects if isinstance(obj, Service)}
-    assert len(batch.changes) == 3 and not batch.findings
+    assert len(batch.deltas) == 3 and not batch.findings
 
 
 def test_a_request_writes_and_is_refused_in_words(control_plane: ControlPlane) -> None:

@@ -13,7 +13,7 @@ import trio.testing
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED
+from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
@@ -70,7 +70,7 @@ def test_what_is_listed_is_told_before_it_is_said_to_be() -> None:
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         assert not one.listed
         assert one.problem
-        assert (await receive.receive()).changes == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
+        assert (await receive.receive()).deltas == [Replace(Namespace, [Namespace("a", {"v": "1"})])]
         await until_in_trio(lambda: one.listed)
         assert (one.problem, one.lost_since) == ("", None)
 
@@ -89,7 +89,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
             await until_in_trio(lambda count=count: one.restarts[CUT] >= count and one.lost_since is not None)  # type: ignore[misc]
             assert one.lost_since == lost
         answers.answers = [Answer([line("ADDED", raw("b", 3))], waits=True)]
-        assert (await receive.receive()).changes == [Put(Namespace("b", {"v": "1"}))]
+        assert (await receive.receive()).deltas == [Put(Namespace("b", {"v": "1"}))]
         await until_in_trio(lambda: one.lost_since is None)
 
     run(answers, check)
@@ -97,7 +97,7 @@ def test_contact_that_is_cut_at_once_is_none() -> None:
 
 def test_contact_that_lasted_is_contact_though_nothing_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """For a watch without events, the time without contact begins when the watch breaks off."""
-    monkeypatch.setattr(reflector, "FLEETING", 0.0)  # seconds: whatever there was lasted
+    monkeypatch.setattr(reflector, "BRIEF_SECONDS", 0.0)  # seconds: whatever there was lasted
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
         await receive.receive()
@@ -138,7 +138,7 @@ def test_a_list_that_comes_in_pages_is_no_trouble(caplog: pytest.LogCaptureFixtu
     last = Answer(page=b'{"metadata":{"resourceVersion":"7"},"items":[]}')
 
     async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
-        assert (await receive.receive()).changes == [Replace(Namespace, [])]
+        assert (await receive.receive()).deltas == [Replace(Namespace, [])]
         await until_in_trio(lambda: one.listed)
 
     with caplog.at_level(logging.WARNING):
@@ -178,6 +178,23 @@ def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> Non
     run(answers, check)
     assert any(record.exc_info for record in caplog.records)
     assert any("internal error: ZeroDivisionError('oops')" in record.getMessage() for record in caplog.records)
+
+
+def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
+    """A server that hangs before it responds may well support streaming lists."""
+    queries: list[Any] = []
+
+    class Recorded(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            queries.append(query)
+            return super().open(path, query, silence=silence)
+
+    async def check(reflecting: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        assert reflecting.restarts == {SILENT: 1}
+
+    run(Recorded(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True)), check)
+    assert [query.get("sendInitialEvents") for query in queries] == ["true", "true"]
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:

@@ -14,7 +14,7 @@ import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.controller import CONFLICT, DONE, Controller
-from locator.cluster.leader_elector import now
+from locator.cluster.leader_elector import boot_seconds
 from locator.control.lease import LeaderElection
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, namespace, node
@@ -291,7 +291,7 @@ def test_a_stopped_leader_writes_nothing_when_it_wakes(plane: ControlPlane, cont
         leader.daemon.process.send_signal(signal.SIGSTOP)
         pods = churn(plane, round_)  # this is what it would have written
         until_all_true(plane, pods)
-        before, woken = len(leader.noted()), now()
+        before, woken = len(leader.noted()), boot_seconds()
         leader.daemon.process.send_signal(signal.SIGCONT)
         pods = churn(plane, round_ + 2)
         until_all_true(plane, pods)

@@ -23,7 +23,7 @@ TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
 
 def read(text: str, name: str = "cluster.yaml") -> Dump:
-    return dump_files.read([(name, text.encode())])
+    return dump_files.read_here([(name, text.encode())])
 
 
 def listed(items: list[Any]) -> dict[str, Any]:
@@ -115,5 +115,5 @@ def test_a_reading_process_that_fails(
     file.write_text(TEXT)
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(BadDump) as caught:
-        trio.run(dump_files.load, dump_files.DumpFiles([str(file)]))
+        trio.run(dump_files.read_in_other_process, dump_files.DumpFiles([str(file)]))
     assert str(caught.value) == f"{file}: the process that reads it failed ({reason})"

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from locator.api.events import MAX_MESSAGE, event_of, uid_untrusted
+from locator.api.decoding import uid_untrusted
+from locator.api.events import MAX_MESSAGE, event_of
 from locator.cluster.api_client import ApiClient
 from locator.cluster.event_poster import post
 from locator.cluster.responses import Refused

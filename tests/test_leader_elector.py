@@ -119,8 +119,8 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     class NotingReconciler(Reconciler):
         """Records the writes in their order; threads send them in another order."""
 
-        def next(self, now: float) -> Write | None:
-            write = super().next(now)
+        def next_write(self, now: float) -> Write | None:
+            write = super().next_write(now)
             if write is not None:
                 tried.append(write.key)
             return write

@@ -22,8 +22,8 @@ from locator.api.listwatch import (
     REFUSED,
     SILENT,
     UNREACHABLE,
-    Ask,
     ListWatch,
+    ListWatchRequest,
 )
 from locator.model import EndpointSlice, Namespace, PodLocator
 from tests.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
@@ -44,15 +44,15 @@ def listwatch(
 def watching(resource: Resource = RESOURCE) -> ListWatch:
     """Return a ListWatch that has listed the namespace ``a`` at version 10 and has a watch open."""
     machine = listwatch(resource, streaming=False)
-    machine.next()
+    machine.next_request()
     machine.page(page(raw("a", 5), version=10))
-    machine.next()
+    machine.next_request()
     machine.begun()
     return machine
 
 
 def changes(news: DeltaBatch) -> list[object]:
-    return list(news.changes)
+    return list(news.deltas)
 
 
 def replaced(*objects: Namespace) -> list[object]:
@@ -65,8 +65,8 @@ def replaced(*objects: Namespace) -> list[object]:
 def test_a_list_is_streamed_where_the_server_can() -> None:
     """The watch begins with all objects; a bookmark ends the list, and the same stream goes on as a watch."""
     machine = listwatch(chance=lambda: 0.5)
-    ask = machine.next()
-    assert ask == Ask(
+    ask = machine.next_request()
+    assert ask == ListWatchRequest(
         "/api/v1/namespaces",
         {
             "watch": "1",
@@ -87,13 +87,13 @@ def test_a_list_is_streamed_where_the_server_can() -> None:
     assert not machine.problem
     machine.ended(300)
     assert machine.pause == 0
-    assert machine.next().query["resourceVersion"] == "10"
+    assert machine.next_request().query["resourceVersion"] == "10"
 
 
 def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
     """The list has each object as it is at the end of the list."""
     machine = listwatch()
-    machine.next()
+    machine.next_request()
     events = [("ADDED", raw("a", 1)), ("ADDED", raw("b", 2)), ("MODIFIED", raw("a", 3, "2")), ("DELETED", raw("b", 4))]
     news = machine.lines([*(line(*event) for event in events), bookmark(9, INITIAL_END)])
     assert changes(news) == replaced(kind("a", "2"))
@@ -103,14 +103,14 @@ def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
 def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None:
     """At once, and without a resourceVersion: with 0, the server ignores ``limit``."""
     machine = listwatch()
-    machine.next()
+    machine.next_request()
     assert not machine.refused(status, "no")
     assert machine.pause == 0
-    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert machine.next_request() == ListWatchRequest("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert not machine.page(page(raw("a", 5), version=10, more="token"))
-    assert machine.next().query == {"limit": "500", "continue": "token"}
+    assert machine.next_request().query == {"limit": "500", "continue": "token"}
     assert changes(machine.page(page(raw("b", 6), version=10))) == replaced(kind("a"), kind("b"))
-    assert machine.next().query == {
+    assert machine.next_request().query == {
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": "10",
@@ -129,12 +129,12 @@ def test_a_server_that_refuses_to_stream_is_asked_for_pages(status: int) -> None
 def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListWatch], object]) -> None:
     """An old server ignores unknown parameters and sends an ordinary watch."""
     machine = listwatch()
-    machine.next()
+    machine.next_request()
     machine.lines([line("ADDED", raw("a", 3))])
     sign(machine)
     if machine.over:
         machine.ended(1.0)
-    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert machine.next_request() == ListWatchRequest("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert changes(machine.page(page(raw("b", 3), version=9))) == replaced(kind("b")), "nothing of the half list"
 
 
@@ -142,11 +142,11 @@ def test_a_server_that_ignores_the_wish_is_asked_for_pages(sign: Callable[[ListW
 def test_a_streamed_list_that_breaks_off_is_streamed_again(fault: tuple[float, str, str]) -> None:
     """ListWatch discards the broken list and begins again."""
     machine = listwatch()
-    machine.next()
+    machine.next_request()
     machine.lines([line("ADDED", raw("a", 3))])
     machine.ended(*fault)
     assert machine.pause >= 0.8
-    assert machine.next().query["sendInitialEvents"] == "true"
+    assert machine.next_request().query["sendInitialEvents"] == "true"
     assert changes(machine.lines([bookmark(9, INITIAL_END)])) == replaced()
 
 
@@ -154,34 +154,34 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
     """Each try has pages ten times as large, at last one page; the next list begins small again."""
     machine, limits = listwatch(streaming=False), []
     for number in range(3):
-        limits.append(machine.next().query)
+        limits.append(machine.next_request().query)
         machine.page(page(raw(f"gone-{number}", 5), version=10, more="token"))
-        assert machine.next().query["continue"] == "token"
+        assert machine.next_request().query["continue"] == "token"
         machine.refused(410, "expired")
-        assert machine.reason == EXPIRED
+        assert machine.restart_reason == EXPIRED
         assert machine.pause == 0
-    assert [*limits, machine.next().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
+    assert [*limits, machine.next_request().query] == [{"limit": str(PAGE)}, {"limit": "5000"}, {"limit": "50000"}, {}]
     assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("b")), "nothing of the broken lists"
-    machine.next()
+    machine.next_request()
     machine.lines([error(410)])
     machine.ended(0)
-    assert machine.next().query == {"limit": "500"}
+    assert machine.next_request().query == {"limit": "500"}
 
 
 @pytest.mark.parametrize("fault", [429, 500, 503, 403, CUT, UNREACHABLE])
 def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
     """The pages before it are kept."""
     machine = listwatch(streaming=False)
-    machine.next()
+    machine.next_request()
     machine.page(page(raw("a", 5), version=10, more="token"))
-    ask = machine.next()
+    ask = machine.next_request()
     if isinstance(fault, int):
         machine.refused(fault, "no")
     else:
         machine.ended(0, fault, "no")
     assert machine.pause >= 0.8
     assert machine.problem == "no"
-    assert machine.next() == ask
+    assert machine.next_request() == ask
     assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("a"), kind("b"))
     assert not machine.problem
     assert machine.pause == 0
@@ -190,10 +190,10 @@ def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
 def test_a_page_that_cannot_be_read_is_no_list() -> None:
     """Half a page, or a proxy's error page, is not a list."""
     machine = listwatch(streaming=False)
-    machine.next()
+    machine.next_request()
     assert not machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": [{"met')
     assert machine.over
-    assert machine.reason == DOUBT
+    assert machine.restart_reason == DOUBT
     machine.ended(0)
     assert machine.pause >= 0.8
     assert not machine.listed
@@ -202,7 +202,7 @@ def test_a_page_that_cannot_be_read_is_no_list() -> None:
 def test_no_items_is_an_empty_list() -> None:
     """Go writes an empty list as ``null``."""
     machine = listwatch(streaming=False)
-    machine.next()
+    machine.next_request()
     assert changes(machine.page(b'{"metadata": {"resourceVersion": "1"}, "items": null}')) == replaced()
 
 
@@ -228,7 +228,7 @@ def test_events_become_changes(events: Sequence[bytes], expected: list[object], 
     assert changes(machine.lines(events)) == expected
     assert not machine.over
     machine.ended(300)
-    assert machine.next().query["resourceVersion"] == version
+    assert machine.next_request().query["resourceVersion"] == version
 
 
 @pytest.mark.parametrize(
@@ -252,10 +252,10 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     assert changes(news) == [Put(kind("b"))]
     assert machine.over
     machine.ended(1)
-    assert machine.reason == reason
+    assert machine.restart_reason == reason
     assert machine.problem
     assert machine.pause >= 0.8
-    assert machine.next() == Ask("/api/v1/namespaces", {"limit": "500"}, watch=False)
+    assert machine.next_request() == ListWatchRequest("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(kind("c"))
     assert not machine.problem
 
@@ -276,10 +276,10 @@ def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool)
     machine = watching()
     machine.lines([line("ADDED", raw("b", 11))])
     machine.ended(lived, reason, "" if reason == ENDED else "why")
-    assert machine.reason == reason
+    assert machine.restart_reason == reason
     assert bool(machine.problem) == waits
     assert (machine.pause >= 0.8) == waits
-    assert machine.next().query["resourceVersion"] == "11"
+    assert machine.next_request().query["resourceVersion"] == "11"
     machine.begun()
     assert not machine.problem
 
@@ -289,11 +289,11 @@ def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
     """410: too old. 504: too new, as after etcd was restored from a backup."""
     machine = watching()
     machine.ended(300)
-    machine.next()
+    machine.next_request()
     machine.refused(status, "no")
     assert machine.pause >= 0.8
-    assert machine.reason == (EXPIRED if status == 410 else REFUSED)
-    assert machine.next().query == {"limit": "500"}
+    assert machine.restart_reason == (EXPIRED if status == 410 else REFUSED)
+    assert machine.next_request().query == {"limit": "500"}
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503])
@@ -301,18 +301,18 @@ def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None
     """The last version still holds; meanwhile the refusal is reported as a problem."""
     machine = watching()
     machine.ended(300)
-    ask = machine.next()
+    ask = machine.next_request()
     machine.refused(status, f"{status} why")
     assert machine.problem == f"{status} why"
-    assert machine.reason == REFUSED
-    assert machine.next() == ask
+    assert machine.restart_reason == REFUSED
+    assert machine.next_request() == ask
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (7.0, 7.0), (1e9, LONGEST_REQUESTED)], ids=str)
 def test_retry_after_is_honoured(asked: float | None, pause: float) -> None:
     """Up to a limit, and never sooner than the backoff delay."""
     machine = listwatch()
-    machine.next()
+    machine.next_request()
     machine.refused(429, "busy", asked)
     assert machine.pause == pause
 
@@ -323,7 +323,7 @@ def test_watches_that_die_at_once_never_storm() -> None:
     for _ in range(8):
         machine.ended(0.01, CUT, "cut")
         pauses.append(machine.pause)
-        machine.next()
+        machine.next_request()
         machine.begun()
         machine.lines([bookmark(11)])
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 15, 15, 15])
@@ -343,38 +343,38 @@ def test_there_are_none_of_an_optional_kind_that_the_api_does_not_know(streaming
     """A missing CRD is no problem; ListWatch asks again until it appears."""
     machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.5, streaming=streaming)
     for expected in ([Replace(PodLocator, [])], [], []):
-        machine.next()
+        machine.next_request()
         assert changes(machine.refused(404, "not found")) == expected
         assert machine.listed
         assert not machine.problem
-        assert not machine.reason, "nothing went wrong that would have to be counted"
+        assert not machine.restart_reason, "nothing went wrong that would have to be counted"
         assert machine.pause == ABSENT_SECONDS
     machine.ended(0, UNREACHABLE, "no")
     machine.ended(0, UNREACHABLE, "no")
     assert machine.pause == pytest.approx(2.4), "the second delay"
-    machine.next()
+    machine.next_request()
     machine.refused(404, "not found")
-    machine.next()
+    machine.next_request()
     machine.ended(0, UNREACHABLE, "no")
     assert machine.pause == pytest.approx(1.2), "the first delay: it was in contact again"
     assert machine.problem == "no"
-    assert machine.next().query.get("sendInitialEvents") == ("true" if streaming else None)
+    assert machine.next_request().query.get("sendInitialEvents") == ("true" if streaming else None)
 
 
 def test_an_optional_kind_can_vanish() -> None:
     """If its CRD is deleted, all its objects go; if the CRD is back, they are listed again."""
     machine = ListWatch(PodLocator, LOCATORS, chance=lambda: 0.0)
-    machine.next()
+    machine.next_request()
     locator = {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7"}, "ips": [{"ip": "no address"}]}
     news = machine.lines([line("ADDED", locator), bookmark(9, INITIAL_END)])
     assert list(news.findings) == ["PodLocator n/a"]
     machine.ended(50)
-    machine.next()
+    machine.next_request()
     gone = machine.refused(404, "not found")
     assert changes(gone) == [Replace(PodLocator, [])]
     assert gone.findings == {"PodLocator n/a": ()}, "what does not exist is not wrong"
-    machine.next()
-    assert len(machine.lines([line("ADDED", locator), bookmark(19, INITIAL_END)]).changes) == 1
+    machine.next_request()
+    assert len(machine.lines([line("ADDED", locator), bookmark(19, INITIAL_END)]).deltas) == 1
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_an_optional_kind_can_vanish() -> None:
 def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint: bool) -> None:
     """The message names the kind and what may help."""
     machine = ListWatch(object, resource, chance=lambda: 0.0)
-    machine.next()
+    machine.next_request()
     assert not machine.refused(404, "404 NotFound")
     assert resource.path in machine.problem
     assert ("CRD" in machine.problem) is hint
@@ -401,19 +401,19 @@ def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint
 def test_an_unreadable_object_is_passed_over_and_named() -> None:
     """The others are read; a finding lasts until the object is mended or deleted."""
     machine = listwatch(streaming=False)
-    machine.next()
+    machine.next_request()
     news = machine.page(page(raw("a", 1), raw("b", 2, 5), raw("c", 3, 5), version=10))
     assert changes(news) == replaced(kind("a"))
     named = {place: [finding.name for finding in found] for place, found in news.findings.items()}
     assert named == {"Namespace b": ["b"], "Namespace c": ["c"]}
-    machine.next()
+    machine.next_request()
     assert changes(watched := machine.lines([line("MODIFIED", raw("a", 11, 5))])) == [Drop(Namespace, "a")]
     assert "unreadable" in watched.findings["Namespace a"][0].message
     assert machine.lines([line("MODIFIED", raw("a", 12))]).findings == {"Namespace a": ()}
     assert machine.lines([line("DELETED", raw("b", 13, 5))]).findings == {"Namespace b": ()}
     machine.lines([error(410)])
     machine.ended(0)
-    machine.next()
+    machine.next_request()
     assert machine.page(page(raw("a", 1), version=20)).findings == {"Namespace c": ()}, (
         "a list clears what it does not hold"
     )
@@ -422,7 +422,7 @@ def test_an_unreadable_object_is_passed_over_and_named() -> None:
 def test_the_time_of_a_slices_change_is_handed_on() -> None:
     """For events, not for a list: a list says nothing about our delay."""
     machine = ListWatch(EndpointSlice, RESOURCES[EndpointSlice], chance=lambda: 0.0)
-    machine.next()
+    machine.next_request()
 
     def sliced(time: str) -> Raw:
         noted = {"endpoints.kubernetes.io/last-change-trigger-time": time}
@@ -439,7 +439,7 @@ def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None
     machine = watching()
     machine.lines(batch)
     machine.ended(1)
-    assert machine.next().path == RESOURCE.path
+    assert machine.next_request().path == RESOURCE.path
 
 
 @given(
@@ -452,8 +452,8 @@ def test_whatever_lines_hold_something_is_asked_next(batch: list[bytes]) -> None
 def test_whatever_a_page_holds_something_is_asked_next(body: bytes) -> None:
     """No page ends a reflector."""
     machine = listwatch(streaming=False)
-    machine.next()
+    machine.next_request()
     machine.page(body)
     if machine.over:
         machine.ended(0)
-    assert machine.next().path == RESOURCE.path
+    assert machine.next_request().path == RESOURCE.path

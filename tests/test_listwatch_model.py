@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.listwatch import CUT, ENDED, SILENT, UNREACHABLE, Ask, ListWatch
+from locator.api.listwatch import CUT, ENDED, SILENT, UNREACHABLE, ListWatch, ListWatchRequest
 from locator.model import Namespace
 from tests.api_answers import INITIAL_END, bookmark, error, line, page, raw
 
@@ -52,7 +52,7 @@ class Server:
     def since(self, version: int) -> list[tuple[int, bytes]]:
         return [event for event in self._events if event[0] > version]
 
-    def page(self, ask: Ask) -> bytes | int:
+    def page(self, ask: ListWatchRequest) -> bytes | int:
         token = ask.query.get("continue")
         if token is None:
             version, items = self.version, [self.objects[name] for name in sorted(self.objects)]
@@ -67,7 +67,7 @@ class Server:
             self._pages[more] = (version, items[size:])
         return page(*items[:size], version=version, more=more)
 
-    def watch(self, ask: Ask) -> tuple[list[bytes], int] | int:
+    def watch(self, ask: ListWatchRequest) -> tuple[list[bytes], int] | int:
         """Return the events that are sent at once, and the version after which events follow; or a status."""
         if "sendInitialEvents" in ask.query:
             if self._streaming == REFUSES:
@@ -141,13 +141,13 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.coming is None)
     @rule(status=st.sampled_from([401, 403, 429, 500, 503, 504]))
     def refuse(self, status: int) -> None:
-        self.machine.next()
+        self.machine.next_request()
         self.apply(self.machine.refused(status, "no", 1.0))
 
     @precondition(lambda self: self.coming is None)
     @rule(reason=st.sampled_from([UNREACHABLE, SILENT]))
     def hold_off(self, reason: str) -> None:
-        self.machine.next()
+        self.machine.next_request()
         self.machine.ended(0.0, reason, "no answer")
 
     @rule(name=NAMES)
@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.coming is None)
     @rule()
     def garble_page(self) -> None:
-        ask = self.machine.next()
+        ask = self.machine.next_request()
         if ask.watch:
             self.machine.ended(0.0, UNREACHABLE, "no answer")
             return
@@ -188,7 +188,7 @@ class Model(RuleBasedStateMachine):
     # How it is done.
 
     def ask(self) -> None:
-        ask = self.machine.next()
+        ask = self.machine.next_request()
         if not ask.watch:
             self.taken(self.server.page(ask))
             return
@@ -230,7 +230,7 @@ class Model(RuleBasedStateMachine):
             self.coming = None
 
     def apply(self, news: DeltaBatch) -> None:
-        for change in news.changes:
+        for change in news.deltas:
             if isinstance(change, Replace):
                 self.view = {obj.key: obj for obj in change.objects}
             elif isinstance(change, Put):
@@ -271,10 +271,10 @@ def test_a_server_that_does_nothing_is_followed() -> None:
     machine, answers = ListWatch(Namespace, RESOURCES[Namespace], chance=lambda: 0.0, streaming=False), 0
     news: Sequence[object] = ()
     while not machine.listed:
-        answer = server.page(machine.next())
+        answer = server.page(machine.next_request())
         assert isinstance(answer, bytes)
-        news, answers = machine.page(answer).changes, answers + 1
+        news, answers = machine.page(answer).deltas, answers + 1
     assert answers == 4
-    whole = server.page(Ask("", {}, watch=False))
+    whole = server.page(ListWatchRequest("", {}, watch=False))
     assert isinstance(whole, bytes) and json.loads(whole)["metadata"]["continue"] == ""
     assert news == [Replace(Namespace, [Namespace(name, {"v": "1"}) for name in "abcdefg"])]

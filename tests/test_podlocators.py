@@ -59,7 +59,7 @@ def desk_of(
 def writes_of(desk: Reconciler) -> list[Write]:
     """Return all writes that are due, as if each were refused for ever."""
     writes = []
-    while write := desk.next(0.0):
+    while write := desk.next_write(0.0):
         writes.append(write)
     return writes
 
@@ -274,10 +274,10 @@ def test_nothing_is_written_before_all_is_known() -> None:
     desk = Reconciler()
     for kind, objects in ((ActualLocator, [TRUE]), (LabelledNode, [])):
         desk.apply(Replace(kind, objects))
-        assert (desk.next(0.0), desk.write_for(KEY)) == (None, None)
-    assert desk.missing == {OwnerPod}
+        assert (desk.next_write(0.0), desk.write_for(KEY)) == (None, None)
+    assert desk.unlisted == {OwnerPod}
     desk.apply(Replace(OwnerPod, []))
-    assert desk.next(0.0) is not None
+    assert desk.next_write(0.0) is not None
 
 
 def test_a_relabelled_node_concerns_its_pods_only() -> None:
@@ -468,7 +468,7 @@ class Controlling:
     # The watches
 
     def deliver(self, kind: type[ControllerObject], count: int, twice: bool) -> None:
-        if kind in self.desk.missing:
+        if kind in self.desk.unlisted:
             return
         for change in self.api.log[kind][self.told[kind] :][:count]:
             self.told[kind] += 1
@@ -482,7 +482,7 @@ class Controlling:
     # The writes
 
     def begin_write(self) -> None:
-        if write := self.desk.next(self.clock):
+        if write := self.desk.next_write(self.clock):
             assert write.key not in self.under_way, "two writes of one object at once"
             self.under_way[write.key] = write
 
@@ -539,12 +539,12 @@ class Controlling:
         before = self.api.now
         for kind in CONTROLLER_RESOURCES:
             self.list_again(kind)
-        assert self.desk.next(self.clock + 60.0) is None, "a resync of an unchanged cluster writes"
+        assert self.desk.next_write(self.clock + 60.0) is None, "a resync of an unchanged cluster writes"
         assert (self.api.now, len(self.desk.queue)) == (before, 0)
 
     def catch_up(self) -> None:
         for kind in CONTROLLER_RESOURCES:
-            if kind in self.desk.missing:
+            if kind in self.desk.unlisted:
                 self.list_again(kind)
             self.deliver(kind, len(self.api.log[kind]), twice=False)
 
@@ -552,7 +552,7 @@ class Controlling:
         """Make all writes that are due or wait after failures, except those that wait for a watch event."""
         for _ in range(5):
             self.clock += 60.0
-            while write := self.desk.next(self.clock):
+            while write := self.desk.next_write(self.clock):
                 self.finish(write)
 
     def assert_true(self) -> None:
@@ -636,5 +636,5 @@ def test_it_ends_well(seed: int) -> None:
     controlling.begin(rng.choice(LABELS), rng.random() < 0.7, rng.random() < 0.5)
     for what in rng.choices(list(HAPPENINGS), [weight for weight, _ in HAPPENINGS.values()], k=60):
         getattr(controlling, what)(*HAPPENINGS[what][1](rng))
-        assert not (controlling.desk.missing and controlling.under_way), "nothing is written before all is listed"
+        assert not (controlling.desk.unlisted and controlling.under_way), "nothing is written before all is listed"
     controlling.finish_all()

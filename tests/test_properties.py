@@ -62,7 +62,7 @@ def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) ->
 
 
 def take_items(store: Store, items: Iterable[Item]) -> None:
-    take_in(store, dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects)
+    take_in(store, dump_files.read_here([("cluster.json", api_objects.listed(items).encode())]).objects)
 
 
 def responder_for(snapshot: Snapshot, flags: Mapping[str, Any] | None = None) -> CountedResponder:
@@ -555,7 +555,7 @@ def said_by(snapshot: Snapshot) -> dict[str, Any]:
         "held": sorted(snapshot.service_addresses.addresses()),
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": sorted(map(str, snapshot.findings)),
-        "objects": snapshot.objects,
+        "objects": snapshot.object_counts,
     }
 
 
@@ -818,6 +818,6 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)
-    again = dump_files.read([("cluster.json", api_objects.listed(items).encode())]).objects
+    again = dump_files.read_here([("cluster.json", api_objects.listed(items).encode())]).objects
     assert store.replace(kind, [obj for obj in again if type(obj) is kind]) is False
     assert store.publish(NOW + 1) is first

@@ -33,7 +33,7 @@ class Desk:
         self.published: list[tuple[float, Snapshot]] = []
         self.findings: Sequence[Finding] = ()
         self.programmed: list[float] = []
-        self.publisher = Publisher(self.store, programmed=self.programmed.append)
+        self.publisher = Publisher(self.store, on_programmed=self.programmed.append)
         self.publisher.subscribe(self.publish)
 
     def publish(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
@@ -41,7 +41,7 @@ class Desk:
         self.findings = findings
 
     def tell(self, *changes: Delta, **more: Any) -> None:
-        self.publisher.deltas.send_nowait(DeltaBatch(changes, **more))
+        self.publisher.batches.send_nowait(DeltaBatch(changes, **more))
 
     def list_all(self, *objects: Object) -> None:
         for kind in self.store.kinds:
@@ -79,10 +79,10 @@ def test_nothing_is_published_before_every_kind_was_listed() -> None:
         for kind in most:
             desk.tell(Replace(kind, []))
         await trio.sleep(10)
-        assert desk.published == [] and desk.publisher.missing == {last}
+        assert desk.published == [] and desk.publisher.unlisted == {last}
         desk.tell(Replace(last, []))
         await trio.sleep(1)
-        assert len(desk.published) == 1 and not desk.publisher.missing
+        assert len(desk.published) == 1 and not desk.publisher.unlisted
 
     under_way(test)
 
@@ -137,13 +137,13 @@ def test_a_kept_view_is_published_at_once() -> None:
         desk.tell(*replacements([A, Namespace("old")]), restored=True)
         await desk.publisher.flush()
         assert len(desk.published) == 1 and desk.published[0][1].namespaces == {"old"}
-        assert desk.publisher.missing == set(desk.store.kinds), "it is not the cluster's own word"
+        assert desk.publisher.unlisted == set(desk.store.kinds), "it is not the cluster's own word"
         desk.tell(Replace(Namespace, [Namespace("new")]))
         await trio.sleep(1)
         assert desk.published[-1][1].namespaces == {"new"}
         desk.list_all(A)
         await trio.sleep(1)
-        assert desk.published[-1][1].namespaces == set() and not desk.publisher.missing
+        assert desk.published[-1][1].namespaces == set() and not desk.publisher.unlisted
 
     under_way(test)
 
@@ -159,7 +159,7 @@ def test_a_source_may_wait_for_its_publication() -> None:
             assert desk.published[-1][1].namespaces == {name}
             assert trio.current_time() == began, "no quiet moment is waited for"
         await trio.sleep(1)
-        assert len(desk.published) == 2 and not desk.publisher.missing
+        assert len(desk.published) == 2 and not desk.publisher.unlisted
 
     under_way(test)
 
@@ -264,17 +264,17 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
             return super().apply(change)
 
     async def run() -> None:
-        publisher = Publisher(Slow(), programmed=lambda seconds: None)
+        publisher = Publisher(Slow(), on_programmed=lambda seconds: None)
         many = [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]
         found: list[Object] = []
 
         async def ask() -> None:
-            found.extend(await publisher.known())
+            found.extend(await publisher.all_objects())
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publisher.run)
-            await publisher.deltas.send(DeltaBatch([Replace(Namespace, many)]))
+            await publisher.batches.send(DeltaBatch([Replace(Namespace, many)]))
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

@@ -209,7 +209,7 @@ def test_rights_that_lack_are_named_until_they_are_given(plane: ControlPlane, tm
         rule = 'a ClusterRole lacks the rule apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]'
         assert rule in followed.reflector.problem
         with pytest.raises(Refused, match="Service: services is forbidden"):
-            api_client.read(cluster, [Service])
+            api_client.list_once(cluster, [Service])
         assert not followed.reflector.listed
         plane.api.create(role, binding)
         until(lambda: followed.reflector.listed, "allowed", within=RECOVERY)
@@ -264,9 +264,9 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
         plane.api.create(*nodes)
         cluster = cluster_of(plane)
         machine = ListWatch(Node, RESOURCES[Node], chance=lambda: 0.0, streaming=False)
-        first = machine.next()
+        first = machine.next_request()
         assert not machine.page(cluster.request("GET", first.path, query=first.query))
-        second = machine.next()
+        second = machine.next_request()
         assert second.query["continue"]
 
         def expired() -> Refused | None:
@@ -282,9 +282,9 @@ def test_pages_whose_continue_token_expires(plane: ControlPlane) -> None:
         error = until(expired, "the token expired")
         assert error.status == 410
         machine.refused(error.status, str(error), error.retry_after)
-        again = machine.next()
+        again = machine.next_request()
         assert again.query == {"limit": "5000"}
-        (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).changes
+        (change,) = machine.page(cluster.request("GET", again.path, query=again.query)).deltas
         assert isinstance(change, Replace)
         assert {obj.name for obj in change.objects} >= {node["metadata"]["name"] for node in nodes}
 

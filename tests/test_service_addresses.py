@@ -16,15 +16,15 @@ def ip(text: str) -> bytes:
 def test_of() -> None:
     """The keys of the Services, sorted, without Services that are gone."""
     empty = ServiceAddresses()
-    both = empty.changed(
+    both = empty.with_changes(
         left=(), joined=[("shop/web", [ip("10.0.0.1")]), ("shop/api", [ip("10.0.0.1"), ip("fd00::1")])]
     )
     assert both.of(ip("10.0.0.1")) == ("shop/api", "shop/web")
     assert both.of(ip("10.0.0.2")) == empty.of(ip("10.0.0.1")) == ()
-    one = both.changed(left=[("shop/api", [ip("10.0.0.1"), ip("fd00::1")])], joined=())
+    one = both.with_changes(left=[("shop/api", [ip("10.0.0.1"), ip("fd00::1")])], joined=())
     assert (one.of(ip("10.0.0.1")), one.of(ip("fd00::1"))) == (("shop/web",), ())
     assert both.of(ip("fd00::1")) == ("shop/api",)  # what was handed out does not change
-    assert one.changed(left=(), joined=()) is one
+    assert one.with_changes(left=(), joined=()) is one
 
 
 addresses = st.sampled_from(
@@ -47,7 +47,7 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
         and int.from_bytes(address) >> bits == int.from_bytes(network.address) >> bits
         for address in held
     )
-    first = ServiceAddresses().changed(left=(), joined=[("shop/web", before)])
-    second = first.changed(left=[("shop/web", before)], joined=[("shop/web", held)])
+    first = ServiceAddresses().with_changes(left=(), joined=[("shop/web", before)])
+    second = first.with_changes(left=[("shop/web", before)], joined=[("shop/web", held)])
     assert second.any_within(network) == expected
     assert second.addresses() == held

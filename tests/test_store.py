@@ -87,7 +87,7 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         },
         "pods": dict(snapshot.pod_namespaces.items()),
         "findings": snapshot.findings,
-        "objects": snapshot.objects,
+        "objects": snapshot.object_counts,
         "sizes": [len(book.places), len(snapshot.pod_namespaces)],
     }
 
@@ -659,7 +659,7 @@ def test_equal_locations_are_one() -> None:
         store.apply(tells(f"n{number % 2}", "a", f"10.0.0.{number}", name=f"p{number}"))
     book = store.publish(NOW).addresses
     assert len({id(book.locate(ip(f"10.0.0.{number}")).location) for number in range(1, 9)}) == 2
-    assert len({id(obj.labels) for obj in store.known() if isinstance(obj, PodLocator)}) == 2
+    assert len({id(obj.labels) for obj in store.all_objects() if isinstance(obj, PodLocator)}) == 2
 
 
 def test_kinds() -> None:

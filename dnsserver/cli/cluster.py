@@ -38,13 +38,13 @@ def read_cluster(settings: Settings) -> Publication:
     """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
     store = store_of(settings)
     view = ClusterView(store)
-    view.take(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
+    view.apply(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
     return view.publish(int(time.time()))
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:
     try:
-        return dump_files.read(dump_files.DumpFiles(paths).inputs()).batch()
+        return dump_files.read_here(dump_files.DumpFiles(paths).inputs()).batch()
     except BadDump as error:
         raise WrongInput(str(error)) from None
 
@@ -53,4 +53,4 @@ def _live(settings: Settings, kinds: Sequence[type[Object]]) -> DeltaBatch:
     from locator.cluster import api_client
 
     with cluster_errors():
-        return api_client.read(cluster_of(settings), kinds)
+        return api_client.list_once(cluster_of(settings), kinds)

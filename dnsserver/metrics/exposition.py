@@ -115,7 +115,7 @@ class Metrics(TopodnsCollector):
 
     def _cluster(self) -> Iterator[Metric]:
         snapshot = self._snapshot
-        objects = snapshot.objects if snapshot else dict.fromkeys(self._kinds, 0)
+        objects = snapshot.object_counts if snapshot else dict.fromkeys(self._kinds, 0)
         listed = dict.fromkeys(self._kinds, snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})
         yield from _watched(objects, listed, self.watches)
@@ -130,7 +130,7 @@ class Metrics(TopodnsCollector):
         text = "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node."
         yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", text, distrusted)
         reloads = _labelled(self._counts.reloads)
-        yield _counter("topodns_snapshot_reloads", "Reloads of the snapshot files.", ("result",), reloads)
+        yield _counter("topodns_snapshot_reloads", "Reloads of the dump.", ("result",), reloads)
 
 
 class ControllerState(Struct, frozen=True):

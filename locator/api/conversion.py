@@ -1,7 +1,7 @@
 """Converts the typed JSON of ``schema`` to the records of ``locator.model``: one ``to_...`` function for each kind.
 
-A field that breaks a rule becomes a finding in the *reading*; the rest of the object still counts. The functions never
-raise. They return None for an object that is not usable at all.
+A field that breaks a rule becomes a finding in the *collector*; the rest of the object still counts. The functions
+never raise. They return None for an object that is not usable at all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from locator.api import schema
-from locator.api.reading import Reading
+from locator.api.finding_collector import FindingCollector
 from locator.ip import Network, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
@@ -62,43 +62,45 @@ CIDR_ANNOTATIONS = {  # by bytes in an address; the first that a Node has replac
 }
 
 
-def to_namespace(raw: schema.Namespace, reading: Reading) -> Namespace | None:
+def to_namespace(raw: schema.Namespace, collector: FindingCollector) -> Namespace | None:
     """Convert a Namespace; None if its name is not a DNS label."""
-    if not reading.has_dns_names(raw.metadata):
+    if not collector.has_dns_names(raw.metadata):
         return None
     return Namespace(raw.metadata.name or "", raw.metadata.labels or {})
 
 
-def to_node(raw: schema.Node, reading: Reading) -> Node:
+def to_node(raw: schema.Node, collector: FindingCollector) -> Node:
     """Convert a Node."""
     name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
     addresses: list[bytes] = []
     for position, address in enumerate((raw.status.addresses if raw.status else None) or ()):
         if address.type in ("InternalIP", "ExternalIP"):
-            addresses += reading.address(f"status.addresses[{position}].address", address.address)
+            addresses += collector.address(f"status.addresses[{position}].address", address.address)
     for key in ADDRESS_ANNOTATIONS:
         if key in annotations:  # Calico appends the prefix length
-            addresses += reading.address(f"metadata.annotations[{key}]", annotations[key].partition("/")[0])
+            addresses += collector.address(f"metadata.annotations[{key}]", annotations[key].partition("/")[0])
     return Node(
         name=name,
         labels=canonical_labels(raw.metadata.labels or {}, node=name),
         addresses=tuple(dict.fromkeys(addresses)),
-        pod_cidrs=_pod_cidrs(raw.spec or schema.NodeSpec(), annotations, reading),
+        pod_cidrs=_pod_cidrs(raw.spec or schema.NodeSpec(), annotations, collector),
     )
 
 
-def _pod_cidrs(spec: schema.NodeSpec, annotations: Mapping[str, str], reading: Reading) -> tuple[Network, ...]:
+def _pod_cidrs(
+    spec: schema.NodeSpec, annotations: Mapping[str, str], collector: FindingCollector
+) -> tuple[Network, ...]:
     expected = "a CIDR such as 10.244.1.0/24"
     texts = spec.cidrs or ([spec.cidr] if spec.cidr else [])
     stated = [
         network
         for position, text in enumerate(texts)
-        if (network := reading.try_parse(f"spec.podCIDRs[{position}]", _lenient_network, text, expected))
+        if (network := collector.try_parse(f"spec.podCIDRs[{position}]", _lenient_network, text, expected))
     ]
     networks: list[Network] = []
     for size, keys in CIDR_ANNOTATIONS.items():
         key = next((key for key in keys if key in annotations), None)
-        annotated = key and reading.try_parse(
+        annotated = key and collector.try_parse(
             f"metadata.annotations[{key}]", _lenient_network, annotations[key], expected
         )
         networks += [annotated] if annotated else [network for network in stated if len(network.address) == size]
@@ -109,14 +111,14 @@ def _lenient_network(text: str) -> Network:
     return parse_network(text, strict=False)
 
 
-def to_pod(raw: schema.Pod, reading: Reading) -> Pod:
+def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
     """Convert a Pod."""
     spec, status = raw.spec or schema.PodSpec(), raw.status or schema.PodStatus()
     addresses: list[bytes] = []
     for position, entry in enumerate(status.ips or ()):
-        addresses += reading.address(f"status.podIPs[{position}].ip", entry.ip) if entry.ip else ()
+        addresses += collector.address(f"status.podIPs[{position}].ip", entry.ip) if entry.ip else ()
     if status.ip and not status.ips:
-        addresses += reading.address("status.podIP", status.ip)
+        addresses += collector.address("status.podIP", status.ip)
     return Pod(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
@@ -128,7 +130,7 @@ def to_pod(raw: schema.Pod, reading: Reading) -> Pod:
     )
 
 
-def _ports(ports: list[schema.Port] | None, field: str, reading: Reading) -> tuple[Port, ...]:
+def _ports(ports: list[schema.Port] | None, field: str, collector: FindingCollector) -> tuple[Port, ...]:
     converted = []
     for position, port in enumerate(ports or ()):
         if port.port is None:  # an EndpointSlice without a port number means all ports
@@ -136,13 +138,13 @@ def _ports(ports: list[schema.Port] | None, field: str, reading: Reading) -> tup
         if 0 < port.port < 65536:
             converted.append(Port((port.name or "").lower(), port.port, (port.protocol or "TCP").lower()))
         else:
-            reading.wrong(f"{field}[{position}].port", f"{port.port} is no port", "a number from 1 to 65535")
+            collector.wrong(f"{field}[{position}].port", f"{port.port} is no port", "a number from 1 to 65535")
     return tuple(converted)
 
 
-def to_service(raw: schema.Service, reading: Reading) -> Service | None:
+def to_service(raw: schema.Service, collector: FindingCollector) -> Service | None:
     """Convert a Service; None if its name or namespace is not a DNS label."""
-    if not reading.has_dns_names(raw.metadata):
+    if not collector.has_dns_names(raw.metadata):
         return None
     spec = raw.spec or schema.ServiceSpec()
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
@@ -151,30 +153,30 @@ def to_service(raw: schema.Service, reading: Reading) -> Service | None:
     for position, text in enumerate(texts):
         if text not in ("None", ""):
             field = f"spec.clusterIPs[{position}]" if spec.cluster_ips else "spec.clusterIP"
-            addresses += reading.address(field, text)
+            addresses += collector.address(field, text)
     return Service(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
         headless=not external and "None" in texts,
         cluster_ips=() if external else tuple(addresses),
-        ports=() if external else _ports(spec.ports, "spec.ports", reading),
+        ports=() if external else _ports(spec.ports, "spec.ports", collector),
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
-        alias=_alias(spec.external_name or "", reading) if external else None,
+        alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),
         labels=raw.metadata.labels or {},
         annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
     )
 
 
-def _alias(text: str, reading: Reading) -> str:
+def _alias(text: str, collector: FindingCollector) -> str:
     """Return the target of an ExternalName Service in lower case, empty if it is an address or not a domain name."""
     name = text.lower().removesuffix(".")
     if _is_address(name):
         return ""
     if len(name) <= MAX_NAME and all(map(_DOMAIN_LABEL.fullmatch, name.split("."))):
         return name
-    reading.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
+    collector.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
     return ""
 
 
@@ -186,15 +188,15 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def to_endpoint_slice(raw: schema.EndpointSlice, reading: Reading) -> EndpointSlice:
+def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) -> EndpointSlice:
     """Convert an EndpointSlice, without endpoints if its addresses are domain names."""
-    ports = _ports(raw.ports, "ports", reading)
+    ports = _ports(raw.ports, "ports", collector)
     endpoints = []
     has_addresses = raw.address_type != "FQDN"
     for position, endpoint in enumerate((raw.endpoints or ()) if has_addresses else ()):
         addresses: list[bytes] = []
         for index, text in enumerate(endpoint.addresses or ()):
-            addresses += reading.address(f"endpoints[{position}].addresses[{index}]", text)
+            addresses += collector.address(f"endpoints[{position}].addresses[{index}]", text)
         if not addresses:
             continue
         slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
@@ -205,7 +207,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, reading: Reading) -> EndpointSl
             Endpoint(
                 addresses=tuple(dict.fromkeys(addresses)),
                 ports=ports,
-                hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", reading),
+                hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", collector),
                 node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
                 slice_labels=slice_labels,
                 ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
@@ -220,18 +222,18 @@ def to_endpoint_slice(raw: schema.EndpointSlice, reading: Reading) -> EndpointSl
     )
 
 
-def _hostname(text: str | None, field: str, reading: Reading) -> str | None:
+def _hostname(text: str | None, field: str, collector: FindingCollector) -> str | None:
     if text and not is_dns_label(text.lower()):
-        reading.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
+        collector.wrong(field, f"{text!r} is no DNS label", "at most 63 letters, digits and hyphens")
         return None
     return text.lower() if text else None
 
 
-def to_pod_locator(raw: schema.PodLocator, reading: Reading) -> PodLocator:
+def to_pod_locator(raw: schema.PodLocator, collector: FindingCollector) -> PodLocator:
     """Convert a PodLocator."""
     addresses: list[bytes] = []
     for position, entry in enumerate(raw.ips or ()):
-        addresses += reading.address(f"ips[{position}].ip", entry.ip) if entry.ip else ()
+        addresses += collector.address(f"ips[{position}].ip", entry.ip) if entry.ip else ()
     return PodLocator(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
@@ -249,14 +251,14 @@ OPERATORS = {  # of a label selector, as the API spells them
 }
 
 
-def to_service_policy(raw: schema.ServicePolicy, reading: Reading) -> ServicePolicy | None:
+def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) -> ServicePolicy | None:
     """Convert a ServicePolicy; None if its selector is empty or invalid.
 
     A policy with an invalid key or mode is converted: it makes the constraint of every Service that it selects invalid.
     """
     spec = raw.spec or schema.ServicePolicySpec()
     topology = spec.topology or schema.Topology()
-    selector = _selector(spec.service_selector or schema.LabelSelector(), "spec.serviceSelector", reading)
+    selector = _selector(spec.service_selector or schema.LabelSelector(), "spec.serviceSelector", collector)
     policy = ServicePolicy(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
@@ -266,31 +268,31 @@ def to_service_policy(raw: schema.ServicePolicy, reading: Reading) -> ServicePol
         mode=IGNORED if topology.mode is None else topology.mode,
     )
     if (error := policy_error(policy)) is not None:
-        reading.wrong(*error)
+        collector.wrong(*error)
     return None if selector is None else policy
 
 
-def _selector(raw: schema.LabelSelector, field: str, reading: Reading) -> Selector | None:
+def _selector(raw: schema.LabelSelector, field: str, collector: FindingCollector) -> Selector | None:
     """Convert a label selector; add a finding and return None if it is empty or invalid."""
     requirements: list[Requirement] = []
     for key, value in (raw.match_labels or {}).items():
-        requirements += _requirement(f"{field}.matchLabels", key, "In", [value], reading)
+        requirements += _requirement(f"{field}.matchLabels", key, "In", [value], collector)
     for position, expression in enumerate(raw.match_expressions or ()):
         path = f"{field}.matchExpressions[{position}]"
-        requirements += _requirement(path, expression.key, expression.operator, expression.values or (), reading)
+        requirements += _requirement(path, expression.key, expression.operator, expression.values or (), collector)
     stated = len(raw.match_labels or ()) + len(raw.match_expressions or ())
     if not stated:
-        reading.wrong(field, "an empty selector, which would select every Service", "matchLabels or matchExpressions")
+        collector.wrong(field, "an empty selector, which would select every Service", "matchLabels or matchExpressions")
     return Selector(tuple(requirements)) if 0 < stated == len(requirements) else None
 
 
 def _requirement(
-    field: str, key: str, operator: str, values: Sequence[str], reading: Reading
+    field: str, key: str, operator: str, values: Sequence[str], collector: FindingCollector
 ) -> tuple[Requirement, ...]:
     """Return the requirement, or add a finding and return () if it is invalid."""
     if operator not in OPERATORS:
-        reading.wrong(f"{field}.operator", f"{operator!r} is no operator", ", ".join(OPERATORS))
+        collector.wrong(f"{field}.operator", f"{operator!r} is no operator", ", ".join(OPERATORS))
         return ()
     expected = "a requirement that Kubernetes accepts"
-    parsed = reading.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)
+    parsed = collector.try_parse(field, lambda text: requirement(text, OPERATORS[operator], values), key, expected)
     return () if parsed is None else (parsed,)

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from locator.api import conversion, schema
-from locator.api.reading import Reading
+from locator.api.finding_collector import FindingCollector
 from locator.finding_codes import ClusterCode
 from locator.model import (
     EndpointSlice,
@@ -42,7 +42,7 @@ class Resource(NamedTuple):
     name: str
     path: str
     decoder: Decoder[Any]
-    build: Callable[[Any, Reading], Any]
+    build: Callable[[Any, FindingCollector], Any]
     optional: bool = False
     code: ClusterCode = ClusterCode.UnreadableObject
 
@@ -124,12 +124,31 @@ def decode_untrusted(resource: Resource, raw: Raw | bytes, where: str = "") -> D
             expected="a name",
         )
         return Decoded(meta.namespace or "", "", meta.version or "", None, [finding])
-    reading = Reading(resource.code, resource.name, meta.namespace or "", meta.name)
-    built = resource.build(typed, reading)
+    collector = FindingCollector(resource.code, resource.name, meta.namespace or "", meta.name)
+    built = resource.build(typed, collector)
     triggered = ""
     if isinstance(meta, schema.SliceMeta) and meta.annotations is not None:
         triggered = meta.annotations.at or ""
-    return Decoded(meta.namespace or "", meta.name, meta.version or "", built, reading, triggered)
+    return Decoded(meta.namespace or "", meta.name, meta.version or "", built, collector, triggered)
+
+
+class _UidMeta(Struct):
+    uid: str = ""
+
+
+class _Identified(Struct):
+    metadata: _UidMeta
+
+
+_IDENTIFIED = Decoder(_Identified)
+
+
+def uid_untrusted(raw: bytes) -> str:
+    """Return the uid of an object of any kind, empty if it has none or is unreadable."""
+    try:
+        return _IDENTIFIED.decode(raw).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 def error_words(error: Exception) -> tuple[str, str]:

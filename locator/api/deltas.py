@@ -46,19 +46,19 @@ class DeltaBatch(Struct, frozen=True):
     a state file: they hold until the source has listed their kind.
     """
 
-    changes: Sequence[Delta] = ()
+    deltas: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
     files: Mapping[str, str] | None = None
     restored: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.changes or self.findings)
+        return bool(self.deltas or self.findings)
 
 
-def object_reference(kind: str, namespace: str, name: str) -> str:
-    """Return how findings and files refer to an object: ``Service shop/web``, ``Node a1``."""
-    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+def object_reference(kind: str, key: str) -> str:
+    """Return how findings and files refer to an object, by the name of its kind: ``Service shop/web``, ``Node a1``."""
+    return f"{kind} {key}"
 
 
 def replacements(objects: Iterable[Object]) -> list[Delta]:
@@ -77,7 +77,7 @@ class DeltaBuilder:
         self._listed: dict[str, Any] = {}  # by key: the objects of the list so far
         self._list_findings: dict[str, Sequence[Finding]] = {}  # by key: the findings of the list so far
         self._faulty: set[str] = set()  # keys of the objects with findings
-        self._changes: list[Delta] = []
+        self._deltas: list[Delta] = []
         self._findings: dict[str, Sequence[Finding]] = {}
         self._triggered: list[str] = []
 
@@ -100,7 +100,7 @@ class DeltaBuilder:
 
     def end_list(self) -> None:
         """Turn the complete list into a Replace."""
-        self._changes.append(Replace(self._kind, list(self._listed.values())))
+        self._deltas.append(Replace(self._kind, list(self._listed.values())))
         self._findings |= {key: () for key in self._faulty if key not in self._list_findings} | self._list_findings
         self._faulty = set(self._list_findings)
         self.forget_list()
@@ -110,11 +110,11 @@ class DeltaBuilder:
         decoded = decode_untrusted(self._resource, raw)
         self.version = decoded.version
         if decoded.built is not None and not gone:
-            self._changes.append(Put(decoded.built))
+            self._deltas.append(Put(decoded.built))
             if decoded.triggered:
                 self._triggered.append(decoded.triggered)
         elif decoded.name:
-            self._changes.append(Drop(self._kind, decoded.key))
+            self._deltas.append(Drop(self._kind, decoded.key))
         if decoded.findings and not gone:
             self._faulty.add(decoded.key)
             self._findings[decoded.key] = decoded.findings
@@ -122,9 +122,9 @@ class DeltaBuilder:
             self._faulty.discard(decoded.key)
             self._findings[decoded.key] = ()
 
-    def take_batch(self) -> DeltaBatch:
+    def pop_batch(self) -> DeltaBatch:
         """Return what has been collected since the last call."""
-        findings = {f"{self._kind.__name__} {key}": findings for key, findings in self._findings.items()}
-        batch = DeltaBatch(self._changes, findings, self._triggered)
-        self._changes, self._findings, self._triggered = [], {}, []
+        findings = {object_reference(self._resource.name, key): findings for key, findings in self._findings.items()}
+        batch = DeltaBatch(self._deltas, findings, self._triggered)
+        self._deltas, self._findings, self._triggered = [], {}, []
         return batch

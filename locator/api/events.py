@@ -9,10 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-from msgspec.json import Decoder
-
 from locator.model import MAX_NAME, Finding
 
 COMPONENT = "topodns"
@@ -29,25 +25,6 @@ def service_path(finding: Finding) -> str:
 def events_path(finding: Finding) -> str:
     """Return the API path that creates Events about that Service."""
     return f"/api/v1/namespaces/{finding.namespace}/events"
-
-
-class _Meta(Struct):
-    uid: str = ""
-
-
-class _Service(Struct):
-    metadata: _Meta
-
-
-_DECODER = Decoder(_Service)  # created on import: see ``decoding.RESOURCES``
-
-
-def uid_untrusted(raw: bytes) -> str:
-    """Return the uid of an object, empty if it has none or is unreadable."""
-    try:
-        return _DECODER.decode(raw).metadata.uid
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return ""
 
 
 def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[str, Any]:

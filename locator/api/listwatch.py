@@ -30,7 +30,7 @@ LARGER = 10  # factor by which pages grow when a continue token has expired
 WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
 ABSENT_SECONDS = 10.0  # between tries for an optional kind that the API does not know: six small requests a minute
-LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let the view age
+LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let objects age
 STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
 NOT_FOUND, GONE = 404, 410
 # After these, list again. 504: the server does not have the resourceVersion yet, as after a restored backup.
@@ -38,13 +38,19 @@ DOUBTFUL = (400, NOT_FOUND, GONE, 422, 504)
 INITIAL_END = "k8s.io/initial-events-end"
 
 # Why a list or watch was started again: values of the metric's label ``reason``.
-ENDED, EXPIRED, DOUBT, REFUSED = "ended", "expired", "doubt", "refused"
-UNREACHABLE, SILENT, CUT = "unreachable", "silent", "cut"
-HAS_EXPIRED = "the resourceVersion has expired"
+ENDED = "ended"  # the server ended the watch, as planned or early
+EXPIRED = "expired"  # 410: the server has no changes since that resourceVersion, or no more pages of that list
+DOUBT = "doubt"  # an unreadable line or page, or an unknown ERROR: changes may have been missed
+REFUSED = "refused"  # another HTTP error, or the server does not stream lists
+UNREACHABLE = "unreachable"  # no response
+SILENT = "silent"  # no byte for a while
+CUT = "cut"  # the response broke off
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
+HAS_EXPIRED = "the resourceVersion has expired"
 
-class Ask(NamedTuple):
+
+class ListWatchRequest(NamedTuple):
     """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``."""
 
     path: str
@@ -95,22 +101,24 @@ _EVENT, _BOOKMARK, _ERROR, _PAGE = Decoder(_Event), Decoder(_Bookmark), Decoder(
 class ListWatch:
     """The state of list and watch for one kind of one cluster.
 
-    Wait ``pause`` seconds, then send the request that ``next`` returns. Pass the answer to ``lines`` or ``page``, or an
-    HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns random numbers from
-    0 to below 1. Without *streaming*, lists come in pages from the start.
+    Wait ``pause`` seconds, then send the request that ``next_request`` returns. Pass the answer to ``lines`` or
+    ``page``, or an HTTP error to ``refused``; call ``ended`` when a watch ends or no answer comes. *chance* returns
+    random numbers from 0 to below 1. Without *streaming*, lists come in pages from the start.
     """
 
     def __init__(
         self, kind: type[Any], resource: Resource, *, chance: Callable[[], float], streaming: bool = True
     ) -> None:
         self.pause = 0.0
-        """Seconds to wait before ``next``."""
+        """Seconds to wait before ``next_request``."""
         self.problem = "not listed yet"
         """Why the deltas so far may not be the cluster's current state, empty if they are."""
         self.listed = False
         """Whether all objects have been listed once."""
-        self.reason = ""
-        """Why the last request ended, one of REASONS, empty while it runs."""
+        self.restart_reason = ""
+        """Why a list or watch must be started again, one of REASONS. Empty while a request runs, and if the next one
+        follows without a failure.
+        """
         self.over = False
         """Whether the rest of the current answer is useless: close it and call ``ended``."""
         self.absent = False
@@ -125,14 +133,14 @@ class ListWatch:
         self._limit = PAGE
         self._backoff = Backoff()
 
-    def next(self) -> Ask:
+    def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
-        self.over, self.pause, self.reason = False, 0.0, ""
+        self.over, self.pause, self.restart_reason = False, 0.0, ""
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return Ask(self._resource.path, query, watch=False)
+            return ListWatchRequest(self._resource.path, query, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
             self._deltas.forget_list()
@@ -140,7 +148,7 @@ class ListWatch:
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return Ask(self._resource.path, query, watch=True)
+        return ListWatchRequest(self._resource.path, query, watch=True)
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
         """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
@@ -162,7 +170,7 @@ class ListWatch:
                     self._leave(DOUBT, f"unknown watch event type: {event.type[:30]!r}")
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._leave(DOUBT, "unreadable line in the watch")
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def page(self, body: bytes) -> DeltaBatch:
         """Process one page of a list, and return its deltas. Never raises; check ``over`` afterwards."""
@@ -170,7 +178,7 @@ class ListWatch:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._leave(DOUBT, "unreadable page of the list")
-            return self._deltas.take_batch()
+            return self._deltas.pop_batch()
         if not self._continue:
             self._deltas.forget_list()
         for position, raw in enumerate(page.items or ()):
@@ -179,7 +187,7 @@ class ListWatch:
         self._continue = page.metadata.more or ""
         if not self._continue:
             self._end_list()
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
@@ -190,50 +198,50 @@ class ListWatch:
         elif self._state is _State.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
             self._list_again()  # without delay: after a few times, the list is one page
             self._limit *= LARGER
-            self.reason = EXPIRED
+            self.restart_reason = EXPIRED
         else:
             if status in DOUBTFUL:
                 self._list_again()
-            self.reason = EXPIRED if status == GONE else REFUSED
+            self.restart_reason = EXPIRED if status == GONE else REFUSED
             self._fail(self._problem_text(status, text))
             self.pause = max(self.pause, min(retry_after or 0.0, LONGEST_REQUESTED))
-        return self._deltas.take_batch()
+        return self._deltas.pop_batch()
 
     def begun(self) -> None:
         """Note that the API server has accepted the request and starts to answer."""
         if self._state is _State.WATCH:
             self.problem = ""
 
-    def ended(self, lived: float, reason: str = ENDED, text: str = "") -> None:
-        """Note that a watch ended after *lived* seconds, or that no answer came.
+    def ended(self, lasted: float, reason: str = ENDED, text: str = "") -> None:
+        """Note that a response ended *lasted* seconds after it began, or with 0 that none began.
 
         *reason* is UNREACHABLE, SILENT or CUT if the server did not end the watch; *text* describes it in ``problem``.
         """
         if self.over:  # this class gave it up, and has set ``problem``
-            self._fail(self.problem, lived)
+            self._fail(self.problem, lasted)
             return
-        self.reason = reason
-        if self._state is _State.STREAM and reason in (ENDED, SILENT) and lived:
+        self.restart_reason = reason
+        if self._state is _State.STREAM and reason in (ENDED, SILENT) and lasted:
             self._listing = self._state = _State.PAGES  # an older server sends no end of the list
-        if reason == ENDED and lived >= STEADY:
+        if reason == ENDED and lasted >= STEADY:
             self._backoff = Backoff()
         else:
-            self._fail(text or "the watch ended early", lived)
+            self._fail(text or "the watch ended early", lasted)
 
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
-    def _fail(self, problem: str, lived: float = 0.0) -> None:
+    def _fail(self, problem: str, lasted: float = 0.0) -> None:
         self.problem = problem
-        self._backoff = self._backoff.failed(lived)
+        self._backoff = self._backoff.failed(lasted)
         self.pause = self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
         """Give up the rest of the current answer, and list again."""
         self.over = True
-        self.reason, self.problem = reason, problem
+        self.restart_reason, self.problem = reason, problem
         self._list_again()
 
     def _list_again(self) -> None:

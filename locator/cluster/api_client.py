@@ -140,19 +140,20 @@ class ApiClient:
             raise unreachable(self.host, error, silence, begun=False) from None
 
 
-def read(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
     Raises Refused and Unreachable, whose texts begin with the kind.
     """
-    changes: list[Delta] = []
+    deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
         while not listwatch.listed:
+            request = listwatch.next_request()
             try:
-                with client.open(*listwatch.next()[:2], silence=READ_SILENCE) as stream:
+                with client.open(request.path, request.query, silence=READ_SILENCE) as stream:
                     batch = listwatch.page(stream.read())
                 if listwatch.over:
                     raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")
@@ -162,6 +163,6 @@ def read(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
                     raise Refused(error.status, error.reason, f"{resource.name}: {listwatch.problem}") from None
             except Unreachable as error:
                 raise Unreachable(f"{resource.name}: {error}", error.reason) from None
-            changes += batch.changes
+            deltas += batch.deltas
             findings |= batch.findings
-    return DeltaBatch(changes, findings)
+    return DeltaBatch(deltas, findings)

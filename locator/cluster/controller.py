@@ -20,13 +20,12 @@ from functools import partial
 
 import trio
 
-from locator.api.decoding import decode_untrusted
+from locator.api.decoding import decode_untrusted, uid_untrusted
 from locator.api.deltas import DeltaBatch, Put
-from locator.api.events import uid_untrusted
 from locator.api.listwatch import LONGEST_REQUESTED
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leader_elector import LeaderElector, now
+from locator.cluster.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.lease import LeaderElection
@@ -96,9 +95,9 @@ class Controller:
         return self._elector.is_leader()
 
     @property
-    def objects(self) -> dict[str, int]:
-        """The number of known objects by kind."""
-        return self._reconciler.objects
+    def object_counts(self) -> dict[str, int]:
+        """The number of objects of each kind."""
+        return self._reconciler.object_counts
 
     @property
     def waiting(self) -> int:
@@ -114,39 +113,39 @@ class Controller:
                     for reflector in self.reflectors.values():
                         nursery.start_soon(reflector.run)
                     nursery.start_soon(self._apply_deltas)
-                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._send_due_writes)
             finally:
                 election_nursery.cancel_scope.cancel()
 
     async def _apply_deltas(self) -> None:
-        async for batch in self._receive:
-            for delta in batch.changes:
+        async for batch in self._receive:  # without its findings: the server and ``check`` report those
+            for delta in batch.deltas:
                 self._reconciler.apply(delta)
             self._wake_writer()
 
     def _wake_writer(self) -> None:
         self._wake.set()
 
-    async def _write(self) -> None:
+    async def _send_due_writes(self) -> None:
         async with trio.open_nursery() as writes:
             while True:
                 await self._slots.acquire()
-                writes.start_soon(self._carry_out, await self._next())
+                writes.start_soon(self._carry_out, await self._next_due_write())
 
-    async def _next(self) -> Write:
+    async def _next_due_write(self) -> Write:
         """Wait until a write is due and may be sent; return it."""
         while True:
             self._wake = trio.Event()
-            moment = now()
+            moment = boot_seconds()
             wait = max(self._resume_at - moment, self._rate.wait(moment))
             if not self._elector.is_leader():
                 await self._wake.wait()
             elif wait > 0:
                 await trio.sleep(wait)
-            elif write := self._reconciler.next(moment):
+            elif write := self._reconciler.next_write(moment):
                 self._rate.spend(moment)
                 return write
-            elif self._reconciler.queue.ready and not self._reconciler.missing:  # many keys that need no write
+            elif self._reconciler.queue.ready and not self._reconciler.unlisted:  # many keys that need no write
                 await trio.lowlevel.checkpoint()
             else:
                 due = self._reconciler.queue.due()
@@ -167,7 +166,7 @@ class Controller:
             self._reconciler.queue.done(write.key)
         else:
             # Refused writes come after all others: one namespace's quota must not delay other namespaces.
-            self._reconciler.queue.retry(write.key, now(), random.random(), urgent=result != REFUSED)
+            self._reconciler.queue.retry(write.key, boot_seconds(), random.random(), urgent=result != REFUSED)
         self._wake_writer()
 
     async def _try(self, write: Write) -> str:
@@ -228,7 +227,7 @@ class Controller:
 
     def _fail(self, write: Write, error: Exception) -> str:
         """Log a failure, and slow down if other writes would fail too; return the result to count."""
-        moment = now()
+        moment = boot_seconds()
         status = error.status if isinstance(error, Refused) else 0
         result = REFUSED if status else UNREACHABLE if isinstance(error, Unreachable) else FAILED
         if moment >= self._resume_at:  # writes sent before the pause tell nothing new

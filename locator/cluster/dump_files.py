@@ -1,6 +1,6 @@
 """Dumps as a source: the output of ``kubectl get ... -o yaml|json`` in files, folders or a pipe.
 
-Parsing YAML blocks the interpreter for seconds. A server must answer meanwhile, so ``load`` reads in another process.
+Parsing YAML blocks the interpreter for seconds. A server must answer meanwhile, so it reads in another process.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class DumpFiles:
         except (BadDump, OSError) as error:
             return str(error)
 
-    async def changed(self, before: object) -> None:
+    async def wait_for_change(self, before: object) -> None:
         """Wait until the files differ from the signature *before*, and nobody writes to them any more."""
         seen = before
         while True:
@@ -96,20 +96,20 @@ def _read_standard_input() -> bytes:
         while part := os.read(0, 1 << 20):
             parts.append(part)
     except OSError as error:  # standard input is closed, for example
-        raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
+        raise BadDump(f"standard input: {error.strerror}, expected a dump") from None
     return b"".join(parts)
 
 
-def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+def read_here(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``) in this process. Raises BadDump.
 
     If an object occurs twice, the later one counts, and there is a finding.
     """
     # The parsed objects only grow in number. Collections that visit them repeatedly would take longer than reading.
-    return without_gc(partial(reading.read, inputs))
+    return without_gc(partial(reading.read_inputs, inputs))
 
 
-async def load(files: DumpFiles) -> Dump:
+async def read_in_other_process(files: DumpFiles) -> Dump:
     """Read *files* in another process, which ends afterwards; this process can answer meanwhile. Raises BadDump."""
     inputs = await trio.to_thread.run_sync(files.inputs, abandon_on_cancel=True)
     try:
@@ -136,15 +136,15 @@ async def load(files: DumpFiles) -> Dump:
 class DumpSource:
     """Sends *publisher* all objects in *files*, and again all objects whenever a file changes.
 
-    Calls *reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
+    Calls *on_reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
     """
 
-    def __init__(self, files: DumpFiles, publisher: Publisher, *, reread: Callable[[bool], None]) -> None:
+    def __init__(self, files: DumpFiles, publisher: Publisher, *, on_reread: Callable[[bool], None]) -> None:
         """Raise BadDump if a path does not exist. Reads no file yet."""
         files.check()
         self._files = files
         self._publisher = publisher
-        self._reread = reread
+        self._on_reread = on_reread
         self._requested = trio.Event()
 
     def health(self) -> Mapping[str, Health]:
@@ -165,22 +165,22 @@ class DumpSource:
         signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
         await self._read()
         while True:
-            await self._changed(signature)
+            await self._wait_for_change_or_request(signature)
             self._requested = trio.Event()
             signature = await trio.to_thread.run_sync(self._files.signature)
             try:
                 await self._read()
             except BadDump as error:
-                self._reread(False)
+                self._on_reread(False)
                 log.error("%s; keeping the previous version", error)
             except Exception:  # boundary: one reading
-                self._reread(False)
-                log.exception("the snapshot could not be read; keeping the previous version")
+                self._on_reread(False)
+                log.exception("the dump could not be read; keeping the previous version")
             else:
-                self._reread(True)
-                log.info("snapshot read again")
+                self._on_reread(True)
+                log.info("dump read again")
 
-    async def _changed(self, signature: object) -> None:
+    async def _wait_for_change_or_request(self, signature: object) -> None:
         """Wait until the files differ from *signature*, or until ``read_again`` is called."""
         async with trio.open_nursery() as nursery:
 
@@ -189,10 +189,10 @@ class DumpSource:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(wait_for_request)
-            await self._files.changed(signature)
+            await self._files.wait_for_change(signature)
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> None:
-        dump = await load(self._files)
-        await self._publisher.deltas.send(dump.batch())
+        dump = await read_in_other_process(self._files)
+        await self._publisher.batches.send(dump.batch())
         await self._publisher.flush()

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 import trio
 
-from locator.api.events import event_of, events_path, service_path, uid_untrusted
+from locator.api.decoding import uid_untrusted
+from locator.api.events import event_of, events_path, service_path
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable

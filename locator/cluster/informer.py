@@ -26,7 +26,7 @@ LAST_SAVE_SECONDS = 5.0  # for the save at the end: a file system that hangs mus
 class Informer:
     """Sends *publisher* all objects of *kinds* in a live cluster, then their changes.
 
-    With *state_file*, starts from the objects saved there, and saves the known objects regularly.
+    With *state_file*, starts from the objects saved there, and saves all objects regularly.
     """
 
     def __init__(
@@ -38,20 +38,22 @@ class Informer:
         state_file: StateFile | None = None,
     ) -> None:
         self.reflectors: Mapping[type[Object], Reflector] = {
-            kind: Reflector(client, kind, RESOURCES[kind], publisher.deltas) for kind in kinds
+            kind: Reflector(client, kind, RESOURCES[kind], publisher.batches) for kind in kinds
         }
         self._publisher = publisher
         self._state_file = state_file
         self._saved: Snapshot | None = None
 
     def health(self) -> Mapping[str, Health]:
-        """Return for each kind whether it is known, if only from the state file, and the state of its watch."""
-        known = self._publisher.snapshot is not None
-        return {RESOURCES[kind].name: reflector.health(known=known) for kind, reflector in self.reflectors.items()}
+        """Return the state of the watch of each kind; it passes once the kind is listed or read from the state file."""
+        restored = self._publisher.snapshot is not None
+        return {
+            RESOURCES[kind].name: reflector.health(restored=restored) for kind, reflector in self.reflectors.items()
+        }
 
     def stale(self, after: float) -> bool:
         """Whether objects may be out of date: read from the state file, or without contact for *after* seconds."""
-        return bool(self._publisher.missing) or any(since + after <= trio.current_time() for since in self._lost())
+        return bool(self._publisher.unlisted) or any(since + after <= trio.current_time() for since in self._lost())
 
     def read_again(self) -> None:
         """Do nothing: the watches report every change."""
@@ -63,7 +65,7 @@ class Informer:
             return
         objects = await trio.to_thread.run_sync(self._state_file.load, abandon_on_cancel=True)
         if objects is not None:
-            await self._publisher.deltas.send(DeltaBatch(replacements(objects), restored=True))
+            await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
             del objects
             await self._publisher.flush()
         try:
@@ -89,14 +91,14 @@ class Informer:
             await self._save(state_file)
 
     async def _save(self, state_file: StateFile) -> None:
-        """Save the known objects, if every kind has been listed, as of the last moment with contact."""
+        """Save all objects, if every kind has been listed, as of the last moment with contact."""
         snapshot = self._publisher.snapshot
-        if self._publisher.missing or snapshot is None:
+        if self._publisher.unlisted or snapshot is None:
             return
         now = trio.current_time()
         seen = time.time() - (now - min(self._lost(), default=now))
         if self._saved is snapshot and await trio.to_thread.run_sync(state_file.touch, seen, abandon_on_cancel=True):
             return
-        objects = await self._publisher.known()
+        objects = await self._publisher.all_objects()
         saved = await trio.to_thread.run_sync(state_file.save, objects, seen, abandon_on_cancel=True)
         self._saved = snapshot if saved else None

@@ -21,7 +21,7 @@ UNFIT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.BAD_REQUEST, http.HTTPStatus
 log = logging.getLogger("topodns")
 
 
-def now() -> float:
+def boot_seconds() -> float:
     """Return seconds on a monotonic clock, which also counts while the machine sleeps where the system has such."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
@@ -44,7 +44,7 @@ class LeaderElector:
 
     def is_leader(self) -> bool:
         """Whether this replica leads now. Any thread may call it."""
-        return self._election.is_leader(now())
+        return self._election.is_leader(boot_seconds())
 
     async def run(self) -> None:
         """Take part in the election for ever; release the Lease when cancelled. All writes must have ended by then."""
@@ -62,7 +62,7 @@ class LeaderElector:
 
     async def _step(self) -> float:
         """Read the Lease, or try to acquire or renew it; return the seconds until the next step."""
-        election, began = self._election, now()
+        election, began = self._election, boot_seconds()
         write = election.acquire_or_renew(began, wall_time())
         spread = 0.0 if self.is_leader() else random.random() / 5  # so that waiting replicas do not ask in step
         pause = election.retry * (1 + spread)
@@ -85,9 +85,9 @@ class LeaderElector:
                 self._warn("the response is not a Lease")
                 return pause
             self._warned = ""
-            election.observed(lease, began=began, now=now(), written=write is not None)
+            election.observed(lease, began=began, now=boot_seconds(), written=write is not None)
             self._on_observed()  # wakes a writer that found the deadline over a moment ago
-            if write is None and election.acquire_or_renew(now(), "") is not None:  # the Lease is free
+            if write is None and election.acquire_or_renew(boot_seconds(), "") is not None:  # the Lease is free
                 return 0.0
         return pause
 
@@ -101,7 +101,7 @@ class LeaderElector:
         return self._client.request(write.method, path, body=write.body, timeout=self._timeout)
 
     async def _release(self) -> None:
-        write = self._election.release(now(), wall_time())
+        write = self._election.release(boot_seconds(), wall_time())
         if write is None:
             return
         try:

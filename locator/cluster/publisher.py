@@ -1,7 +1,10 @@
 """Applies the deltas of a source to a store, and publishes snapshots of it to subscribers.
 
-One task applies all deltas in order, so that the store needs no lock. The publisher waits for a short pause before it
-publishes, since one change often comes with others: when a pod becomes ready, its EndpointSlice changes too.
+One task applies all deltas in order, so the store itself needs no lock. The publisher has one only for reading all
+objects, which must not happen while a thread works on the store.
+
+The publisher waits for a short pause before it publishes, since one change often comes with others: when a pod becomes
+ready, its EndpointSlice changes too.
 """
 
 from __future__ import annotations
@@ -65,43 +68,43 @@ class Source(Protocol):
 
 
 class Publisher:
-    """Applies the deltas sent to ``deltas`` to *store*, and publishes a snapshot whenever something visible changed.
+    """Applies the deltas sent to ``batches`` to *store*, and publishes a snapshot whenever something visible changed.
 
-    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls *programmed*
-    with the seconds from a change of an EndpointSlice, by Kubernetes' own timestamp, to its publication.
+    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls
+    *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its publication.
     """
 
-    def __init__(self, store: Store, *, programmed: Callable[[float], None]) -> None:
+    def __init__(self, store: Store, *, on_programmed: Callable[[float], None]) -> None:
         self.snapshot: Snapshot | None = None
         """The snapshot published last, None before the first."""
         self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING_BATCHES)
-        self.deltas: trio.MemorySendChannel[DeltaBatch] = self._send
+        self.batches: trio.MemorySendChannel[DeltaBatch] = self._send
         """Where sources send their batches."""
         self._view = ClusterView(store)
         self._subscribers: list[Subscriber] = []
-        self._programmed = programmed
-        self._frozen = True  # whether gc.freeze has exempted all known objects from collection
-        self._lock = trio.Lock()  # held while a thread changes the view, or while all its objects are read
+        self._on_programmed = on_programmed
+        self._frozen = True  # whether gc.freeze has exempted all objects from collection
+        self._lock = trio.Lock()  # held while a thread works on the store, or while all objects are read
 
     @property
-    def missing(self) -> frozenset[type[Object]]:
+    def unlisted(self) -> frozenset[type[Object]]:
         """The kinds that have not been listed yet."""
-        return frozenset(self._view.missing)
+        return frozenset(self._view.unlisted)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
     async def flush(self) -> None:
-        """Publish what has been sent so far, even if kinds are missing; return once it is published."""
+        """Publish what has been sent so far, even if kinds are unlisted; return once it is published."""
         published = trio.Event()
         await self._send.send(published)
         await published.wait()
 
-    async def known(self) -> list[Object]:
-        """Return all known objects."""
+    async def all_objects(self) -> list[Object]:
+        """Return all objects, by kind."""
         async with self._lock:
-            return self._view.known()
+            return self._view.all_objects()
 
     async def run(self) -> None:
         """Apply deltas and publish for ever."""
@@ -115,7 +118,7 @@ class Publisher:
                 await self._publish()
                 if received is not None:
                     received.set()
-            elif await self._apply(received) and (self.snapshot is not None or not self._view.missing):
+            elif await self._apply(received) and (self.snapshot is not None or not self._view.unlisted):
                 now = trio.current_time()
                 quiet, latest = now + QUIET_SECONDS, min(latest, now + LATEST_SECONDS)
 
@@ -128,11 +131,11 @@ class Publisher:
 
     async def _apply(self, batch: DeltaBatch) -> bool:
         """Apply a batch; return whether it is worth publishing."""
-        if sum(map(_weight, batch.changes)) <= AT_ONCE:
-            return self._view.take(batch)
+        if sum(map(_weight, batch.deltas)) <= AT_ONCE:
+            return self._view.apply(batch)
         self._frozen = False
         async with self._lock:
-            return await trio.to_thread.run_sync(without_gc, partial(self._view.take, batch))
+            return await trio.to_thread.run_sync(without_gc, partial(self._view.apply, batch))
 
     async def _publish(self) -> None:
         async with self._lock:
@@ -146,7 +149,7 @@ class Publisher:
         now = time.time()
         for text in publication.triggered:
             try:
-                self._programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
+                self._on_programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
             except ValueError:
                 log.debug("EndpointSlice: time of the last change: %r found, expected a time in RFC 3339", text)
 
@@ -173,10 +176,10 @@ def log_findings(findings: Sequence[Finding]) -> None:
         log.warning("%d more findings; 'topodns check' lists all", len(findings) - MAX_LOGGED)
 
 
-def _weight(change: Delta) -> int:
-    """Return how much work a change is, in objects; an EndpointSlice counts once more for each endpoint."""
-    if isinstance(change, Replace):
-        return len(change.objects)
-    if isinstance(change, Put) and isinstance(change.object, EndpointSlice):
-        return 1 + len(change.object.endpoints)
+def _weight(delta: Delta) -> int:
+    """Return how much work a delta is, in objects; an EndpointSlice counts once more for each endpoint."""
+    if isinstance(delta, Replace):
+        return len(delta.objects)
+    if isinstance(delta, Put) and isinstance(delta.object, EndpointSlice):
+        return 1 + len(delta.object.endpoints)
     return 1

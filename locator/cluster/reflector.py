@@ -3,6 +3,8 @@
 The reflector sends the requests that ``api.listwatch`` asks for and passes on the deltas that it returns. A thread
 reads and decodes whole batches of lines. The deltas go to trio through a bounded channel, so that a slow receiver
 slows down the thread, and with it the API server, instead of filling the memory.
+
+*Contact*: the objects of the kind are complete, and a watch brings their changes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from locator.model import Health
 log = logging.getLogger("topodns")
 
 SILENCE = 150.0  # seconds: bookmarks come every minute, so two have been missed
-FLEETING = 10.0  # seconds: a watch that ends sooner and brought no event does not count as contact
+BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not count as contact
 
 
 class Reflector:
@@ -49,8 +51,8 @@ class Reflector:
         self._listwatch = ListWatch(kind, resource, chance=random.random)
         self.problem = self._listwatch.problem
         """Why the deltas sent may be out of date, empty if they are not."""
-        self.since = 0.0
-        """When ``problem`` last changed, on trio's clock."""
+        self.problem_since = 0.0
+        """When ``problem`` or ``listed`` last changed, on trio's clock."""
         self.lost_since: float | None = None
         """When contact was lost, on trio's clock. None while there is contact, and before ``run``."""
         self.restarts: Counter[str] = Counter()
@@ -65,7 +67,7 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch for ever. Failures are logged, shown as ``problem``, and tried again."""
-        self.since = self.lost_since = trio.current_time()
+        self.problem_since = self.lost_since = trio.current_time()
         while True:
             await trio.sleep(self._listwatch.pause)
             lost_before, response = self.lost_since, _Response()
@@ -76,34 +78,38 @@ class Reflector:
                 self._listwatch.failed(f"internal error: {error!r}")
             finally:
                 response.end()
-            if self._listwatch.reason:
-                self.restarts[self._listwatch.reason] += 1
+            if self._listwatch.restart_reason:
+                self.restarts[self._listwatch.restart_reason] += 1
             self._update()
-            if self.lost_since is None or lost_before is None or response.was_contact:
-                self._warned = ""
+            still_lost = lost_before is not None and self.lost_since is not None and not response.was_contact
+            if still_lost:
+                self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
             else:
-                self.lost_since = lost_before
-            if self._listwatch.reason:  # otherwise nothing failed: the next page, or pages instead of a stream
+                self._warned = ""  # there was contact, so the next problem is a new one: log it
+            if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
                 self._warn()
 
-    def health(self, *, known: bool = False) -> Health:
-        """Return whether the kind has been listed, or is *known* from a state file, and the state of its watch."""
-        if self.listed and self.lost_since is None:
+    def health(self, *, restored: bool = False) -> Health:
+        """Return the state of the watch; it passes once the kind is listed, or *restored* from a state file."""
+        if not self.listed:
+            state, since = "not listed yet", self.problem_since
+        elif self.lost_since is not None:
+            state, since = "no contact", self.lost_since
+        else:
             return Health(True, f"none: the API server has no {self._path}" if self._absent else "ok")
-        what, since = ("no contact", self.lost_since) if self.listed else ("not listed yet", self.since)
-        age = trio.current_time() - (self.since if since is None else since)
-        return Health(self.listed or known, f"{what}, for {age:.0f} s{f': {self.problem}' if self.problem else ''}")
+        problem = f": {self.problem}" if self.problem else ""
+        return Health(self.listed or restored, f"{state}, for {trio.current_time() - since:.0f} s{problem}")
 
     def _try(self, response: _Response) -> None:
         """Send one request and process its response to the end. Runs in a thread."""
-        listwatch, request = self._listwatch, self._listwatch.next()
-        began = time.monotonic()
+        listwatch, request = self._listwatch, self._listwatch.next_request()
+        began: float | None = None
         try:
             with self._client.open(request.path, request.query, silence=self._silence) as stream:
                 began = response.begin(stream)
                 if not request.watch:
                     body = stream.read()
-                    response.useful = True
+                    response.brought_data = True
                     self._pass_on(listwatch.page(body))
                     if listwatch.over:
                         listwatch.ended(0.0)
@@ -112,14 +118,16 @@ class Reflector:
                 trio.from_thread.run_sync(self._update)
                 for lines in stream:
                     self._pass_on(listwatch.lines(lines))
-                    response.useful = response.useful or not listwatch.problem  # a 410 is no contact
+                    if not listwatch.problem:  # after a 410 the objects are out of date
+                        response.brought_data = True
                     if listwatch.over:
                         break
             listwatch.ended(time.monotonic() - began)
         except Refused as error:
             self._pass_on(listwatch.refused(error.status, str(error), error.retry_after))
         except Unreachable as error:
-            listwatch.ended(time.monotonic() - began, error.reason, str(error))
+            lasted = 0.0 if began is None else time.monotonic() - began
+            listwatch.ended(lasted, error.reason, str(error))
 
     def _pass_on(self, batch: DeltaBatch) -> None:
         if batch:
@@ -130,12 +138,15 @@ class Reflector:
         self._update()
 
     def _update(self) -> None:
-        """Copy the state of the ListWatch into the public fields, and log what changed."""
+        """Copy the state of the ListWatch into the public fields, and log what changed.
+
+        Only after its deltas have been sent: when ``listed`` is true, the receiver has the list.
+        """
         now, listwatch = trio.current_time(), self._listwatch
         if (listwatch.problem, listwatch.listed) != (self.problem, self.listed):
             if self._warned and not listwatch.problem and self.problem:
                 log.info("%s: in contact again", self._name)
-            self.problem, self.listed, self.since = listwatch.problem, listwatch.listed, now
+            self.problem, self.listed, self.problem_since = listwatch.problem, listwatch.listed, now
         if listwatch.absent != self._absent:
             self._absent = listwatch.absent
             if self._absent:
@@ -155,8 +166,8 @@ class _Response:
     """A response that a thread reads, and that another thread may end, even before it begins."""
 
     def __init__(self) -> None:
-        self.useful = False
-        """Whether it brought a page or an event."""
+        self.brought_data = False
+        """Whether it brought a page, or an event of a watch that is not a 410."""
         self._lock = threading.Lock()
         self._began: float | None = None
         self._stream: Stream | None = None
@@ -165,7 +176,7 @@ class _Response:
     @property
     def was_contact(self) -> bool:
         """Whether an API server responded: a load balancer without servers accepts a connection and cuts it at once."""
-        return self.useful or (self._began is not None and time.monotonic() - self._began >= FLEETING)
+        return self.brought_data or (self._began is not None and time.monotonic() - self._began >= BRIEF_SECONDS)
 
     def begin(self, stream: Stream) -> float:
         """Record that the response has begun; return when."""

@@ -108,7 +108,7 @@ class _Status(Struct):
     details: _Details | None = None
 
 
-_STATUS = Decoder(_Status)  # built at import, since threads share it: see ``decoding.KINDS_READ``
+_STATUS = Decoder(_Status)  # created on import, since threads share it: see ``decoding.RESOURCES``
 
 
 class ResourceAttributes(NamedTuple):

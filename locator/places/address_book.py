@@ -97,7 +97,7 @@ class AddressBook:
         self._outside_cidrs: AddressMap[Place] = AddressMap()
         self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
 
-    def changed(
+    def with_changes(
         self,
         places: Mapping[bytes, Place | None],
         cidrs: Mapping[Network, Place | None],
@@ -106,9 +106,9 @@ class AddressBook:
     ) -> AddressBook:
         """Return a copy with new places of some addresses and pod CIDRs; None removes one."""
         after = copy(self)
-        after.places, after.cidrs = self.places.changed(places), self.cidrs.changed(cidrs)
+        after.places, after.cidrs = self.places.with_changes(places), self.cidrs.with_changes(cidrs)
         after.distrusted_cidrs = distrusted_cidrs
-        after._cidrs_by_start = self._cidrs_by_start.changed(self._cidrs_starting_at(cidrs))
+        after._cidrs_by_start = self._cidrs_by_start.with_changes(self._cidrs_starting_at(cidrs))
         # An added CIDR covers addresses that were outside of all CIDRs; a removed one may uncover some.
         toggled = [network for network in cidrs if (cidrs[network] is None) != (self.cidr_place(network) is None)]
         within = [after.places.within(network) for network in toggled] if len(self.places) else []
@@ -119,7 +119,7 @@ class AddressBook:
                 outside[address] = place
             elif len(self._outside_cidrs) and self._outside_cidrs.get(address) is not None:
                 outside[address] = None
-        after._outside_cidrs = self._outside_cidrs.changed(outside)
+        after._outside_cidrs = self._outside_cidrs.with_changes(outside)
         return after
 
     def source(self, address: bytes) -> Place:

@@ -84,12 +84,12 @@ class AddressHolders:
         changed = False
         for pod in (before, after):
             if pod is not None and pod.addresses and not pod.finished:
-                self.recheck(pod.addresses)
+                self.mark_addresses(pod.addresses)
                 changed = True
         if self._locators and (before is None or after is None):
             locator = self._locators.get(key)
             if locator is not None:  # it counts only without its pod
-                self.recheck(locator.addresses)
+                self.mark_addresses(locator.addresses)
                 changed = True
         return changed
 
@@ -103,7 +103,7 @@ class AddressHolders:
         changed = False
         for locator in (before, after, self._pods.get(key)):
             if locator is not None:
-                self.recheck(locator.addresses)
+                self.mark_addresses(locator.addresses)
                 changed |= bool(locator.addresses) or isinstance(locator, Pod)
         return changed
 
@@ -112,7 +112,7 @@ class AddressHolders:
         self._node_names.move(name, before, after)
         for node in (before, after):
             if node is not None:
-                self.recheck(node.addresses)
+                self.mark_addresses(node.addresses)
 
     def update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> None:
         """Record a change of a slice (None: it does not exist); unchanged endpoints must be the same objects."""
@@ -137,14 +137,14 @@ class AddressHolders:
                 self._endpoints.move(holder, holder, None)
         self._changed.endpoints.update(dict.fromkeys(endpoint.addresses))
 
-    def recheck_node(self, node: str) -> None:
-        """Note that the pods on a node may have other places; the caller rechecks the endpoints on it."""
+    def mark_node(self, node: str) -> None:
+        """Note that the pods on a node may have other places; the caller marks those of the endpoints on it."""
         for key in self._pod_keys.keys("node", node):
-            self.recheck(self._pods[key].addresses)
+            self.mark_addresses(self._pods[key].addresses)
         for key in self._locator_keys.keys("node", node):
-            self.recheck(self._locators[key].addresses)
+            self.mark_addresses(self._locators[key].addresses)
 
-    def recheck(self, addresses: Iterable[bytes]) -> None:
+    def mark_addresses(self, addresses: Iterable[bytes]) -> None:
         """Note that these addresses may have other places."""
         others = self._changed.others
         for address in addresses:

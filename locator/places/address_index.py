@@ -1,4 +1,4 @@
-"""Builds the address book of one cluster from its objects, and a new one after each change."""
+"""Makes the next address book from changed objects. (It is no ``Index``.)"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AddressIndex:
         self._forwarders = Forwarders()
         self.update_pod = self._holders.update_pod
         self.update_slice = self._holders.update_slice
-        self.recheck = self._holders.recheck
+        self.mark_addresses = self._holders.mark_addresses
 
     @property
     def forwarders(self) -> Set[bytes]:
@@ -43,7 +43,7 @@ class AddressIndex:
         self._holders.update_node(key, before, after)
         self._cidrs.update_node(before, after, self.locations.of_node(key))
         if relocated:
-            self._holders.recheck_node(key)
+            self._holders.mark_node(key)
         return relocated
 
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
@@ -78,7 +78,7 @@ class AddressIndex:
         places = self._places(before, changed, cidrs, trust_changed)
         if not places and not cidrs and self._cidrs.distrusted == before.distrusted_cidrs:
             return before
-        return before.changed(places, cidrs, distrusted_cidrs=self._cidrs.distrusted)
+        return before.with_changes(places, cidrs, distrusted_cidrs=self._cidrs.distrusted)
 
     def _places(
         self,
@@ -93,7 +93,7 @@ class AddressIndex:
         around = before
         if cidrs and forwarders:  # a forwarder without an object of its own is located by its block
             addresses |= dict.fromkeys(forwarders)
-            around = before.changed({}, cidrs)
+            around = before.with_changes({}, cidrs)
         held = before.places if len(before.places) else None
         places: dict[bytes, Place | None] = {}
         for address in addresses:

@@ -46,7 +46,7 @@ class InOrder(Generic[T]):
         for key in keys[bisect_left(keys, first) : bisect_right(keys, last)]:
             yield key, self._values[key]
 
-    def changed(self, changes: Mapping[bytes, T | None]) -> InOrder[T]:
+    def with_changes(self, changes: Mapping[bytes, T | None]) -> InOrder[T]:
         """Return a copy with new values of some keys; None removes a key."""
         values, removed, added = dict(self._values), set(), []
         for key, value in changes.items():
@@ -130,7 +130,7 @@ class AddressMap(Generic[T]):
         """Whether some address in *network* has a value."""
         return next(self.within(network), None) is not None
 
-    def changed(self, changes: Mapping[bytes, T | None]) -> AddressMap[T]:
+    def with_changes(self, changes: Mapping[bytes, T | None]) -> AddressMap[T]:
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
@@ -174,8 +174,8 @@ def _regrouped(groups: InOrder[Group[T]], touched: Mapping[bytes, Mapping[bytes,
     """Return the groups with the touched rows replaced; None removes a row, and a group without rows is removed."""
     if not touched:
         return groups
-    changes = {key: (groups.get(key) or InOrder[Row[T]]()).changed(rows) for key, rows in touched.items()}
-    return groups.changed({key: group if len(group) else None for key, group in changes.items()})
+    changes = {key: (groups.get(key) or InOrder[Row[T]]()).with_changes(rows) for key, rows in touched.items()}
+    return groups.with_changes({key: group if len(group) else None for key, group in changes.items()})
 
 
 class PrefixTable(Generic[T]):
@@ -187,7 +187,7 @@ class PrefixTable(Generic[T]):
             16: [],
         }  # by the number of host bits, fewest first
         if entries:
-            self._tables = self.changed(entries)._tables
+            self._tables = self.with_changes(entries)._tables
 
     def __bool__(self) -> bool:
         return any(self._tables.values())
@@ -226,7 +226,7 @@ class PrefixTable(Generic[T]):
                 values = values_of_row[head] = self.around(address)
             yield address, values
 
-    def changed(self, changes: Mapping[Network, T | None]) -> PrefixTable[T]:
+    def with_changes(self, changes: Mapping[Network, T | None]) -> PrefixTable[T]:
         """Return a copy with new values of some blocks; None removes one. Without *changes*: the table itself."""
         if not changes:
             return self

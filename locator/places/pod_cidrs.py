@@ -62,8 +62,8 @@ class PodCidrs:
 
         *changed* has the endpoints of the addresses whose endpoints changed since the last review, None for none.
         """
-        self._endpoints = self._endpoints.changed(changed)
-        self._owned = self._owned.changed(
+        self._endpoints = self._endpoints.with_changes(changed)
+        self._owned = self._owned.with_changes(
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
         reviewed = self._reassigned | self._relocated

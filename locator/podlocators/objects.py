@@ -5,7 +5,7 @@ version that the controller saw. They hold labels unchanged, for the readers of 
 are equal exactly if the same PodLocator follows from both: heartbeats, conditions and container restarts make no
 difference.
 
-Field names of the API appear only here and, for the server, in ``api.decoding``.
+The controller's names of API fields are here; the server's are in ``api.schema``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 
 from locator.api import schema
 from locator.api.decoding import Resource
-from locator.api.reading import Reading
+from locator.api.finding_collector import FindingCollector
 
 GROUP_VERSION = "topodns.io/v1alpha1"
 PODS = "/api/v1/pods"
@@ -222,8 +222,8 @@ class _PodLocator(Struct, rename="camel"):
     node_labels: Any = None
 
 
-def _pod(raw: _Pod, reading: Reading) -> OwnerPod:
-    del reading  # a pod whose types are right has nothing to report
+def _pod(raw: _Pod, collector: FindingCollector) -> OwnerPod:
+    del collector  # a pod whose types are right has nothing to report
     status = raw.status or schema.PodStatus()
     ips = [address.ip for address in status.ips or () if address.ip] or [status.ip or ""]
     return OwnerPod(
@@ -235,13 +235,13 @@ def _pod(raw: _Pod, reading: Reading) -> OwnerPod:
     )
 
 
-def _node(raw: _Node, reading: Reading) -> LabelledNode:
-    del reading
+def _node(raw: _Node, collector: FindingCollector) -> LabelledNode:
+    del collector
     return LabelledNode(raw.metadata.name or "", raw.metadata.labels or {})
 
 
-def _pod_locator(raw: _PodLocator, reading: Reading) -> ActualLocator:
-    del reading  # the reconciler corrects what is wrong
+def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator:
+    del collector  # the reconciler corrects what is wrong
     try:
         ips: tuple[str, ...] | None = tuple(address["ip"] for address in raw.ips or ())
     except (TypeError, KeyError):

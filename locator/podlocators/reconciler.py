@@ -54,9 +54,9 @@ class Write(Struct, frozen=True):
 
     ``version`` is the resourceVersion of the PodLocator that the write replaces, empty for a new one.
 
-    ``unseen_owner`` is not None if the controller never saw the pod that owns the PodLocator: the pod may be new, and
-    its watch event on the way. It is that pod's uid, or empty if the PodLocator names no pod. Before sending the
-    write, read the pod and pass its uid to ``Reconciler.confirm_owner``.
+    ``unseen_owner`` is the uid in the PodLocator's owner reference (empty: it has none) if the watch has shown neither
+    that pod nor its deletion, otherwise None. The pod may be new: before sending the write, GET the pod and pass its
+    uid to ``Reconciler.confirm_owner``.
     """
 
     namespace: str
@@ -97,7 +97,7 @@ class Reconciler:
     def __init__(self, labels: LabelFilter | None = None) -> None:
         self.queue = WorkQueue()
         self._labels = labels or LabelFilter()
-        self._missing: set[type[ControllerObject]] = {OwnerPod, LabelledNode, ActualLocator}
+        self._unlisted: set[type[ControllerObject]] = {OwnerPod, LabelledNode, ActualLocator}
         self._pods: dict[str, OwnerPod] = {}
         self._nodes: dict[str, dict[str, str]] = {}  # node -> its labels that pass the filter
         self._locators: dict[str, ActualLocator] = {}
@@ -106,13 +106,13 @@ class Reconciler:
         self._shared_labels: dict[str, dict[str, Any]] = {}  # node -> labels in its PodLocators, one dict for all
 
     @property
-    def missing(self) -> frozenset[type[ControllerObject]]:
+    def unlisted(self) -> frozenset[type[ControllerObject]]:
         """The kinds that have not been listed yet. Until it is empty, no write is due."""
-        return frozenset(self._missing)
+        return frozenset(self._unlisted)
 
     @property
-    def objects(self) -> dict[str, int]:
-        """The number of known objects by kind."""
+    def object_counts(self) -> dict[str, int]:
+        """The number of objects of each kind."""
         return {"Pod": len(self._pods), "Node": len(self._nodes), "PodLocator": len(self._locators)}
 
     def apply(self, delta: Delta) -> None:
@@ -120,7 +120,7 @@ class Reconciler:
         match delta:
             case Replace(kind=kind, objects=objects):
                 self._replace(kind, objects)
-                self._missing.discard(kind)
+                self._unlisted.discard(kind)
             case Put(object=OwnerPod() as pod):
                 self._put_pod(pod, urgent=True)
             case Put(object=LabelledNode() as node):
@@ -149,12 +149,12 @@ class Reconciler:
         if locator is not None and locator.version == write.version:
             self._drop(ActualLocator, write.key, urgent=True)
 
-    def next(self, now: float) -> Write | None:
+    def next_write(self, now: float) -> Write | None:
         """Return the next write. None if no key is due, or if the next MAX_KEYS keys need no write.
 
         The caller must call ``queue.done`` or ``queue.retry`` for the write's key.
         """
-        if self._missing:
+        if self._unlisted:
             return None
         for _ in range(MAX_KEYS):
             key = self.queue.get(now)
@@ -166,8 +166,8 @@ class Reconciler:
         return None
 
     def write_for(self, key: str) -> Write | None:
-        """Return the write that a PodLocator needs now. None if it is as it should be, or a kind is ``missing``."""
-        if self._missing:
+        """Return the write that a PodLocator needs now. None if it is as it should be, or a kind is ``unlisted``."""
+        if self._unlisted:
             return None
         pod, actual = self._pods.get(key), self._locators.get(key)
         if pod is not None and pod.ips and pod.node:
@@ -179,12 +179,14 @@ class Reconciler:
         elif pod is not None and pod.uid == actual.pod_uid:
             wanted = self._wanted(pod)
         elif not actual.terminating:
-            return self._write(DELETE, actual, pod, delete_options(actual))
+            return self._write_to_existing(DELETE, actual, pod, delete_options(actual))
         else:  # a finalizer delays the deletion; other pods may get the addresses meanwhile
             wanted = WantedLocator((), actual.node or "", actual.labels or {}, actual.owners)
-        return None if matches(actual, wanted) else self._write(PATCH, actual, pod, patch_body(actual, wanted))
+        if matches(actual, wanted):
+            return None
+        return self._write_to_existing(PATCH, actual, pod, patch_body(actual, wanted))
 
-    def _write(self, verb: str, actual: ActualLocator, pod: OwnerPod | None, body: dict[str, Any]) -> Write:
+    def _write_to_existing(self, verb: str, actual: ActualLocator, pod: OwnerPod | None, body: dict[str, Any]) -> Write:
         owner = actual.pod_uid
         known = {self._deleted_owners.get(actual.key)} | ({"", pod.uid} if pod is not None else set())
         return Write(actual.namespace, actual.name, verb, body, actual.version, None if owner in known else owner)
@@ -195,21 +197,21 @@ class Reconciler:
 
     def _replace(self, kind: type[Any], objects: Iterable[Any]) -> None:
         if kind is OwnerPod:
-            unlisted = dict.fromkeys(self._pods)
+            gone = dict.fromkeys(self._pods)
         elif kind is LabelledNode:
-            unlisted = dict.fromkeys(self._nodes)
+            gone = dict.fromkeys(self._nodes)
         else:
-            unlisted = dict.fromkeys(self._locators)
+            gone = dict.fromkeys(self._locators)
             self._shared_labels.clear()
         for listed in objects:
-            unlisted.pop(listed.key, None)
+            gone.pop(listed.key, None)
             if kind is OwnerPod:
                 self._put_pod(listed)
             elif kind is LabelledNode:
                 self._put_node(listed)
             else:
                 self._put_locator(listed)
-        for key in unlisted:
+        for key in gone:
             self._drop(kind, key)
 
     def _put_pod(self, pod: OwnerPod, *, urgent: bool = False) -> None:

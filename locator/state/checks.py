@@ -32,20 +32,20 @@ class Checks:
         self._slices: set[str] = set()  # to check again, by key
         self._namespaces: set[str] = set()  # with policies to check again
 
-    def recheck_slices(self, keys: Iterable[str]) -> None:
+    def mark_slices(self, keys: Iterable[str]) -> None:
         """Note that the findings of some slices may change."""
         self._slices.update(keys)
 
-    def recheck_policies(self, namespace: str) -> None:
+    def mark_policies(self, namespace: str) -> None:
         """Note that the findings of the policies of a namespace may change."""
         self._namespaces.add(namespace)
 
     def check_node(self, name: str, node: Node | None) -> None:
-        """Replace the findings of a Node, None if it does not exist."""
+        """Check a Node (None: it does not exist) at once, and replace its findings."""
         self._findings.set(Rank.NODE, name, node_findings(node) if node is not None else ())
 
     def check_service(self, key: str, service: Service | None, declaration: Declaration | None) -> None:
-        """Replace the findings of a Service and its declaration, None if it is not served."""
+        """Check a Service (None: it is not served) and its declaration at once, and replace its findings."""
         self._findings.set(Rank.SERVICE, key, findings(service, declaration) if service is not None else ())
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:

@@ -31,7 +31,7 @@ class ClusterView:
     """The known state of one cluster. Only one thread at a time may use it, as its *store*."""
 
     def __init__(self, store: Store) -> None:
-        self.missing: set[type[Object]] = set(store.kinds)
+        self.unlisted: set[type[Object]] = set(store.kinds)
         """The kinds that the source has not listed yet."""
         self._store = store
         self._findings: dict[str, Sequence[Finding]] = {}
@@ -43,26 +43,29 @@ class ClusterView:
         """When to publish even without a change (seconds since 1970), None for never."""
         return self._store.due
 
-    def take(self, batch: DeltaBatch) -> bool:
-        """Apply a batch; return whether a publication shows a change, or the first list of all kinds is complete."""
+    def apply(self, batch: DeltaBatch) -> bool:
+        """Apply a batch; return whether publishing is worth it.
+
+        It is if an answer or a finding may differ, or if this batch listed the last kind that was unlisted.
+        """
         visible = False
-        for change in batch.changes:
-            visible |= self._store.apply(change)
-        if visible and not self.missing:  # objects of the first list changed long ago
+        for delta in batch.deltas:
+            visible |= self._store.apply(delta)
+        if visible and not self.unlisted:  # objects of the first list changed long ago
             self._triggered += batch.triggered
         self._findings |= batch.findings
         for name in [name for name, findings in batch.findings.items() if not findings]:
             del self._findings[name]
         if batch.files is not None:
             self._files = batch.files
-        incomplete = bool(self.missing)
+        incomplete = bool(self.unlisted)
         if not batch.restored:
-            self.missing -= {change.kind for change in batch.changes if isinstance(change, Replace)}
-        return visible or bool(batch.findings) or (incomplete and not self.missing)
+            self.unlisted -= {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
+        return visible or bool(batch.findings) or (incomplete and not self.unlisted)
 
-    def known(self) -> list[Object]:
-        """Return all known objects."""
-        return self._store.known()
+    def all_objects(self) -> list[Object]:
+        """Return all objects, by kind."""
+        return self._store.all_objects()
 
     def publish(self, now: float) -> Publication:
         """Return the state at *now* (seconds since 1970)."""
@@ -75,5 +78,6 @@ class ClusterView:
 
     def _with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""
-        file = self._files.get(object_reference(finding.kind, finding.namespace, finding.name))
+        key = f"{finding.namespace}/{finding.name}" if finding.namespace else finding.name
+        file = self._files.get(object_reference(finding.kind, key))
         return finding if file is None else replace(finding, file=file)

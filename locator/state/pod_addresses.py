@@ -26,7 +26,7 @@ class PodAddresses:
         """Return the current namespaces by address, sorted each; *before* is the last result."""
         after = {address: self._namespaces(address) or None for address in self._changed}
         self._changed = set()
-        return before.changed({address: names for address, names in after.items() if names != before.get(address)})
+        return before.with_changes({address: names for address, names in after.items() if names != before.get(address)})
 
     def _namespaces(self, address: bytes) -> tuple[str, ...]:
         return tuple(sorted({key.partition("/")[0] for key in self._keys.keys("address", address)}))

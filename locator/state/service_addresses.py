@@ -31,7 +31,7 @@ class ServiceAddresses:
         """Whether some Service has an address in *network*."""
         return self._keys.any_within(network)
 
-    def changed(self, *, left: Addresses, joined: Addresses) -> ServiceAddresses:
+    def with_changes(self, *, left: Addresses, joined: Addresses) -> ServiceAddresses:
         """Return a copy in which some Services *left* addresses and some *joined*; the mapping itself if none did."""
         leaving: dict[bytes, set[str]] = {}
         joining: dict[bytes, list[str]] = {}
@@ -56,5 +56,5 @@ class ServiceAddresses:
             if address not in joining:
                 changes[address] = tuple(key for key in self.of(address) if key not in leavers) or None
         after = ServiceAddresses()
-        after._keys = self._keys.changed(changes)
+        after._keys = self._keys.with_changes(changes)
         return after

@@ -51,7 +51,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
     pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
-    change (seconds since 1970); ``objects`` counts the known objects by kind.
+    change (seconds since 1970); ``object_counts`` has the number of objects of each kind.
     """
 
     services: Mapping[str, CompiledService]
@@ -59,7 +59,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     addresses: AddressBook
     serial: int
     findings: tuple[Finding, ...] = ()
-    objects: Mapping[str, int] = {}
+    object_counts: Mapping[str, int] = {}
     service_addresses: ServiceAddresses = field(default_factory=ServiceAddresses)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
 
@@ -76,7 +76,7 @@ def service_addresses_after(before: Snapshot, changes: Changes) -> ServiceAddres
         has = after.addresses if after is not None else set[bytes]()
         left.append((key, had - has))
         joined.append((key, has - had))
-    return before.service_addresses.changed(left=left, joined=joined)
+    return before.service_addresses.with_changes(left=left, joined=joined)
 
 
 def services_after(before: Mapping[str, CompiledService], changes: Changes) -> Mapping[str, CompiledService]:

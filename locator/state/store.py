@@ -107,16 +107,16 @@ class Store:
 
     # Taking deltas in
 
-    def apply(self, change: Delta) -> bool:
+    def apply(self, delta: Delta) -> bool:
         """Apply a delta; return whether an answer or a finding may differ now.
 
         If not, publishing can wait: only the number of objects may have changed.
         """
-        if isinstance(change, Put):
-            return self._put(type(change.object), change.object.key, change.object)
-        if isinstance(change, Drop):
-            return self._drop(change.kind, change.key)
-        return self.replace(change.kind, change.objects)
+        if isinstance(delta, Put):
+            return self._put(type(delta.object), delta.object.key, delta.object)
+        if isinstance(delta, Drop):
+            return self._drop(delta.kind, delta.key)
+        return self.replace(delta.kind, delta.objects)
 
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Make *objects* the only objects of *kind*; return the same as ``apply``."""
@@ -131,9 +131,9 @@ class Store:
             visible |= self._drop(kind, key)
         return visible
 
-    def known(self) -> list[Object]:
+    def all_objects(self) -> list[Object]:
         """Return all objects, by kind."""
-        return [known for kind in self.kinds for known in self._objects.of(kind).values()]
+        return [item for kind in self.kinds for item in self._objects.of(kind).values()]
 
     def _put(self, kind: type[Object], key: str, after: Any) -> bool:
         if kind not in self.kinds:
@@ -177,14 +177,14 @@ class Store:
         return after
 
     def _update_namespace(self, key: str, before: Namespace | None, after: Namespace | None) -> bool:
-        self._recheck_namespace(key)
+        self._mark_namespace(key)
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         self._checks.check_node(key, after)
         if self._addresses.update_node(key, before, after):
             for slice_key in self._objects.slices_on(key):
-                self._recheck_endpoints(slice_key, lambda endpoint: endpoint.node == key)
+                self._mark_endpoints(slice_key, lambda endpoint: endpoint.node == key)
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
@@ -195,7 +195,7 @@ class Store:
         visible = self._addresses.update_locator(key, before, after)
         slices = self._objects.slices_with(key)
         for slice_key in slices:
-            self._recheck_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
+            self._mark_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
         return visible or bool(slices)
 
     def _update_service(self, key: str, before: Service | None, after: Service | None) -> bool:
@@ -205,45 +205,45 @@ class Store:
         self._forwarders_changed |= trust_changed
         policies = self._objects.policies_in(namespace)
         if policies:
-            self._checks.recheck_policies(namespace)
+            self._checks.mark_policies(namespace)
         if before is None or after is None:
-            self._checks.recheck_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+            self._checks.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
             return True
         if trust_changed or policies or replace(before, labels={}) != replace(after, labels={}):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 
     def _update_policy(self, key: str, before: ServicePolicy | None, after: ServicePolicy | None) -> bool:
-        self._recheck_namespace(cast(ServicePolicy, after or before).namespace)
+        self._mark_namespace(cast(ServicePolicy, after or before).namespace)
         return any(policy is not None and policy.mode != IGNORED for policy in (before, after))
 
     def _update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
         self._addresses.update_slice(key, before, after)
-        self._checks.recheck_slices((key,))
+        self._checks.mark_slices((key,))
         for endpoint_slice in (before, after):
             if endpoint_slice is not None and endpoint_slice.service_key is not None:
                 self._services_changed.add(endpoint_slice.service_key)
                 self._forwarders_changed |= endpoint_slice.service_key in self._dns_services.keys
         return True
 
-    def _recheck_namespace(self, namespace: str) -> None:
+    def _mark_namespace(self, namespace: str) -> None:
         self._services_changed.update(self._objects.services_in(namespace))
-        self._checks.recheck_policies(namespace)
+        self._checks.mark_policies(namespace)
 
-    def _recheck_endpoints(self, key: str, affected: Callable[[Endpoint], bool]) -> None:
+    def _mark_endpoints(self, key: str, affected: Callable[[Endpoint], bool]) -> None:
         """Note that the affected endpoints of a slice may have other locations."""
         endpoint_slice = self._objects.of(EndpointSlice)[key]
-        self._checks.recheck_slices((key,))
+        self._checks.mark_slices((key,))
         if endpoint_slice.service_key is not None:
             self._services_changed.add(endpoint_slice.service_key)
         for endpoint in endpoint_slice.endpoints:
             if affected(endpoint):
-                self._addresses.recheck(endpoint.addresses)
+                self._addresses.mark_addresses(endpoint.addresses)
 
     # Making snapshots
 
     def publish(self, now: float) -> Snapshot:
-        """Return the snapshot of the known objects; the previous one if nothing differs.
+        """Return the snapshot of all objects; the previous one if nothing differs.
 
         *now* is the time in seconds since 1970. Unchanged Services are the same objects as in the previous
         snapshot. The serial changes only if an answer may differ, not for findings or numbers of objects.
@@ -260,14 +260,14 @@ class Store:
             addresses=addresses,
             serial=int(now),
             findings=self._checks.all_findings(),
-            objects={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
+            object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
         )
         self._changed = self._namespaces_changed = False
         if self._snapshot is None or answers_differ(before, after):
             self._snapshot = after
-        elif before.findings is not after.findings or before.objects != after.objects:
+        elif before.findings is not after.findings or before.object_counts != after.object_counts:
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
         self._locations.forget_unused(lambda: locations_in(snapshot))

@@ -1,4 +1,4 @@
-"""``python -m locator.cluster.dumps``: the process in which ``dump_files.load`` reads dumps.
+"""``python -m locator.cluster.dumps``: the process in which ``dump_files.read_in_other_process`` reads dumps.
 
 It takes the file names from standard input, and writes the dump to standard output, both pickled.
 """

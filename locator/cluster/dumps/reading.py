@@ -25,7 +25,7 @@ class BadDump(Exception):
 class Dump(Struct):
     """The objects in all files in order, the findings, and the file of each object.
 
-    ``origins`` maps objects (``deltas.place_of``) to files. It leaves out pods: no later check reports them.
+    ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
     """
 
     objects: list[Object]
@@ -37,7 +37,7 @@ class Dump(Struct):
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
-def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
 
     If an object occurs twice, the later one counts, and there is a finding.
@@ -60,7 +60,7 @@ def read(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 findings.append(finding)
             objects[key] = item
             if not isinstance(item, Pod):
-                origins[object_reference(kind, "", item.key)] = name
+                origins[object_reference(kind, item.key)] = name
     if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
@@ -93,7 +93,7 @@ class _Packed(NamedTuple):
 def read_packed(inputs: bytes) -> bytes:
     """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
     try:
-        result = read(pickle.loads(inputs))
+        result = read_inputs(pickle.loads(inputs))
     except BadDump as error:
         return pickle.dumps(error)
     return pickle.dumps(_Packed(list(packing.batches(result.objects)), result.findings, result.origins))

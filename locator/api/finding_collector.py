@@ -13,7 +13,7 @@ from locator.model import Finding, is_dns_label
 T = TypeVar("T")
 
 
-class Reading(list[Finding]):
+class FindingCollector(list[Finding]):
     """The findings about one object, collected while it is converted. All have the same *code*."""
 
     def __init__(self, code: ClusterCode, kind: str, namespace: str, name: str) -> None:
