@@ -662,7 +662,7 @@ def test_standard_input() -> None:
     ("command", "message"),
     [
         ("corefile --check -", "-: standard input is closed, expected a Corefile"),
-        ("check --snapshot -", "standard input: Bad file descriptor, expected a dump"),
+        ("check --snapshot -", "standard input: Bad file descriptor, expected a snapshot"),
     ],
 )
 def test_no_standard_input(command: str, message: str) -> None:

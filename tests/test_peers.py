@@ -76,7 +76,7 @@ def test_dnsperf_loses_nothing_while_snapshots_are_swapped(
     for _ in range(RELOADS):
         seen = len(server.lines)
         server.send(signal.SIGHUP)
-        server.wait_for("dump read again", after=seen)
+        server.wait_for("snapshot read again", after=seen)
     printed, _ = load.communicate(timeout=3 * PATIENCE)
     assert re.search(rf"Queries sent: +{2 * times}\b", printed), printed
     assert re.search(r"Queries lost: +0 ", printed), printed

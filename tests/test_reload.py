@@ -100,7 +100,7 @@ def test_change_of_the_file(serve: Serve, path: Path) -> None:
     server = serve(path)
     before = len(server.lines)
     write(path, "10.0.0.2")
-    server.wait_for("dump read again", after=before)
+    server.wait_for("snapshot read again", after=before)
     assert asked(server) == {"10.0.0.2"}
 
 
@@ -129,7 +129,7 @@ def test_configmap_volume(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "..new").symlink_to("v2")
     before = len(server.lines)
     os.replace(tmp_path / "..new", tmp_path / "..data")
-    server.wait_for("dump read again", after=before)
+    server.wait_for("snapshot read again", after=before)
     assert asked(server) == {"10.0.0.2"}
 
 
@@ -194,7 +194,7 @@ def test_hangups_in_a_row(serve: Serve, path: Path) -> None:
         server.send(signal.SIGHUP)
     before = 0
     while asked(server) != {"10.0.0.11"}:
-        server.wait_for("dump read again", after=before)
+        server.wait_for("snapshot read again", after=before)
         before = next(n for n, line in enumerate(server.lines) if n >= before and "read again" in line) + 1
 
 
@@ -377,7 +377,7 @@ def test_the_reading_process_ends_with_the_reading(serve: Serve, path: Path) -> 
     assert readers(server) == []
     with reading(server, path, "10.0.0.2"):
         pass
-    server.wait_for("dump read again")
+    server.wait_for("snapshot read again")
     until(lambda: not readers(server), "no other process")
     path.write_text("kind: [")
     reload(server)

@@ -158,7 +158,7 @@ def reload(server: Server) -> None:
     for _ in range(2):
         before = len(server.lines)
         server.send(signal.SIGHUP)
-        server.wait_for("dump read again|keeping the previous version", after=before)
+        server.wait_for("snapshot read again|keeping the previous version", after=before)
 
 
 @contextmanager

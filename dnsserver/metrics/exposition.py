@@ -130,7 +130,7 @@ class Metrics(TopodnsCollector):
         text = "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node."
         yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", text, distrusted)
         reloads = _labelled(self._counts.reloads)
-        yield _counter("topodns_snapshot_reloads", "Reloads of the dump.", ("result",), reloads)
+        yield _counter("topodns_snapshot_reloads", "Reloads of the --snapshot files.", ("result",), reloads)
 
 
 class ControllerState(Struct, frozen=True):

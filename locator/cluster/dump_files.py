@@ -96,7 +96,7 @@ def _read_standard_input() -> bytes:
         while part := os.read(0, 1 << 20):
             parts.append(part)
     except OSError as error:  # standard input is closed, for example
-        raise BadDump(f"standard input: {error.strerror}, expected a dump") from None
+        raise BadDump(f"standard input: {error.strerror}, expected a snapshot") from None
     return b"".join(parts)
 
 
@@ -175,10 +175,10 @@ class DumpSource:
                 log.error("%s; keeping the previous version", error)
             except Exception:  # boundary: one reading
                 self._on_reread(False)
-                log.exception("the dump could not be read; keeping the previous version")
+                log.exception("the snapshot could not be read; keeping the previous version")
             else:
                 self._on_reread(True)
-                log.info("dump read again")
+                log.info("snapshot read again")
 
     async def _wait_for_change_or_request(self, signature: object) -> None:
         """Wait until the files differ from *signature*, or until ``read_again`` is called."""
