@@ -161,10 +161,10 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
     """An answer from before a publication gets the new serial, also if only a further client that shares it asks."""
     store = store_of(settings_of())
     web = [*BASE, *headless("web", "10.0.0.1", keys=ZONE)]
-    take_in(store, dump_files.read([("cluster.json", listed(web).encode())]).objects)
+    take_in(store, dump_files.read_here([("cluster.json", listed(web).encode())]).objects)
     first = store.publish(NOW)
     more = [*web, namespace("more")]
-    take_in(store, dump_files.read([("cluster.json", listed(more).encode())]).objects)
+    take_in(store, dump_files.read_here([("cluster.json", listed(more).encode())]).objects)
     second = store.publish(NOW + 1)
     (compiled,) = second.services.values()
     cache = AnswerCache()
