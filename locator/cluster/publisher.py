@@ -178,8 +178,7 @@ def log_findings(findings: Sequence[Finding]) -> None:
 
 def _weight(delta: Delta) -> int:
     """Return how much work a delta is, in objects; an EndpointSlice counts once more for each endpoint."""
-    if isinstance(delta, Replace):
-        return len(delta.objects)
-    if isinstance(delta, Put) and isinstance(delta.object, EndpointSlice):
-        return 1 + len(delta.object.endpoints)
-    return 1
+    objects = delta.objects if isinstance(delta, Replace) else [delta.object] if isinstance(delta, Put) else []
+    if len(objects) > AT_ONCE:
+        return len(objects)  # enough to decide
+    return max(1, sum(1 + (len(each.endpoints) if isinstance(each, EndpointSlice) else 0) for each in objects))
