@@ -252,20 +252,28 @@ def test_the_time_from_a_change_to_its_answer_is_told() -> None:
     under_way(test)
 
 
-def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state file's writer gets the state before or after a change, never in between."""
+LARGE: list[tuple[str, list[Object]]] = [
+    # more than AT_ONCE objects or endpoints
+    ("many-objects", [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]),
+    ("a-large-slice", dump_of([api_objects.endpoint_slice(
+        "web", 1, [api_objects.endpoint(f"10.0.0.{number}") for number in range(AT_ONCE)])]).objects),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [row[1] for row in LARGE], ids=[row[0] for row in LARGE])
+def test_what_is_known_is_asked_for_between_two_changes(many: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread applies a large list; the state file's writer gets the state before or after it, never in between."""
     go_on = threading.Event()
 
     class Slow(Store):
         """A store that waits in the middle of a change until the test continues it."""
 
         def apply(self, change: Delta) -> bool:
-            go_on.wait(PATIENCE)
+            assert go_on.wait(PATIENCE), "applied while the event loop waits"
             return super().apply(change)
 
     async def run() -> None:
         publisher = Publisher(Slow(), on_programmed=lambda seconds: None)
-        many = [Namespace(f"n{number}") for number in range(AT_ONCE + 1)]
         found: list[Object] = []
 
         async def ask() -> None:
@@ -274,7 +282,7 @@ def test_what_is_known_is_asked_for_between_two_changes(monkeypatch: pytest.Monk
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publisher.run)
-            await publisher.batches.send(DeltaBatch([Replace(Namespace, many)]))
+            await publisher.batches.send(DeltaBatch([Replace(type(many[0]), many)]))
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
