@@ -70,6 +70,11 @@ def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict
     return present
 
 
+def object_key(namespace: str, name: str) -> str:
+    """Return ``namespace/name``, or the name alone of an object that is in no namespace."""
+    return f"{namespace}/{name}" if namespace else name
+
+
 class Namespaced(Struct, frozen=True):
     """What all objects in a namespace have in common."""
 
@@ -235,7 +240,7 @@ class Finding(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"
-        key = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        key = object_key(self.namespace, self.name)
         message = f"{self.message}, expected {self.expected}" if self.expected else self.message
         parts = (self.file, line, f"{self.kind} {key}".strip(), self.field, message)
         return f"{': '.join(part for part in parts if part)} [{self.code}]"

@@ -90,6 +90,8 @@ class Responder:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
+        if snapshot is self._snapshot:  # only findings changed
+            return
         self._snapshot = snapshot
         self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
@@ -228,15 +230,16 @@ class Responder:
         if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
-        ignored = b""
-        if parsed.edns is not None and parsed.edns.names_client and not self._clients.source(source).forwarder:
-            ignored = parsed.edns.option or (parsed.edns.subnet.address if parsed.edns.subnet is not None else b"")
+        edns, ignored = parsed.edns, b""
+        subnet_address = edns.subnet.address if edns is not None and edns.subnet is not None else b""
+        if edns is not None and edns.names_client and not self._clients.source(source).forwarder:
+            ignored = edns.option or subnet_address
         envelope = Envelope(
             query,
             parsed.end,
-            head_index(int.from_bytes(query[2:4]), opt=parsed.edns is not None),
+            head_index(int.from_bytes(query[2:4]), opt=edns is not None),
             self._profiles.of(query, parsed, remember=remember),
-            parsed.edns.subnet.address if parsed.edns is not None and parsed.edns.subnet is not None else b"",
+            subnet_address,
             channel,
             self._note_ignored_client(source, ignored) if ignored else None,
         )

@@ -28,6 +28,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServicePolicy,
+    object_key,
 )
 
 
@@ -99,7 +100,7 @@ class Decoded(NamedTuple):
     @property
     def key(self) -> str:
         """The key of the object's record."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return object_key(self.namespace, self.name)
 
 
 def decode_untrusted(resource: Resource, raw: Raw | bytes, where: str = "") -> Decoded:

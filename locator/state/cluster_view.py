@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.deltas import DeltaBatch, Replace, object_reference
-from locator.model import Finding, Object
+from locator.model import Finding, Object, object_key
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
@@ -71,13 +71,12 @@ class ClusterView:
         """Return the state at *now* (seconds since 1970)."""
         snapshot = self._store.publish(now)
         of_source = [finding for findings in self._findings.values() for finding in findings]
-        of_store = map(self._with_file, snapshot.findings)
+        of_store = map(self._with_file, snapshot.findings) if self._files else snapshot.findings
         publication = Publication(snapshot, [*of_source, *of_store], self._triggered)
         self._triggered = []
         return publication
 
     def _with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""
-        key = f"{finding.namespace}/{finding.name}" if finding.namespace else finding.name
-        file = self._files.get(object_reference(finding.kind, key))
+        file = self._files.get(object_reference(finding.kind, object_key(finding.namespace, finding.name)))
         return finding if file is None else replace(finding, file=file)
