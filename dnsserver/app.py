@@ -234,7 +234,7 @@ async def start_http(
 
 
 async def _control(settings: Settings) -> None:
-    from locator.cluster.controller import Controller
+    from locator.cluster.leading.controller import Controller
     from locator.podlocators.objects import CONTROLLER_RESOURCES
 
     cluster = cluster_of(settings)

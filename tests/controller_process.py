@@ -19,8 +19,8 @@ import trio
 from msgspec import Struct
 
 from locator.cluster.api_client import ApiClient
-from locator.cluster.controller import Controller
-from locator.cluster.leader_elector import boot_seconds
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.leader_elector import boot_seconds
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection

@@ -13,8 +13,9 @@ import pytest
 import trio
 
 from locator.cluster.api_client import ApiClient
-from locator.cluster.controller import CONFLICT, DONE, Controller
-from locator.cluster.leader_elector import boot_seconds
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.leader_elector import boot_seconds
+from locator.cluster.leading.leader_writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from tests import api_objects
 from tests.api_objects import HOSTNAME, ZONE, namespace, node

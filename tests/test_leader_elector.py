@@ -10,9 +10,9 @@ import msgspec
 import pytest
 import trio
 
-from locator.cluster import controller
-from locator.cluster.controller import Controller
-from locator.cluster.leader_elector import LeaderElector
+from locator.cluster.leading import controller, leader_writer
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.leader_elector import LeaderElector
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
 from locator.podlocators.objects import NODES, POD_LOCATORS, PODS
@@ -69,9 +69,8 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
     woken = []
 
     async def main() -> None:
-        candidate = LeaderElector(
-            server, LeaderElection("me", "ns", "lease", **SHORT), on_observed=lambda: woken.append(1)
-        )
+        election = LeaderElection("me", "ns", "lease", **SHORT)
+        candidate = LeaderElector(server, election, writes="PodLocators", on_observed=lambda: woken.append(1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until_in_trio(lambda: candidate.is_leader() and len(woken) >= 5)
@@ -90,7 +89,8 @@ def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
     server.refuse = lambda method, path: refusals.pop() if method == "PUT" and refusals else None
 
     async def main() -> None:
-        candidate = LeaderElector(server, LeaderElection("me", "ns", "lease", **SHORT), on_observed=lambda: None)
+        election = LeaderElection("me", "ns", "lease", **SHORT)
+        candidate = LeaderElector(server, election, writes="PodLocators", on_observed=lambda: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until_in_trio(candidate.is_leader)
@@ -105,7 +105,7 @@ def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
 
 def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a namespace refuses writes, as by a quota, the others get their PodLocators, without a storm."""
-    monkeypatch.setattr(controller, "REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr(leader_writer, "REFUSED_SECONDS", 0.01)
     monkeypatch.setattr("locator.backoff.FLOOR", 0.001)  # what was refused is due again at once
     server: Any = FakeServer(*(pod("full", f"web-{number}") for number in range(100)), pod("shop", "web"))
 

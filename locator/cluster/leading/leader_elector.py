@@ -30,11 +30,15 @@ class LeaderElector:
     """Acquires the Lease and renews it.
 
     Calls *on_observed* after each read or write of the Lease that succeeded: this replica may lead from then on.
+    *writes* is what the leader writes, for the log.
     """
 
-    def __init__(self, client: ApiClient, election: LeaderElection, *, on_observed: Callable[[], None]) -> None:
+    def __init__(
+        self, client: ApiClient, election: LeaderElection, *, writes: str, on_observed: Callable[[], None]
+    ) -> None:
         self._client = client
         self._election = election
+        self._writes = writes
         self._on_observed = on_observed
         self._warned = ""
         # A request that gets no response leaves time for another before the deadline.
@@ -54,7 +58,12 @@ class LeaderElector:
                 pause = await self._step()
                 if self.is_leader() != led:
                     led = not led
-                    log.info("became leader: this replica writes PodLocators" if led else "stopped leading")
+                    log.info(
+                        "became leader: this replica writes %s"
+                        if led
+                        else "stopped leading: this replica writes no %s",
+                        self._writes,
+                    )
                 await trio.sleep(pause)
         finally:
             with trio.CancelScope(shield=True):

@@ -1,0 +1,1 @@
+"""EDGE: what one replica writes to the API server while it leads."""
