@@ -196,36 +196,46 @@ def _is_address(text: str) -> bool:
 def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) -> EndpointSlice:
     """Convert an EndpointSlice, without endpoints if its addresses are domain names."""
     ports = _ports(raw.ports, "ports", collector)
-    endpoints = []
-    shared: dict[Hints, Hints] = {}  # most endpoints of a slice have the hints of another
-    has_addresses = raw.address_type != "FQDN"
-    for position, endpoint in enumerate((raw.endpoints or ()) if has_addresses else ()):
-        addresses: list[bytes] = []
-        for index, text in enumerate(endpoint.addresses or ()):
-            addresses += collector.address(f"endpoints[{position}].addresses[{index}]", text)
-        if not addresses:
-            continue
-        slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
-        if endpoint.zone:
-            slice_labels[ZONE] = endpoint.zone
-        target, hints = endpoint.target_ref, _hints(endpoint.hints)
-        endpoints.append(
-            Endpoint(
-                addresses=tuple(dict.fromkeys(addresses)),
-                ports=ports,
-                hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", collector),
-                node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
-                slice_labels=slice_labels,
-                ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
-                pod=target.name if target is not None and target.kind in (None, "Pod") else None,
-                hints=None if hints is None else shared.setdefault(hints, hints),
-            )
-        )
+    given = raw.endpoints or () if raw.address_type != "FQDN" else ()
+    shared: dict[Hints, Hints] = {}
+    found = (to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given))
     return EndpointSlice(
         namespace=raw.metadata.namespace or "default",
         name=raw.metadata.name or "",
         service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
-        endpoints=tuple(endpoints),
+        endpoints=tuple(endpoint for endpoint in found if endpoint is not None),
+    )
+
+
+def to_endpoint(
+    endpoint: schema.Endpoint,
+    position: int,
+    ports: tuple[Port, ...],
+    shared: dict[Hints, Hints],
+    collector: FindingCollector,
+) -> Endpoint | None:
+    """Convert the endpoint at *position* of a slice whose addresses are IP addresses; None if it has none.
+
+    *shared* keeps equal hints as one object: most endpoints of a slice have the hints of another.
+    """
+    addresses: list[bytes] = []
+    for index, text in enumerate(endpoint.addresses or ()):
+        addresses += collector.address(f"endpoints[{position}].addresses[{index}]", text)
+    if not addresses:
+        return None
+    slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
+    if endpoint.zone:
+        slice_labels[ZONE] = endpoint.zone
+    target, hints = endpoint.target_ref, _hints(endpoint.hints)
+    return Endpoint(
+        addresses=tuple(dict.fromkeys(addresses)),
+        ports=ports,
+        hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", collector),
+        node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
+        slice_labels=slice_labels,
+        ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
+        pod=target.name if target is not None and target.kind in (None, "Pod") else None,
+        hints=None if hints is None else shared.setdefault(hints, hints),
     )
 
 

@@ -76,6 +76,13 @@ class WorkQueue:
             due = self._due[key] = now + backoff.delay(chance)
             heapq.heappush(self._heap, (due, key, urgent))
 
+    def defer(self, key: str, due: float) -> None:
+        """End the processing of a key that is not to be processed yet: it is due at *due*, or when it is added."""
+        self._end_processing(key)
+        if key not in self._urgent and key not in self._normal:
+            self._due[key] = due
+            heapq.heappush(self._heap, (due, key, False))
+
     def discard(self, key: str) -> None:
         """Remove a key that waits, and its backoff. Has no effect on the processing of a key."""
         for keys in (self._urgent, self._normal, self._due, self._backoffs, self._dirty):

@@ -51,19 +51,15 @@ def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...])
 def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
     """Return the ready endpoints of a Service's slices: one for each pod, and one for each address without a pod.
 
-    A pod may be in several slices (IPv4, IPv6, ports). It becomes one endpoint, so that one selection
-    holds for A, AAAA and SRV. Two pods on their node's network may share an address and remain two.
+    ``EndpointIdentities`` says which endpoints are the same.
     """
     joined: dict[object, Endpoint] = {}
-    keys: dict[bytes, object] = {}  # address -> its key in joined
+    identities = EndpointIdentities()
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.endpoints:
             if not endpoint.ready:
                 continue
-            fresh = [address for address in endpoint.addresses if address not in keys]
-            key: object = (endpoint.pod, endpoint.node)
-            if endpoint.pod is None:  # its addresses identify it
-                key = next((keys[address] for address in endpoint.addresses if address in keys), tuple(fresh))
+            key = identities.of(endpoint)
             other = joined.get(key)
             if other is None:
                 joined[key] = endpoint
@@ -74,9 +70,29 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
                     ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
                     hints=_joined_hints(other.hints, endpoint.hints),
                 )
-            for address in fresh:
-                keys[address] = key
     return tuple(joined.values())
+
+
+class EndpointIdentities:
+    """Says which ready endpoints of one Service's slices are the same endpoint.
+
+    A pod may be in several slices (IPv4, IPv6, ports). It is one endpoint, so that one selection holds for A, AAAA and
+    SRV. Two pods on their node's network may share an address and remain two.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, object] = {}  # by address: the identity of the first endpoint that has it
+
+    def of(self, endpoint: Endpoint) -> object:
+        """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
+        keys = self._keys
+        key: object = (endpoint.pod, endpoint.node)
+        if endpoint.pod is None:  # its addresses identify it
+            fresh = tuple(address for address in endpoint.addresses if address not in keys)
+            key = next((keys[address] for address in endpoint.addresses if address in keys), fresh)
+        for address in endpoint.addresses:
+            keys.setdefault(address, key)
+        return key
 
 
 def _joined_hints(one: Hints | None, other: Hints | None) -> Hints | None:

@@ -1,0 +1,104 @@
+"""Answers AdmissionReviews (admission.k8s.io/v1) of EndpointSlices: allowed, perhaps with a patch of the hints.
+
+Every review that can be read is allowed. A slice without hints, or with outdated ones, is better than none.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from locator.api.decoding import RESOURCES
+from locator.api.finding_collector import FindingCollector
+from locator.hints.hint_store import HintStore
+from locator.hints.objects import GROUP, SLICES, VERSION, HintedSlice, SliceJson, hints_patch, to_hinted_slice
+from locator.model import EndpointSlice
+
+API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+
+# What became of a review, as the metric counts it.
+PATCHED = "patched"
+UNCHANGED = "unchanged"  # the hints are as they should be
+IGNORED = "ignored"  # another resource, or a slice that does not ask for hints or has no known Service
+UNSYNCED = "unsynced"  # not everything has been listed yet
+UNREADABLE = "unreadable"  # no AdmissionReview: there is nothing to reply to
+OUTCOMES = (PATCHED, UNCHANGED, IGNORED, UNSYNCED, UNREADABLE)
+
+
+class Reply(Struct, frozen=True):
+    """The reply to a review as JSON, and what became of the review. ``body`` is empty if it is ``UNREADABLE``."""
+
+    body: bytes
+    outcome: str
+
+
+class _Resource(Struct):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class _Request(Struct, rename="camel"):
+    uid: str
+    resource: _Resource
+    namespace: str = ""
+    sub_resource: str = ""
+    object: Raw = Raw(b"null")
+
+
+class _Review(Struct, rename="camel"):
+    api_version: str
+    kind: str
+    request: _Request
+
+
+_REVIEWS, _SLICES = Decoder(_Review), Decoder(SliceJson)
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def reply_to_untrusted(raw: bytes, store: HintStore) -> Reply:
+    """Return the reply to an AdmissionReview. Never raises."""
+    try:
+        review = _REVIEWS.decode(raw)
+    except _UNDECODABLE:
+        return Reply(b"", UNREADABLE)
+    request = review.request
+    if (review.api_version, review.kind) != (API_VERSION, KIND) or not request.uid:
+        return Reply(b"", UNREADABLE)
+    outcome, patch = _judge_untrusted(request, store)
+    response: dict[str, object] = {"uid": request.uid, "allowed": True}
+    if patch:
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode()}
+    body = msgspec.json.encode({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+    return Reply(body, outcome)
+
+
+def _judge_untrusted(request: _Request, store: HintStore) -> tuple[str, bytes]:
+    """Return what becomes of a review, and the JSON patch, empty if there is none."""
+    resource = request.resource
+    if (resource.group, resource.version, resource.resource, request.sub_resource) != (GROUP, VERSION, SLICES, ""):
+        return IGNORED, b""
+    one = _slice_untrusted(request)
+    if one is None or not one.opted_in:
+        return IGNORED, b""
+    if store.unlisted:
+        return UNSYNCED, b""
+    wanted = store.wanted(one)
+    if wanted is None:
+        return IGNORED, b""
+    patch = hints_patch(one, wanted)
+    return (PATCHED, msgspec.json.encode(patch)) if patch else (UNCHANGED, b"")
+
+
+def _slice_untrusted(request: _Request) -> HintedSlice | None:
+    """Return the slice under review, None if it is unreadable. A new slice may not have its name yet."""
+    try:
+        raw = _SLICES.decode(request.object)
+    except _UNDECODABLE:
+        return None
+    raw.metadata.namespace = request.namespace or raw.metadata.namespace
+    resource = RESOURCES[EndpointSlice]
+    return to_hinted_slice(raw, FindingCollector(resource.code, resource.name, request.namespace, ""))
