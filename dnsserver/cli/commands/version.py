@@ -12,7 +12,7 @@ from dnsserver.cli.output import write
 from dnsserver.cli.parser import Parser
 
 LIBRARIES = (
-    *("dnslib", "trio", "kubernetes", "msgspec", "cachetools"),
+    *("dnslib", "trio", "kubernetes", "msgspec", "cachetools", "cryptography"),
     *("PyYAML", "hypercorn", "starlette", "prometheus-client"),
 )
 
