@@ -16,7 +16,8 @@ import trio
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics, TopodnsCollector
+from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
+from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
@@ -50,7 +51,7 @@ def serve(settings: Settings) -> None:
     try:
         trio.run(_Server(settings).run)
     except BaseExceptionGroup as group:
-        raise _first_failure(group) from None
+        raise first_failure(group) from None
 
 
 def control(settings: Settings) -> None:
@@ -58,11 +59,12 @@ def control(settings: Settings) -> None:
     try:
         trio.run(_control, settings)
     except BaseExceptionGroup as group:
-        raise _first_failure(group) from None
+        raise first_failure(group) from None
 
 
-def _first_failure(error: BaseException) -> BaseException:
-    return _first_failure(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def first_failure(error: BaseException) -> BaseException:
+    """Return the first error in groups of errors, which nurseries make."""
+    return first_failure(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
 class _Server:

@@ -11,7 +11,13 @@ from tests.this_machine import ROOT
 PACKAGES = ("dnsserver", "locator")
 EDGES = ("dnsserver.cli", "dnsserver.http", "dnsserver.net", "locator.cluster")
 # Each may import those after it.
-COMPOSITION = ("dnsserver.__main__", "dnsserver.cli", "dnsserver.app", "dnsserver.from_settings")
+COMPOSITION = (
+    "dnsserver.__main__",
+    "dnsserver.cli",
+    "dnsserver.webhook_app",
+    "dnsserver.app",
+    "dnsserver.from_settings",
+)
 
 
 def _name(path: Path) -> str:

@@ -136,8 +136,9 @@ sys.meta_path.insert(0, Hold())
         (["check", "--snapshot", CLUSTER], "yaml"),
         (["serve", "--snapshot", CLUSTER], "trio"),
         (["controller"], "dnsserver.app"),
+        (["webhook"], "dnsserver.webhook_app"),
     ],
-    ids=["first-of-all", "version", "settings", "check", "serve", "controller"],
+    ids=["first-of-all", "version", "settings", "check", "serve", "controller", "webhook"],
 )
 def test_a_signal_while_modules_load(tmp_path: Path, arguments: list[str], module: str, number: signal.Signals) -> None:
     """A signal ends the process at any moment without output; the parent sees which signal."""

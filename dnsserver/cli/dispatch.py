@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "Print the answer that a client would get, and why",
     "check": "Report problems in a cluster",
     "controller": "Keep a PodLocator up to date for each pod",
+    "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "corefile": "Print the stub block for a forwarder, or check a Corefile",
     "version": "Print the versions of topodns, Python and the libraries",
 }

@@ -18,10 +18,13 @@ from dnsserver.settings.flags import (
     CLUSTER,
     CONTROLLER,
     CONTROLLING,
+    HINTING,
     LOGGING,
     RUNNING,
     SERVER,
     SERVING,
+    WEBHOOK,
+    WRITING,
     Flag,
     flag_of,
     repeatable,
@@ -344,17 +347,17 @@ class Settings:
         values.OBJECT_KEY,
         theme=CONTROLLER,
         help="Lease for leader election among replicas. Only the leader writes",
-        commands=CONTROLLING,
-        shown="topodns-controller in the namespace of the pod or of the kubeconfig's context",
+        commands=WRITING,
+        shown="topodns-controller or topodns-webhook, in the namespace of the pod or of the kubeconfig's context",
     )
-    """Two controllers that write at once would undo each other's work."""
+    """Two replicas that write at once would undo each other's work."""
 
     writes_per_second: int = single(
         50,
         whole_number(1, 10_000),
         theme=CONTROLLER,
-        help="Maximum number of PodLocators to write per second",
-        commands=CONTROLLING,
+        help="Maximum number of objects (PodLocators, EndpointSlices) to write per second",
+        commands=WRITING,
     )
     """At this rate, writing 150,000 PodLocators takes 50 minutes and is a light load for an API server."""
 
@@ -367,6 +370,57 @@ class Settings:
         commands=CONTROLLING,
     )
     """Labels that no topology key uses make PodLocators larger and change them more often."""
+
+    webhook_listen: ListenAddress | None = single(
+        None,
+        values.LISTEN_ADDRESS,
+        theme=WEBHOOK,
+        help="Answer AdmissionReviews over HTTPS at this address, at the path /mutate/endpointslices",
+        commands=HINTING,
+        shown="127.0.0.1:8443; in a pod [::]:8443",
+    )
+    """Firewalls between API servers and nodes often allow 8443 for webhooks."""
+
+    tls_cert: str | None = single(
+        None,
+        any_text("PATH", "a file in PEM"),
+        theme=WEBHOOK,
+        help="Serve this certificate, with the chain to its CA. It is read again when it changes. Needs --tls-key",
+        commands=HINTING,
+        shown="none: the webhook issues its own",
+    )
+    """For certificates by cert-manager or another authority, which also puts its CA into the webhook configuration."""
+
+    tls_key: str | None = single(
+        None,
+        any_text("PATH", "a file in PEM"),
+        theme=WEBHOOK,
+        help="The private key of --tls-cert",
+        commands=HINTING,
+        shown="none",
+    )
+    """It is read again when it changes."""
+
+    tls_secret: tuple[str, str] | None = single(
+        None,
+        values.OBJECT_KEY,
+        theme=WEBHOOK,
+        help="Keep the webhook's own certificate in this Secret, which all replicas share",
+        commands=HINTING,
+        shown="in a pod topodns-webhook in its namespace",
+    )
+    """Outside a pod, no namespace is certainly the webhook's own."""
+
+    webhook_configuration: str | None = single(
+        None,
+        any_text("NAME", "the name of a MutatingWebhookConfiguration"),
+        theme=WEBHOOK,
+        help="Put the CA of the webhook's own certificate into this MutatingWebhookConfiguration. The certificate is "
+        "for the Service that it calls",
+        commands=HINTING,
+        shown="topodns-webhook",
+    )
+    """API servers trust the CAs in the configuration, and no others."""
 
     log_format: str = single(
         "text",

@@ -19,16 +19,19 @@ CLUSTER = "Cluster to read"
 ANSWERS = "Names and answers"
 CLIENTS = "Clients and forwarders"
 CONTROLLER = "Controller"
+WEBHOOK = "Webhook"
 SERVER = "Server"
 LOGGING = "Logging"
-THEMES = (CLUSTER, ANSWERS, CLIENTS, CONTROLLER, SERVER, LOGGING)
+THEMES = (CLUSTER, ANSWERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
 
 # The commands that have a flag.
 SERVING = ("serve",)
 READING = (*SERVING, "explain", "check")
 CONTROLLING = ("controller",)
-RUNNING = (*SERVING, *CONTROLLING)
-ALL = (*READING, *CONTROLLING)
+HINTING = ("webhook",)
+WRITING = (*CONTROLLING, *HINTING)
+RUNNING = (*SERVING, *WRITING)
+ALL = (*READING, *WRITING)
 
 
 class Flag(NamedTuple):

@@ -106,6 +106,17 @@ def _check_defaults(settings: Settings, sources: Mapping[str, str]) -> None:
             raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is given twice, expected each zone once")
         seen.append(name)
 
+    if len(pair := {"tls_cert", "tls_key"} & sources.keys()) == 1:
+        (given,) = pair
+        (other,) = {"tls_cert", "tls_key"} - pair
+        raise InvalidSetting(f"{sources[given]}: given without {option(other)}, expected both or neither")
+    own = [name for name in ("tls_secret", "webhook_configuration") if name in sources]
+    if own and "tls_cert" in sources:
+        raise InvalidSetting(
+            f"{sources[own[0]]}: given together with {sources['tls_cert']}, expected only one of them: it is for the "
+            "webhook's own certificate"
+        )
+
 
 def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
     """Yield warnings about values that are valid but probably mistakes."""

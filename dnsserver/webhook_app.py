@@ -1,0 +1,100 @@
+"""Puts the webhook together: which part gets which, in what order things start, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import uuid
+from collections.abc import Mapping
+from functools import partial
+
+import trio
+
+from dnsserver.app import first_failure, start_http
+from dnsserver.from_settings import cluster_of
+from dnsserver.http import webhook
+from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
+from dnsserver.net.listening import default_listen, in_pod
+from dnsserver.net.sockets import announce, bound_stream
+from dnsserver.settings.fields import Settings
+from locator.cluster.certificates.files import CertificateFiles
+from locator.cluster.certificates.issuing import BadCertificate
+from locator.cluster.certificates.secret import CertificateSecret
+from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.hint_controller import HintController
+from locator.control.lease import LeaderElection
+from locator.hints.admission import reply_to_untrusted
+from locator.hints.objects import WEBHOOK_RESOURCES
+from locator.model import Health
+
+log = logging.getLogger("topodns")
+
+HTTPS_PORT = 8443
+NAME = "topodns-webhook"  # of the Lease, the Secret and the MutatingWebhookConfiguration, as in the manifests
+
+
+def run(settings: Settings) -> None:
+    """Answer AdmissionReviews until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadCertificate."""
+    try:
+        trio.run(_run, settings)
+    except BaseExceptionGroup as group:
+        raise first_failure(group) from None
+
+
+def _files_of(settings: Settings, serving: ServingCertificate) -> CertificateFiles | None:
+    """Put the certificate of the settings into *serving*; return None if the webhook issues its own.
+
+    Raises BadCertificate.
+    """
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        files = CertificateFiles(settings.tls_cert, settings.tls_key, serving)
+        files.load()
+        return files
+    if settings.tls_secret is None and not in_pod():
+        raise BadCertificate(
+            "neither --tls-cert with --tls-key nor --tls-secret given, expected one of them outside a pod"
+        )
+    return None
+
+
+async def _run(settings: Settings) -> None:
+    serving = ServingCertificate()
+    files = _files_of(settings, serving)
+    client = cluster_of(settings)
+    secret = settings.tls_secret or (client.namespace, NAME)
+    certificate = files or CertificateSecret(client, secret, settings.webhook_configuration or NAME, serving)
+    namespace, name = settings.lease or (client.namespace, NAME)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
+    election = LeaderElection(identity, namespace=namespace, name=name)
+    controller = HintController(client, election, writes_per_second=settings.writes_per_second)
+    watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
+    counts = WebhookCounts()
+
+    def state() -> WebhookState:
+        store = controller.store
+        return WebhookState(
+            controller.writes, controller.leading, controller.waiting, store.object_counts, watches, serving.ends
+        )
+
+    def health() -> Mapping[str, Health]:
+        return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}
+
+    app = webhook.application(lambda body: reply_to_untrusted(body, controller.store), counts)
+    listen = settings.webhook_listen or default_listen(HTTPS_PORT)
+    sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
+    address = sock.getsockname()
+    serve = partial(webhook.serve, sock, app, serving.context, until=ending.wait)
+    async with trio.open_nursery() as nursery:  # it outlives the listener
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            await start_http(nursery, settings, WebhookMetrics(counts, state), health)
+            nursery.start_soon(controller.run)
+            nursery.start_soon(certificate.run)
+            async with trio.open_nursery() as listener:
+                await listener.start(serve)
+                announce("https", address)
+                async for _ in signals:
+                    break
+                log.info("ending: the webhook answers the reviews that have begun, and releases its Lease if it leads")
+                ending.set()
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,95 @@
+"""Knows which hints the cluster's EndpointSlices should carry; while this replica leads, it corrects outdated ones.
+
+``hints.hint_store`` says which hints, for admission reviews in every replica and for the leader's writes alike.
+``hints.reconciler`` decides what to write, and ``leader_writer`` sends it.
+"""
+
+from __future__ import annotations
+
+import http
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from locator.api.deltas import DeltaBatch
+from locator.cluster.api_client import ApiClient
+from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
+from locator.cluster.reflector import Reflector
+from locator.cluster.responses import Refused
+from locator.control.lease import LeaderElection
+from locator.hints.hint_store import HintStore
+from locator.hints.objects import JSON_PATCH, WEBHOOK_RESOURCES
+from locator.hints.reconciler import HintReconciler, HintWrite
+
+WAITING_BATCHES = 16  # between the reflectors and the reconciler; a reflector waits while the channel is full
+DELTAS_AT_ONCE = 50  # applied before other tasks get a turn: admission reviews wait meanwhile
+FIELD_MANAGER = "topodns-webhook"  # shared by all replicas, as the controller's
+INVALID = "Invalid"  # the reason of a 422 that is no failed test: the API server does not take these hints
+
+
+class HintController:
+    """Watches all that hints depend on, into ``store``, and writes outdated hints while it leads by *election*."""
+
+    def __init__(self, client: ApiClient, election: LeaderElection, *, writes_per_second: float) -> None:
+        self.store = HintStore()
+        self._reconciler = HintReconciler(self.store)
+        self._send, self._receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
+        self.reflectors: Mapping[type[Any], Reflector] = {
+            kind: Reflector(client, kind, resource, self._send) for kind, resource in WEBHOOK_RESOURCES.items()
+        }
+        self._writer: LeaderWriter[HintWrite] = LeaderWriter(
+            client,
+            election,
+            kind="EndpointSlice",
+            desk=self._reconciler,
+            attempt=self._try,
+            writes_per_second=writes_per_second,
+        )
+
+    @property
+    def writes(self) -> Counter[tuple[str, str]]:
+        """The number of writes by verb and result."""
+        return self._writer.writes
+
+    @property
+    def leading(self) -> bool:
+        """Whether this replica may write now."""
+        return self._writer.leading
+
+    @property
+    def waiting(self) -> int:
+        """The number of slices still to be compared."""
+        return len(self._reconciler.queue)
+
+    async def run(self) -> None:
+        """Watch, take part in the election and write for ever; release the Lease when cancelled."""
+        async with trio.open_nursery() as nursery:
+            for reflector in self.reflectors.values():
+                nursery.start_soon(reflector.run)
+            nursery.start_soon(self._apply_deltas)
+            nursery.start_soon(self._writer.run)
+
+    async def _apply_deltas(self) -> None:
+        async for batch in self._receive:  # without its findings: the server and ``check`` report those
+            for number, delta in enumerate(batch.deltas, start=1):
+                self._reconciler.apply(delta)
+                if number % DELTAS_AT_ONCE == 0:
+                    await trio.lowlevel.checkpoint()
+            self._writer.wake()
+
+    async def _try(self, write: HintWrite) -> str:
+        """Send a write; return the result. Raises NotLeading, Refused, Unreachable."""
+        query = {"fieldManager": FIELD_MANAGER}
+        try:
+            await self._writer.request("PATCH", write.path, query=query, body=write.patch, media=JSON_PATCH)
+        except Refused as error:
+            if error.status == http.HTTPStatus.NOT_FOUND:
+                return DONE  # nothing is left to write
+            # A patch whose test fails is unprocessable. The watch brings the version that came between.
+            changed = error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and error.reason != INVALID
+            if changed or error.status == http.HTTPStatus.CONFLICT:
+                return CONFLICT
+            raise
+        return DONE
