@@ -14,6 +14,7 @@ from msgspec import Struct
 from locator.finding_codes import ClusterCode
 from locator.labels import valid_label_key
 from locator.model import Finding, Service, ServicePolicy
+from locator.topology.annotations import trimmed
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
@@ -98,8 +99,8 @@ def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Declaratio
 
 
 def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
-    text = service.annotations.get(TOPOLOGY_KEYS, "").strip()
-    return _topology_keys(ANNOTATION, tuple(key.strip() for key in text.split(",")) if text else (), service)
+    text = trimmed(service.annotations.get(TOPOLOGY_KEYS, ""))
+    return _topology_keys(ANNOTATION, tuple(map(trimmed, text.split(","))) if text else (), service)
 
 
 def _field(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
@@ -166,7 +167,7 @@ def _service_keys_error(keys: Sequence[str], service: Service) -> str | None:
 
 
 def _min_endpoints(service: Service) -> int | None:
-    text = service.annotations.get(MIN_ENDPOINTS, "1").strip()
+    text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     return number or None
 
