@@ -9,7 +9,9 @@ import pytest
 from locator.model import Service
 from locator.topology.constraints import (
     ANNOTATION,
+    FEDERATED,
     FIELD,
+    HEALTH,
     MIN_ENDPOINTS,
     TOPOLOGY_KEYS,
     declaration_of,
@@ -81,6 +83,13 @@ def test_min_endpoints(text: str, number: int | None) -> None:
     assert bool(reported) == (number is None)
 
 
+@pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=repr)
+def test_health(text: str, valid: bool) -> None:
+    """``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``; any other value counts as none and is a finding."""
+    found = [(finding.code, finding.field) for finding in findings(service(annotations={HEALTH: text}), None)]
+    assert found == ([] if valid else [("InvalidHealth", f"metadata.annotations[{HEALTH}]")])
+
+
 @pytest.mark.parametrize(
     ("asked", "code", "field"),
     [
@@ -90,8 +99,9 @@ def test_min_endpoints(text: str, number: int | None) -> None:
         (service(annotations={"topodns.io/toplogy-keys": ZONE}), "UnknownAnnotation",
          "metadata.annotations[topodns.io/toplogy-keys]"),
         (service(ZONE), None, None),
+        (service(ZONE, annotations={MIN_ENDPOINTS: "2", HEALTH: "tcp", FEDERATED: "true"}), None, None),
     ],
-    ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing"],
+    ids=["invalid-annotation", "invalid-field", "without-effect", "unknown-annotation", "nothing", "all-annotations"],
 )  # fmt: skip
 def test_findings(asked: Service, code: str | None, field: str | None) -> None:
     """A finding names the field; for an unknown annotation, it names the nearest known one."""

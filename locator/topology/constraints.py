@@ -14,7 +14,7 @@ from msgspec import Struct
 from locator.finding_codes import ClusterCode
 from locator.labels import valid_label_key
 from locator.model import Finding, Service, ServicePolicy
-from locator.topology.annotations import trimmed
+from locator.topology.annotations import trimmed, valid_health
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
@@ -22,7 +22,9 @@ MAX_KEYS = 16  # KEP-536
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS)
+HEALTH = "topodns.io/health"
+FEDERATED = "topodns.io/federated"
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
@@ -195,6 +197,10 @@ def findings(service: Service, declaration: Declaration | None) -> Iterator[Find
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
+    health = service.annotations.get(HEALTH)
+    if health is not None and not valid_health(health):
+        message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
+        yield finding(ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     for name in service.annotations:
         if name not in ANNOTATIONS:
             nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
