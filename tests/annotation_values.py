@@ -1,4 +1,7 @@
-"""Values of topodns' annotations, valid and invalid."""
+"""Values of topodns' annotations, valid and invalid.
+
+Each row holds for our own functions and for the admission policy.
+"""
 
 from __future__ import annotations
 
