@@ -12,7 +12,7 @@ from dnsserver.answers.decision import Authority
 from dnsserver.names import VERIFIED
 from dnsserver.net.listening import WILDCARDS, default_listen, in_pod
 from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import NODES, POD_LOCATORS, PODS, ListenAddress
+from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ListenAddress
 from locator.state.store import Store
 from locator.topology.scope import Scope
 
@@ -37,6 +37,7 @@ def store_of(settings: Settings) -> Store:
         pod_names=settings.pods == VERIFIED,
         scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
         endpoint_records=not settings.no_endpoints,
+        honor_kubernetes=settings.traffic_distribution == HONOR,
     )
 
 
@@ -53,6 +54,7 @@ def authority_of(settings: Settings) -> Authority:
         ignore_empty_service=settings.ignore_empty_service,
         zonal=settings.zonal,
         has_upstream=bool(upstream_of(settings)),
+        default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
     )
 
 

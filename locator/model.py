@@ -27,6 +27,8 @@ SUCCESSORS = {
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
 
+NODE_NAME = ""  # stands for a node's name where label keys are listed; no label key is empty
+
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
 
 ERROR, WARNING, INFO = "error", "warning", "info"
@@ -54,6 +56,10 @@ class Location(Struct, frozen=True, eq=False):
     def value(self, key: str) -> str | None:
         """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))
+
+    def term(self, term: str) -> str | None:
+        """Return what a constraint compares: the value of a label by its current name, or for NODE_NAME the node."""
+        return self.node if term == NODE_NAME else self.labels.get(term)
 
 
 UNKNOWN = Location(None, {}, known=False)
@@ -149,6 +155,8 @@ class Service(Namespaced, frozen=True):
     a domain name, None for every other type of Service.
     ``publishes_unready`` is ``spec.publishNotReadyAddresses``: peers find each other before they are ready.
     ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only ``topodns.io/...``.
+    ``topology_mode`` is the value of Kubernetes' own annotation ``service.kubernetes.io/topology-aware-hints``, or,
+    where that is absent, of ``service.kubernetes.io/topology-mode``.
     """
 
     headless: bool = False
@@ -156,6 +164,8 @@ class Service(Namespaced, frozen=True):
     ports: tuple[Port, ...] = ()
     external_traffic_policy: str = ""
     topology_keys: tuple[str, ...] | None = None
+    traffic_distribution: str = ""
+    topology_mode: str = ""
     alias: str | None = None
     publishes_unready: bool = False
     labels: dict[str, str] = {}
@@ -179,11 +189,19 @@ class ServicePolicy(Namespaced, frozen=True):
     mode: str
 
 
+class Hints(Struct, frozen=True, gc=False):
+    """The nodes and zones whose clients should use an endpoint (``hints.forNodes``, ``hints.forZones``), by name."""
+
+    nodes: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+
+
 class Endpoint(Struct, frozen=True):
     """One endpoint of a Service: a pod or another host.
 
-    ``slice_labels`` are the labels that the EndpointSlice states for the endpoint: its zone, or the topology map of
-    older API versions. They count only if the cluster has no Node called ``node``.
+    ``hints`` is None if the slice has none for the endpoint. ``slice_labels`` are the labels that the EndpointSlice
+    states for the endpoint: its zone, or the topology map of older API versions. They count only if the cluster has no
+    Node called ``node``.
     """
 
     addresses: tuple[bytes, ...]
@@ -193,6 +211,7 @@ class Endpoint(Struct, frozen=True):
     slice_labels: dict[str, str] = {}
     ready: bool = True
     pod: str | None = None
+    hints: Hints | None = None
 
 
 class EndpointSlice(Namespaced, frozen=True):

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.model import Finding, Service
-from locator.topology.constraints import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, declaration_of, findings
+from locator.topology.constraint_findings import service_findings
+from locator.topology.constraints import HEALTH, MIN_ENDPOINTS, TOPOLOGY_KEYS, declarations_of
 from tests import annotation_values, kustomize
 from tests.api_objects import ZONE, item, namespace, service
 from tests.kube import THREADS, ApiError, ControlPlane, Item
@@ -61,7 +62,7 @@ def refusal_of_new(plane: ControlPlane, new: Item) -> str | None:
 def reported(new: Item) -> Finding | None:
     """Return the first finding of ``check`` that the policy refuses, too."""
     decoded = decode_untrusted(RESOURCES[Service], json.dumps(new).encode()).built
-    found = findings(decoded, declaration_of(decoded))
+    found = service_findings(decoded, declarations_of(decoded))
     return next((finding for finding in found if finding.code in REFUSED), None)
 
 

@@ -154,6 +154,11 @@ BAD_SETTINGS = [
     ("upstream", "192.0.2.1:", "ADDRESS"),
     ("upstream", "192.0.2.1:0", "ADDRESS"),
     ("upstream", "[::1]:65536", "ADDRESS"),
+    ("default-topology-keys", "cluster.local", "no valid label key"),
+    ("default-topology-keys", "cluster.local=*,a", "only the last key"),
+    ("default-topology-keys", "=a", "ZONE=KEY"),
+    ("default-topology-keys", "topo.local=a,*", "topo.local is not served, expected one of --zone: cluster.local"),
+    ("traffic-distribution", "PreferClose", "honor or ignore"),
     ("log-level", "loud", "debug"),
     ("log-format", "xml", "text or json"),
     ("snapshot", "", "file"),
@@ -239,12 +244,14 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("explain", NAME, "A", "more", "--client", "10.0.0.1"), "'more' found"),
         (("check",), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
         (("serve", "--snapshot=x", "--context=y"), "--context: given together with --snapshot, expected only one"),
+        (("check", "--default-topology-keys=cluster.local=a", "--default-topology-keys=cluster.local=b"),
+         "--default-topology-keys: cluster.local is given twice"),
         (("check", "-o", "xml"), "xml"),
         (("explain", "--ttl"), "--ttl"),
         (("serve", "--no-endpoints", "on"), "'on' found"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
-         "no-cluster", "two-clusters", "output", "no-value", "value-of-a-switch"],
+         "no-cluster", "two-clusters", "two-defaults", "output", "no-value", "value-of-a-switch"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""

@@ -6,17 +6,22 @@ from typing import Any
 
 import pytest
 
-from locator.model import Service
+from locator.model import Endpoint, Hints, Service
+from locator.topology.constraint_findings import service_findings
 from locator.topology.constraints import (
     ANNOTATION,
     FEDERATED,
     FIELD,
     HEALTH,
+    HINTS,
     MIN_ENDPOINTS,
     TOPOLOGY_KEYS,
-    declaration_of,
-    findings,
+    TRAFFIC_DISTRIBUTION,
+    Declaration,
+    declarations_of,
+    heard,
 )
+from locator.topology.hints import hinted
 from locator.topology.selection import FirstMatch
 from tests import annotation_values
 
@@ -28,6 +33,11 @@ def service(keys: str | None = None, field: tuple[str, ...] | None = None, **mor
     return Service(
         "shop", "web", headless=more.pop("headless", True), topology_keys=field, annotations=annotations, **more
     )
+
+
+def declaration_of(asked: Service) -> Declaration | None:
+    """Return the declaration that counts."""
+    return heard(declarations_of(asked))
 
 
 @pytest.mark.parametrize(("keys", "words"), annotation_values.KEYS)
@@ -62,6 +72,50 @@ def test_precedence(asked: Service, source: str | None, keys: tuple[str, ...]) -
     assert found == (source, keys)
 
 
+TO_A, TO_NODE = Hints(zones=("a",)), Hints(nodes=("a1",))
+BOTH = Hints(("a1",), ("a",))
+NEAR = {"traffic_distribution": "PreferClose"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "hints", "declared"),
+    [
+        (service(), [], []),
+        (service(), [None, None], []),
+        (service(), [TO_A, TO_A], [(HINTS, (ZONE, "*"))]),
+        (service(), [TO_NODE, TO_NODE], [(HINTS, (HOST, "*"))]),
+        (service(), [BOTH, BOTH], [(HINTS, (HOST, ZONE, "*"))]),
+        (service(), [BOTH, TO_A], [(HINTS, (ZONE, "*"))]),
+        (service(), [TO_A, TO_NODE], [(HINTS, ("*",))]),
+        (service(), [TO_A, None], [(HINTS, ("*",))]),
+        (service(**NEAR), [None], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+        (service(traffic_distribution="PreferSameZone"), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+        (service(traffic_distribution="PreferSameNode"), [], [(TRAFFIC_DISTRIBUTION, (HOST, ZONE, "*"))]),
+        (service(traffic_distribution="PreferFar"), [], []),
+        (service(topology_mode="Auto", **NEAR), [], [(TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(topology_mode="auto", **NEAR), [], [(TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(topology_mode="Disabled", **NEAR), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+        (service(topology_mode="Auto"), [], []),
+        (service(**NEAR), [TO_A], [(HINTS, (ZONE, "*")), (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+        (service(HOST, field=(ZONE,), **NEAR), [TO_A], [(ANNOTATION, (HOST,)), (FIELD, (ZONE,)), (HINTS, (ZONE, "*")),
+                                                        (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
+    ],
+    ids=["nothing", "no-hints", "zones", "nodes", "both", "zones-for-all", "neither-for-all", "in-part", "close",
+         "same-zone", "same-node", "unknown", "auto", "lower-case-auto", "disabled", "auto-alone", "hints-first",
+         "all"],
+)  # fmt: skip
+def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...]]]) -> None:
+    """All sources that speak, in order; hints count only as far as every ready endpoint has them."""
+    endpoints = [Endpoint((bytes(4),), hints=hint) for hint in hints]
+    endpoints.append(Endpoint((bytes(4),), ready=False, hints=None if any(hints) else TO_A))
+    found = declarations_of(asked, (), hinted(endpoints))
+    assert [(declaration.source, declaration.constraint.keys) for declaration in found] == declared
+    switched_off = declarations_of(asked, (), hinted(endpoints), honor_kubernetes=False)
+    assert [declaration.unheard is None for declaration in switched_off] == [
+        source in (ANNOTATION, FIELD) for source, _ in declared
+    ]
+
+
 def test_external_traffic_policy() -> None:
     """Keys and ``externalTrafficPolicy: Local`` contradict each other (KEP-536)."""
     declaration = declaration_of(service(ZONE, external_traffic_policy="Local"))
@@ -79,14 +133,16 @@ def test_min_endpoints(text: str, number: int | None) -> None:
     declaration = declaration_of(asked)
     assert declaration is not None and declaration.valid
     assert declaration.constraint == FirstMatch((ZONE,), at_least=number or 1)
-    reported = [finding for finding in findings(asked, declaration) if finding.code == "InvalidMinEndpoints"]
+    reported = [
+        finding for finding in service_findings(asked, declarations_of(asked)) if finding.code == "InvalidMinEndpoints"
+    ]
     assert bool(reported) == (number is None)
 
 
 @pytest.mark.parametrize(("text", "valid"), annotation_values.HEALTH, ids=repr)
 def test_health(text: str, valid: bool) -> None:
     """``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``; any other value counts as none and is a finding."""
-    found = [(finding.code, finding.field) for finding in findings(service(annotations={HEALTH: text}), None)]
+    found = [(finding.code, finding.field) for finding in service_findings(service(annotations={HEALTH: text}), ())]
     assert found == ([] if valid else [("InvalidHealth", f"metadata.annotations[{HEALTH}]")])
 
 
@@ -105,7 +161,7 @@ def test_health(text: str, valid: bool) -> None:
 )  # fmt: skip
 def test_findings(asked: Service, code: str | None, field: str | None) -> None:
     """A finding names the field; for an unknown annotation, it names the nearest known one."""
-    found = list(findings(asked, declaration_of(asked)))
+    found = list(service_findings(asked, declarations_of(asked)))
     assert [(finding.code, finding.field) for finding in found] == ([(code, field)] if code else [])
     if field and "toplogy" in field:
         assert found[0].expected == TOPOLOGY_KEYS

@@ -22,6 +22,7 @@ from locator.model import (
     Endpoint,
     EndpointSlice,
     Finding,
+    Hints,
     Namespace,
     Node,
     Pod,
@@ -198,6 +199,25 @@ def test_service_of_kubernetes_1_17_to_1_21() -> None:
     assert found.topology_keys == ("kubernetes.io/hostname", "*")
 
 
+@pytest.mark.parametrize(
+    ("annotations", "mode"),
+    [
+        ({}, ""),
+        ({"topology-mode": "Auto"}, "Auto"),
+        ({"topology-aware-hints": "auto"}, "auto"),
+        ({"topology-mode": "Auto", "topology-aware-hints": "disabled"}, "disabled"),
+        ({"topology-mode": "Auto", "topology-aware-hints": ""}, ""),
+    ],
+    ids=["none", "newer", "older", "older-first", "older-though-empty"],
+)
+def test_traffic_distribution(annotations: dict[str, str], mode: str) -> None:
+    """topodns reads ``trafficDistribution``, and the topology annotation that Kubernetes reads beside it."""
+    raw = API.sanitize_for_serialization(service(cluster_ip="None", traffic_distribution="PreferSameNode"))
+    raw["metadata"]["annotations"] = {f"service.kubernetes.io/{name}": value for name, value in annotations.items()}
+    (found,) = decoded(json.dumps(raw).encode())
+    assert (found.traffic_distribution, found.topology_mode) == ("PreferSameNode", mode)
+
+
 def slice_of(endpoints: Iterable[k8s.V1Endpoint], **fields: Any) -> k8s.V1EndpointSlice:
     more = {"labels": {"kubernetes.io/service-name": "web"}, **fields.pop("metadata", {})}
     return k8s.V1EndpointSlice(
@@ -219,7 +239,13 @@ ENDPOINTS = [
      {"ready": False}),
     ("node-and-zone", k8s.V1Endpoint(addresses=["10.0.0.1"], node_name="a1", zone="a",
                                      hints=k8s.V1EndpointHints(for_zones=[k8s.V1ForZone(name="b")])),
-     {"node": "a1", "slice_labels": {"topology.kubernetes.io/zone": "a"}}),
+     {"node": "a1", "slice_labels": {"topology.kubernetes.io/zone": "a"}, "hints": Hints(zones=("b",))}),
+    ("hints",
+     k8s.V1Endpoint(addresses=["10.0.0.1"],
+                    hints=k8s.V1EndpointHints(for_nodes=[k8s.V1ForNode(name="a1"), k8s.V1ForNode(name="a2")],
+                                              for_zones=[k8s.V1ForZone(name="a"), k8s.V1ForZone(name="b")])),
+     {"hints": Hints(("a1", "a2"), ("a", "b"))}),
+    ("empty-hints", k8s.V1Endpoint(addresses=["10.0.0.1"], hints=k8s.V1EndpointHints(for_zones=[])), {}),
     ("deprecated-topology", k8s.V1Endpoint(addresses=["10.0.0.1"], deprecated_topology={"rack": "r1"}),
      {"slice_labels": {"rack": "r1"}}),
     ("hostname", k8s.V1Endpoint(addresses=["10.0.0.1"], hostname="web-0"), {"hostname": "web-0"}),

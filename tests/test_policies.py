@@ -22,14 +22,15 @@ from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
 from locator.state.store import Store
+from locator.topology.constraint_findings import policy_findings, service_findings
 from locator.topology.constraints import (
     MAX_KEYS,
     MIN_ENDPOINTS,
     POLICY,
     TOPOLOGY_KEYS,
-    declaration_of,
-    findings,
-    policy_findings,
+    Declaration,
+    declarations_of,
+    heard,
 )
 from locator.topology.selection import LocatedEndpoint, Narrowing, select
 from tests.api_objects import item
@@ -48,6 +49,11 @@ def policy(key: str, mode: str, *, name: str = "p", created: str = "", selector:
 
 def service(**fields: Any) -> Service:
     return Service("shop", "web", labels=WEB, **{"headless": True, **fields})
+
+
+def declaration_of(asked: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
+    """Return the declaration that counts."""
+    return heard(declarations_of(asked, policies))
 
 
 def read(selector: object, topology: object = None) -> tuple[ServicePolicy | None, list[Finding]]:
@@ -236,7 +242,7 @@ def test_constraint(
 )  # fmt: skip
 def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
     """If policies are invalid, the finding is on the Service, too."""
-    found = list(findings(asked, declaration_of(asked, policies)))
+    found = list(service_findings(asked, declarations_of(asked, policies)))
     assert [finding.code for finding in found] == ([code] if code else [])
     assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
 
@@ -278,11 +284,11 @@ def test_policies_equal_the_rule_read_word_by_word(
 ) -> None:
     """All required keys hold; each preferred key narrows if enough endpoints stay; order does not matter."""
     asked = service(annotations={MIN_ENDPOINTS: str(least)})
-    heard = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "ignored"]
-    required = {policy.topology_key for policy in heard if policy.mode == "required"}
+    selecting = [policy for policy in policies if policy.selector is IS_WEB and policy.mode != "ignored"]
+    required = {policy.topology_key for policy in selecting if policy.mode == "required"}
     left = {n for n, row in enumerate(rows) if all(key in here and row.get(key) == here[key] for key in required)}
     narrowed = bool(required)
-    for policy in sorted(heard, key=lambda policy: (policy.created, policy.name)):
+    for policy in sorted(selecting, key=lambda policy: (policy.created, policy.name)):
         key = policy.topology_key
         near = {n for n in left if key in here and rows[n].get(key) == here[key]}
         if policy.mode == "preferred" and len(near) >= least:
@@ -292,7 +298,7 @@ def test_policies_equal_the_rule_read_word_by_word(
 
     order.shuffle(policies)
     assert declaration_of(asked, policies) == declaration
-    assert (declaration is None) == (not heard)
+    assert (declaration is None) == (not selecting)
     if declaration is None:
         return
     constraint = declaration.constraint
@@ -346,7 +352,7 @@ def test_a_store_hears_policies_come_and_go(
             for service in services
         }
     for key in set(first.services) & set(second.services):
-        same = first.services[key].declaration == second.services[key].declaration
+        same = first.services[key].declarations == second.services[key].declarations
         assert (second.services[key] is first.services[key]) == same
     in_vain = policy_findings(after, [each for each in later if each.namespace == "shop"])
     found = [finding for finding in second.findings if finding.kind == "ServicePolicy"]

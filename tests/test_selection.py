@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
-from locator.model import HOSTNAME, REGION, UNKNOWN, ZONE, Endpoint, Location
+from locator.model import HOSTNAME, NODE_NAME, REGION, UNKNOWN, ZONE, Endpoint, Hints, Location
+from locator.topology.hints import Hinted
 from locator.topology.selection import (
     ALL,
     ANY,
@@ -39,6 +41,16 @@ ENDPOINTS = {
 }
 LAB = Location(None, {ZONE: "a"})  # a client in a subnet that the operator placed
 
+HINTED = {
+    "a1": Hints(("a1",), ("a",)), "a2": Hints(("a2",), ("a", "b")), "b1": Hints(("b1", "a2"), ("b",)),
+    "bare": Hints((), ("C",)),
+}  # fmt: skip
+ENDPOINTS = {
+    name: LocatedEndpoint(replace(located.endpoint, hints=HINTED.get(name)), located.location)
+    for name, located in ENDPOINTS.items()
+}
+BY_NODE, BY_ZONE, BY_BOTH = Hinted(for_nodes=True), Hinted(for_zones=True), Hinted(for_nodes=True, for_zones=True)
+
 ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
     # id, constraint, client, endpoints, chosen, outcome and key
     ("no-constraint", Unconstrained(), "a1", "a1 b1 bare", "a1 b1 bare", UNCONSTRAINED),
@@ -49,6 +61,13 @@ ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
     ("hard-and-unmet", FirstMatch((HOSTNAME, ZONE)), "a1", "b1 c1", "", UNMET),
     ("any-alone", FirstMatch((ANY,)), "a1", "b1 c1", "b1 c1", f"{ALL} {ANY}"),
     ("order-of-keys", FirstMatch((REGION, HOSTNAME)), "a1", "a1 a2 b1 c1", "a1 a2 b1", f"{NEAREST} {REGION}"),
+    ("hinted-for-the-node", BY_BOTH, "a2", "a1 a2 b1", "a2 b1", f"{NEAREST} {HOSTNAME}"),
+    ("hinted-for-the-zone", BY_BOTH, "a2", "a1", "a1", f"{NEAREST} {ZONE}"),
+    ("hinted-for-zones-alone", BY_ZONE, "b1", "a1 a2 b1", "a2 b1", f"{NEAREST} {ZONE}"),
+    ("hinted-for-no-place-of-the-client", BY_BOTH, "c1", "a1 b1", "a1 b1", f"{ALL} {ANY}"),
+    ("hinted-for-nodes-alone", BY_NODE, "c1", "a1 b1", "a1 b1", f"{ALL} {ANY}"),
+    ("hinted-in-part", Hinted(), "a1", "a1 c1", "a1 c1", f"{ALL} {ANY}"),
+    ("hints-and-a-client-without-a-zone", BY_BOTH, "bare", "bare a1", "bare a1", f"{ALL} {ANY}"),
     ("a-label-under-its-old-name", FirstMatch((OLD_ZONE,)), "a1", "a2 b1", "a2", f"{NEAREST} {OLD_ZONE}"),
     ("endpoint-without-the-label", FirstMatch((RACK,)), "a1", "c1 bare", "", UNMET),
     ("client-without-the-label", FirstMatch((RACK, ZONE)), "c1", "a1 c1", "c1", f"{NEAREST} {ZONE}"),
@@ -99,7 +118,8 @@ def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: st
     """Clients with the same values of the terms get the same endpoints: the answer cache relies on it."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]
     here = client_at(client)
-    alike = Location("elsewhere", {key: here.labels[key] for key in constraint.terms if key in here.labels}, here.known)
+    node = here.node if NODE_NAME in constraint.terms else "elsewhere"
+    alike = Location(node, {key: here.labels[key] for key in constraint.terms if key in here.labels}, here.known)
     assert select(constraint, alike, endpoints).endpoints == select(constraint, here, endpoints).endpoints
 
 

@@ -365,7 +365,6 @@ INVISIBLE = [
     ("finished-pod", Put(Pod("shop", "p9", (ip("10.0.0.9"),), "n0", finished=True))),
     ("locator-of-a-finished-pod", Put(PodLocator("shop", "p9"))),
     ("labels-of-a-service", Put(Service("shop", "web", headless=True, labels={"version": "2"}))),
-    ("policy-that-is-ignored", Put(ServicePolicy("shop", "q", "2024", Selector(), ZONE, IGNORED))),
 ]
 
 

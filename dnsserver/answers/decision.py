@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from dnsserver.message.records import Address, Data, Host, Record, Soa
 from dnsserver.names import DISABLED, Meaning, Zone
 from locator.model import ZONE, Location
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraints import Declaration
+from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
 ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
@@ -34,6 +34,8 @@ class Authority(Struct, frozen=True):
     ``unknown_gets_all``, a client without a location gets every endpoint. ``pods`` is the
     ``--pods`` mode. ``zonal`` is the label key of zonal names, None if they are off. With
     ``has_upstream``, an upstream is asked for the targets of aliases outside the zones.
+    ``default_keys`` are the topology keys of Services that declare no constraint, by the name of the
+    DNS zone that is asked.
     """
 
     zones: tuple[Zone, ...]
@@ -45,6 +47,7 @@ class Authority(Struct, frozen=True):
     ignore_empty_service: bool = False
     zonal: str | None = ZONE
     has_upstream: bool = False
+    default_keys: Mapping[str, tuple[str, ...]] = {}
 
     def asks_upstream_for(self, qtype: int) -> bool:
         """Whether an upstream is asked for records of this type."""
@@ -59,7 +62,7 @@ class Decision(Struct, frozen=True, eq=False):
     ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
     and addresses of names in the answers. ``service`` is the Service that the answers belong to.
     ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
-    were chosen. ``terms`` are the label keys whose values at the client the answer depends on.
+    were chosen. ``terms`` are those of the constraint (``Constraint.terms``) if the answer depends on the client.
 
     ``basis`` is the object that the decision was computed from: the decision is true as long as the
     current snapshot is, or contains, this very object. It is None if clients can ask for any number
@@ -132,9 +135,16 @@ class Request(Struct, frozen=True):
             authority_records=() if answers else (self.soa(),),
             additional_records=tuple(additional_records),
             service=service,
-            declaration=service.declaration if service is not None else None,
+            declaration=self.declaration(service) if service is not None else None,
             basis=basis,
         )
+
+    def declaration(self, service: CompiledService) -> Declaration | None:
+        """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
+        keys = self.authority.default_keys.get(self.meaning.zone.name)
+        if service.declaration is not None or keys is None or not service.service.headless:
+            return service.declaration
+        return zone_default(service.service, keys)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""

@@ -94,11 +94,11 @@ def _reason(decision: Decision, authority: Authority) -> str:
         return "an endpoint's own name is never narrowed"
     if not compiled.service.headless:
         return "the Service is not headless"
-    if compiled.declaration is None:
+    if decision.declaration is None:
         return "the Service has no constraint"
-    if not compiled.declaration.valid:
+    if not decision.declaration.valid:
         return "the constraint is invalid"
-    return compiled.declaration.without_effect or "no endpoint is chosen for this name and type"
+    return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
 
 
 def _outcome(decision: Decision, selection: Selection) -> str:

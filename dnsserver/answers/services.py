@@ -13,7 +13,7 @@ from dnsserver.message.records import Srv
 from dnsserver.names import endpoint_label
 from locator.model import MAX_NAME, Location
 from locator.state.snapshot import CompiledService
-from locator.topology.constraints import ZONAL_NAME, Declaration
+from locator.topology.constraints import ZONAL_NAME, Declaration, in_effect
 from locator.topology.selection import (
     NEAREST,
     UNMET,
@@ -143,7 +143,7 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         return request.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
     if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
         return request.decision(service=compiled)  # no endpoint has records of this type, for any client
-    constraint, unknown_gets_all = compiled.constraint, request.authority.unknown_gets_all
+    constraint, unknown_gets_all = in_effect(request.declaration(compiled)), request.authority.unknown_gets_all
     selection = select(constraint, request.location, compiled.endpoints, unknown_gets_all=unknown_gets_all)
     if selection.outcome == UNMET:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.

@@ -17,7 +17,7 @@ from dnsserver import __version__
 from dnsserver.metrics.counters import Counts, Durations
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
-from locator.topology.constraints import is_invalid_constraint
+from locator.topology.constraint_findings import is_invalid_constraint
 
 RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 

@@ -70,7 +70,7 @@ class DependentAnswers:
     def _values_at(self, location: Location) -> Values:
         values = self._values.get(location)
         if values is None:
-            values = self._values[location] = (location.known, *map(location.labels.get, self.terms))
+            values = self._values[location] = (location.known, *map(location.term, self.terms))
         return values
 
 

@@ -29,11 +29,14 @@ from dnsserver.settings.flags import (
     switch,
 )
 from dnsserver.settings.values import (
+    HONOR,
+    IGNORE,
     NODES,
     OFF,
     PODS,
     ListenAddress,
     Subnet,
+    ZoneKeys,
     any_text,
     choice,
     or_off,
@@ -161,6 +164,26 @@ class Settings:
         shown="in a pod the name servers of its resolv.conf, else none",
     )
     """Clients behind a stub zone do not follow a CNAME themselves."""
+
+    default_topology_keys: tuple[ZoneKeys, ...] = repeatable(
+        (),
+        values.ZONE_KEYS,
+        theme=ANSWERS,
+        help="Topology keys, in order, for the Services that ask for none, if a client asks for them in this zone. * "
+        "at the end means any endpoint. Serve the cluster in a second --zone, and give that one a default: clients "
+        "then opt in by the name that they ask for",
+        shown="none",
+    )
+    """A default for ``cluster.local`` itself would change answers that nobody asked to change."""
+
+    traffic_distribution: str = single(
+        HONOR,
+        choice("MODE", HONOR, IGNORE),
+        theme=ANSWERS,
+        help="Whether a headless Service's trafficDistribution and the hints of its EndpointSlices choose endpoints, "
+        "as kube-proxy does for cluster IPs",
+    )
+    """Kubernetes itself heeds both for virtual IPs only."""
 
     unknown_client: str = single(
         "strict",

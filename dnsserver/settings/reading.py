@@ -85,12 +85,26 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
     if settings.snapshot and live:
         given, snapshot = sources[live[0]], sources["snapshot"]
         raise InvalidSetting(f"{given}: given together with {snapshot}, expected only one of them")
+    _check_defaults(settings, sources)
     networks = [subnet.network for subnet in settings.subnet]
     for index, network in enumerate(networks):
         if network in networks[:index]:
             raise InvalidSetting(
                 f"{sources['subnet']}: {network_text(network)} is given twice, expected each network once"
             )
+
+
+def _check_defaults(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Raise InvalidSetting unless each zone with default topology keys is served, and has them once."""
+    served, seen = [zone.name for zone in settings.zone if not zone.reverse], list[str]()
+    for default in settings.default_topology_keys:
+        name = default.zone.name
+        if name not in served:
+            expected = f"one of --zone: {', '.join(served)}"
+            raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is not served, expected {expected}")
+        if name in seen:
+            raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is given twice, expected each zone once")
+        seen.append(name)
 
 
 def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dnsserver.names import Zone, parse_zone
 from locator.ip import Network, address_text, parse_address, parse_network
 from locator.labels import Selector, parse_selector, valid_label_key
 from locator.model import is_dns_label
+from locator.topology.constraints import keys_error
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -23,6 +24,7 @@ DNS_PORT = 53
 MAX_NSID = 128  # octets; fits a reply of 512 octets beside the longest question
 ON_WORDS, OFF_WORDS = ("on", "true"), ("off", "false")  # YAML 1.1 parses a bare on or off as a boolean
 OFF: Final = "off"  # the value of a setting that is switched off where None means that it was not given
+HONOR, IGNORE = "honor", "ignore"  # the values of --traffic-distribution
 PODS, POD_LOCATORS, NODES = "pods", "podlocators", "nodes"  # the values of --client-source
 
 
@@ -55,6 +57,13 @@ class Subnet(NamedTuple):
 
     network: Network
     labels: tuple[tuple[str, str], ...]
+
+
+class ZoneKeys(NamedTuple):
+    """A DNS zone, and the topology keys of Services that declare no constraint when they are asked for in it."""
+
+    zone: Zone
+    keys: tuple[str, ...]
 
 
 def parse_upstream(text: str) -> ListenAddress:
@@ -167,6 +176,14 @@ def _subnet(text: str) -> Subnet:
     return Subnet(parse_network(network), tuple((key, value) for key, _, value in pairs))
 
 
+def _zone_keys(text: str) -> ZoneKeys:
+    zone, _, listed = text.partition("=")
+    keys = tuple(key.strip() for key in listed.split(","))
+    if (error := keys_error(keys)) is not None:
+        raise ValueError(f"{text!r}: {error}")
+    return ZoneKeys(parse_zone(zone), keys)
+
+
 def _option_code(text: str) -> int:
     """Parse an option code, in decimal or, as Corefiles write it, in hexadecimal."""
     code = int(text, 16) if re.fullmatch("0[xX][0-9a-fA-F]{1,4}", text) else _whole(text, 0, 65535)
@@ -195,5 +212,6 @@ LISTEN_ADDRESS = Syntax("ADDR:PORT", "ADDRESS:PORT, with an IPv6 address in brac
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
 CLIENT_SOURCES = Syntax("SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources)
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
+ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with label keys, and * only at the end", _zone_keys)
 OPTION_CODE = Syntax("CODE", "a number from 65001 to 65534 (0xfde9 to 0xfffe)", _option_code)
 NSID = Syntax("TEXT", f"a text of at most {MAX_NSID} octets", _nsid)

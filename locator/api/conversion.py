@@ -19,6 +19,7 @@ from locator.model import (
     ZONE,
     Endpoint,
     EndpointSlice,
+    Hints,
     Namespace,
     Node,
     Pod,
@@ -32,6 +33,8 @@ from locator.model import (
 from locator.topology.constraints import IGNORED, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
+# Kubernetes reads the second only where the first, its older name, is absent.
+TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
 
 # Network plugins annotate a Node with its other addresses, such as those of tunnels and health checks.
@@ -146,7 +149,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
     """Convert a Service; None if its name or namespace is not a DNS label."""
     if not collector.has_dns_names(raw.metadata):
         return None
-    spec = raw.spec or schema.ServiceSpec()
+    spec, annotations = raw.spec or schema.ServiceSpec(), raw.metadata.annotations or {}
     texts = spec.cluster_ips or ([spec.cluster_ip] if spec.cluster_ip else [])
     external = spec.type == "ExternalName"  # has no cluster IPs and no ports, whatever the fields say
     addresses: list[bytes] = []
@@ -162,10 +165,12 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         ports=() if external else _ports(spec.ports, "spec.ports", collector),
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
+        traffic_distribution=spec.traffic_distribution or "",
+        topology_mode=next((annotations[name] for name in TOPOLOGY_MODES if name in annotations), ""),
         alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),
         labels=raw.metadata.labels or {},
-        annotations={key: text for key, text in (raw.metadata.annotations or {}).items() if key.startswith(PREFIX)},
+        annotations={key: text for key, text in annotations.items() if key.startswith(PREFIX)},
     )
 
 
@@ -192,6 +197,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     """Convert an EndpointSlice, without endpoints if its addresses are domain names."""
     ports = _ports(raw.ports, "ports", collector)
     endpoints = []
+    shared: dict[Hints, Hints] = {}  # most endpoints of a slice have the hints of another
     has_addresses = raw.address_type != "FQDN"
     for position, endpoint in enumerate((raw.endpoints or ()) if has_addresses else ()):
         addresses: list[bytes] = []
@@ -202,7 +208,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
         if endpoint.zone:
             slice_labels[ZONE] = endpoint.zone
-        target = endpoint.target_ref
+        target, hints = endpoint.target_ref, _hints(endpoint.hints)
         endpoints.append(
             Endpoint(
                 addresses=tuple(dict.fromkeys(addresses)),
@@ -212,6 +218,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
                 slice_labels=slice_labels,
                 ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
                 pod=target.name if target is not None and target.kind in (None, "Pod") else None,
+                hints=None if hints is None else shared.setdefault(hints, hints),
             )
         )
     return EndpointSlice(
@@ -220,6 +227,15 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
         endpoints=tuple(endpoints),
     )
+
+
+def _hints(raw: schema.Hints | None) -> Hints | None:
+    if raw is None:
+        return None
+    nodes, zones = (
+        tuple(entry.name for entry in names or () if entry.name) for names in (raw.for_nodes, raw.for_zones)
+    )
+    return Hints(nodes, zones) if nodes or zones else None
 
 
 def _hostname(text: str | None, field: str, collector: FindingCollector) -> str | None:

@@ -111,6 +111,7 @@ class ServiceSpec(Struct, rename="camel"):
     topology_keys: list[str] | None = None
     external_name: str | None = None
     external_traffic_policy: str | None = None
+    traffic_distribution: str | None = None
     publish_not_ready_addresses: bool | None = None
 
 
@@ -134,6 +135,19 @@ class Reference(Struct):
     name: str | None = None
 
 
+class Named(Struct):
+    """A reference by name alone."""
+
+    name: str | None = None
+
+
+class Hints(Struct, rename="camel"):
+    """The hints of an endpoint: which nodes and zones it is for."""
+
+    for_nodes: list[Named] | None = None
+    for_zones: list[Named] | None = None
+
+
 class Endpoint(Struct, rename="camel"):
     """An endpoint of an EndpointSlice."""
 
@@ -145,6 +159,7 @@ class Endpoint(Struct, rename="camel"):
     deprecated_topology: dict[str, str] | None = None
     topology: dict[str, str] | None = None
     target_ref: Reference | None = None
+    hints: Hints | None = None
 
 
 class Trigger(Struct):

@@ -18,7 +18,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 from locator.control.workqueue import RateLimiter
 from locator.model import Finding
-from locator.topology.constraints import is_invalid_constraint
+from locator.topology.constraint_findings import is_invalid_constraint
 
 log = logging.getLogger("topodns")
 

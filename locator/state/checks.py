@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Node, Object, PodLocator, Service
@@ -17,7 +17,8 @@ from locator.state.findings import (
     orphan_findings,
 )
 from locator.state.objects import Objects
-from locator.topology.constraints import Declaration, findings, policy_findings
+from locator.topology.constraint_findings import policy_findings, service_findings
+from locator.topology.constraints import Declaration
 
 
 class Checks:
@@ -44,9 +45,9 @@ class Checks:
         """Check a Node (None: it does not exist) at once, and replace its findings."""
         self._findings.set(Rank.NODE, name, node_findings(node) if node is not None else ())
 
-    def check_service(self, key: str, service: Service | None, declaration: Declaration | None) -> None:
-        """Check a Service (None: it is not served) and its declaration at once, and replace its findings."""
-        self._findings.set(Rank.SERVICE, key, findings(service, declaration) if service is not None else ())
+    def check_service(self, key: str, service: Service | None, declarations: Sequence[Declaration]) -> None:
+        """Check a Service (None: it is not served) and its declarations at once, and replace its findings."""
+        self._findings.set(Rank.SERVICE, key, service_findings(service, declarations) if service is not None else ())
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""

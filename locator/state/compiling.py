@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from locator.model import Endpoint, EndpointSlice, Location, Service
+from locator.model import Endpoint, EndpointSlice, Hints, Location, Service
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
@@ -14,14 +14,14 @@ from locator.topology.selection import LocatedEndpoint
 
 def compiled(
     service: Service,
-    declaration: Declaration | None,
+    declarations: tuple[Declaration, ...],
     slices: Iterable[EndpointSlice],
     locate: Callable[[str, Endpoint], Location],
     before: CompiledService | None,
     *,
     endpoint_records: bool,
 ) -> CompiledService:
-    """Return a Service with its declaration and the ready endpoints of its slices, each with its location.
+    """Return a Service with its declarations and the ready endpoints of its slices, each with its location.
 
     Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, and
     ``empty`` alone tells whether any is ready.
@@ -36,9 +36,9 @@ def compiled(
     unlabelled = replace(service, labels={}) if service.labels else service
     if before is not None:
         same = before.empty == empty and _same(before.endpoints, endpoints)
-        if same and before.declaration == declaration and before.service == unlabelled:
+        if same and before.declarations == declarations and before.service == unlabelled:
             return before
-    return CompiledService(unlabelled, declaration, endpoints, empty)
+    return CompiledService(unlabelled, declarations, endpoints, empty)
 
 
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:
@@ -72,7 +72,18 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
                     other,
                     addresses=tuple(dict.fromkeys((*other.addresses, *endpoint.addresses))),
                     ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
+                    hints=_joined_hints(other.hints, endpoint.hints),
                 )
             for address in fresh:
                 keys[address] = key
     return tuple(joined.values())
+
+
+def _joined_hints(one: Hints | None, other: Hints | None) -> Hints | None:
+    """Return the nodes and zones that either names: kube-proxy takes an endpoint by each of its slices."""
+    if one is None or other is None or one == other:
+        return one or other
+    return Hints(
+        tuple(dict.fromkeys((*one.nodes, *other.nodes))),
+        tuple(dict.fromkeys((*one.zones, *other.zones))),
+    )

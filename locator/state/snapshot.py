@@ -15,26 +15,27 @@ from locator.model import Finding, Service
 from locator.places.address_book import AddressBook
 from locator.places.address_map import AddressMap
 from locator.state.service_addresses import ServiceAddresses
-from locator.topology.constraints import Declaration, in_effect
-from locator.topology.selection import Constraint, LocatedEndpoint
+from locator.topology.constraints import Declaration, heard
+from locator.topology.selection import LocatedEndpoint
 
 
 class CompiledService(Struct, frozen=True, eq=False):
-    """A Service with its declared constraint and its ready endpoints; a dual-stack endpoint is one.
+    """A Service with its ready endpoints, where a dual-stack endpoint is one.
 
+    ``declarations`` are the constraints that its sources declare, in their order of precedence.
     ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
     endpoint is ready; a store without endpoint records leaves ``endpoints`` empty in any case.
     """
 
     service: Service
-    declaration: Declaration | None
+    declarations: tuple[Declaration, ...]
     endpoints: tuple[LocatedEndpoint, ...]
     empty: bool = False
 
     @property
-    def constraint(self) -> Constraint:
-        """The constraint that selects the endpoints."""
-        return in_effect(self.declaration)
+    def declaration(self) -> Declaration | None:
+        """The declaration that counts, None if no source declares a constraint."""
+        return heard(self.declarations)
 
     @property
     def addresses(self) -> set[bytes]:

@@ -41,7 +41,8 @@ from locator.state.snapshot import (
     service_addresses_after,
     services_after,
 )
-from locator.topology.constraints import IGNORED, declaration_of
+from locator.topology.constraints import declarations_of
+from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 
 
@@ -52,7 +53,7 @@ class Store:
     so are the endpoints of *forwarder_services* (``namespace/name``; None: topodns discovers them).
     *pods*, *nodes* and *pod_locators* say which kinds locate addresses; *pod_names* reads Pods in any
     case, to verify pod names. *scope* says which Services are served. Without *endpoint_records*,
-    snapshots have no endpoints.
+    snapshots have no endpoints. *honor_kubernetes* says whether hints and ``trafficDistribution`` are constraints.
 
     Snapshots never change, so one thread may read a snapshot while another makes the next. Only one
     thread at a time may use the store itself.
@@ -70,6 +71,7 @@ class Store:
         pod_names: bool = False,
         scope: Scope | None = None,
         endpoint_records: bool = True,
+        honor_kubernetes: bool = True,
     ) -> None:
         self._dns_services = DnsServices(forwarder_services)
         wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
@@ -77,7 +79,7 @@ class Store:
         """The kinds of objects that the store uses; it skips all others."""
         self._locate_by_pods, self._pod_names = pods, pod_names
         self._scope = scope or Scope()
-        self._endpoint_records = endpoint_records
+        self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
         self._objects = Objects(slices_by_pod=pod_locators)
         self._pod_addresses = PodAddresses()
         self._addresses = AddressIndex()
@@ -215,7 +217,7 @@ class Store:
 
     def _update_policy(self, key: str, before: ServicePolicy | None, after: ServicePolicy | None) -> bool:
         self._mark_namespace(cast(ServicePolicy, after or before).namespace)
-        return any(policy is not None and policy.mode != IGNORED for policy in (before, after))
+        return True
 
     def _update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
         self._addresses.update_slice(key, before, after)
@@ -299,14 +301,20 @@ class Store:
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
         service = self._objects.of(Service).get(key)
         if service is None or not self._exposed(service.namespace) or not self._scope.serves(service):
-            self._checks.check_service(key, None, None)
+            self._checks.check_service(key, None, ())
             return None
-        declaration = declaration_of(service, self._objects.policies_in(service.namespace))
-        self._checks.check_service(key, service, declaration)
+        slices = self._objects.slices_of(key)
+        declarations = declarations_of(
+            service,
+            self._objects.policies_in(service.namespace),
+            hinted(endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints),
+            honor_kubernetes=self._honor_kubernetes,
+        )
+        self._checks.check_service(key, service, declarations)
         return compiled(
             service,
-            declaration,
-            self._objects.slices_of(key),
+            declarations,
+            slices,
             self._locations.of_endpoint,
             before,
             endpoint_records=self._endpoint_records,

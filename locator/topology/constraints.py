@@ -6,15 +6,14 @@ declares a constraint decides, even if the constraint is invalid: topodns never 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from locator.finding_codes import ClusterCode
 from locator.labels import valid_label_key
-from locator.model import Finding, Service, ServicePolicy
-from locator.topology.annotations import trimmed, valid_health
+from locator.model import HOSTNAME, ZONE, Service, ServicePolicy
+from locator.topology.annotations import trimmed
+from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
@@ -32,20 +31,34 @@ MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
 POLICY = "policy"
 ANNOTATION = "annotation"
 FIELD = "field"
+HINTS = "hints"
+TRAFFIC_DISTRIBUTION = "traffic-distribution"
+ZONE_DEFAULT = "zone-default"  # of the DNS zone that is asked, whatever the Service says
 ZONAL_NAME = "zonal-name"  # the queried name declares it, not the Service
+
+# spec.trafficDistribution -> the keys that mean the same (KEP-4444, KEP-3015). PreferClose is an alias.
+DISTRIBUTIONS = {
+    "PreferSameZone": (ZONE, ANY),
+    "PreferClose": (ZONE, ANY),
+    "PreferSameNode": (HOSTNAME, ZONE, ANY),
+}
+# Values of Kubernetes' topology annotations that let its own controller decide, and turn trafficDistribution off.
+AUTO = ("Auto", "auto")
 
 
 class Declaration(Struct, frozen=True):
     """The constraint that one source declares for a Service, valid or not.
 
     ``error`` says why it is invalid, None if it is valid. ``without_effect`` says why it cannot change a DNS answer,
-    None if it can. ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys.
+    None if it can. ``unheard`` says why it does not even count where no other source speaks, None if it does.
+    ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys.
     """
 
     source: str
     constraint: Constraint
     error: str | None = None
     without_effect: str | None = None
+    unheard: str | None = None
     policies: tuple[str, ...] = ()
 
     @property
@@ -64,78 +77,143 @@ def in_effect(declaration: Declaration | None) -> Constraint:
     return declaration.constraint if declaration is not None and declaration.effective else Unconstrained()
 
 
-def declaration_of(service: Service, policies: Sequence[ServicePolicy] = ()) -> Declaration | None:
-    """Return the constraint of *service*, or None if no source declares one. Never raises.
+def heard(declarations: Iterable[Declaration]) -> Declaration | None:
+    """Return the declaration that counts: the first in order of precedence, None if there is none."""
+    return next((declaration for declaration in declarations if declaration.unheard is None), None)
 
-    *policies* are all ServicePolicies of its namespace. A Service with ``publishNotReadyAddresses`` is for peers that
-    must find each other, so only its own annotation or field constrains it, and goes before policies.
+
+class Sources(Struct, frozen=True):
+    """What the sources of constraints are read from.
+
+    ``policies`` are all ServicePolicies of the Service's namespace, ``hinted`` is the constraint by its hints.
+    ``honor_kubernetes`` says whether the hints and ``trafficDistribution`` count.
     """
-    readers = (*_SERVICE_READERS, *READERS) if service.publishes_unready else READERS
-    declarations = (read(service, policies) for read in readers)
-    return next((declaration for declaration in declarations if declaration is not None), None)
+
+    service: Service
+    policies: Sequence[ServicePolicy] = ()
+    hinted: Hinted | None = None
+    honor_kubernetes: bool = True
 
 
-Reader = Callable[[Service, Sequence[ServicePolicy]], Declaration | None]
+def declarations_of(
+    service: Service,
+    policies: Sequence[ServicePolicy] = (),
+    hinted: Hinted | None = None,
+    *,
+    honor_kubernetes: bool = True,
+) -> tuple[Declaration, ...]:
+    """Return what all sources declare for *service*, in order of precedence; ``heard`` picks the one that counts.
+
+    The arguments are those of ``Sources``. A Service with ``publishNotReadyAddresses`` is for peers that must find each
+    other, so only its own annotation or field constrains it, and goes before policies. Never raises.
+    """
+    sources = Sources(service, policies, hinted, honor_kubernetes)
+    readers = READERS
+    if service.publishes_unready:
+        readers = (*_OWN_READERS, *(read for read in READERS if read not in _OWN_READERS))
+    return tuple(declaration for read in readers for declaration in read(sources))
 
 
-def _policies(service: Service, policies: Sequence[ServicePolicy]) -> Declaration | None:
+Reader = Callable[[Sources], Iterator[Declaration]]
+
+
+def _policies(sources: Sources) -> Iterator[Declaration]:
     """Read every ServicePolicy that selects the Service: required ones first, then by age and name."""
-    selecting = [policy for policy in policies if policy.mode != IGNORED and policy.selector.matches(service.labels)]
-    if not selecting:
-        return None
-    selecting.sort(key=lambda policy: (policy.mode != REQUIRED, policy.created, policy.name))
-    keys = tuple(dict.fromkeys(policy.topology_key for policy in selecting))  # two policies may name the same key
-    errors = (f"ServicePolicy {policy.name}: {error[1]}" for policy in selecting if (error := policy_error(policy)))
-    without_effect = _why_without_effect(service)
-    if without_effect is None and service.publishes_unready:
-        without_effect = "the Service publishes addresses that are not ready, so ServicePolicies do not apply"
-    required = tuple(dict.fromkeys(policy.topology_key for policy in selecting if policy.mode == REQUIRED))
+    service = sources.service
+    matching = [policy for policy in sources.policies if policy.selector.matches(service.labels)]
+    matching.sort(key=lambda policy: (policy.mode != REQUIRED, policy.created, policy.name))
+    selecting = [policy for policy in matching if policy.mode != IGNORED]
+    if selecting:
+        yield _joint(service, selecting)
+    for policy in matching:
+        if policy.mode == IGNORED:
+            keys = (policy.topology_key,)
+            yield Declaration(POLICY, Narrowing(keys), unheard=f"its mode is {IGNORED}", policies=(policy.name,))
+
+
+def _joint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration:
+    """Return what *policies*, which all select the Service, declare together."""
+    keys = tuple(dict.fromkeys(policy.topology_key for policy in policies))  # two policies may name the same key
+    errors = (f"ServicePolicy {policy.name}: {error[1]}" for policy in policies if (error := policy_error(policy)))
+    required = tuple(dict.fromkeys(policy.topology_key for policy in policies if policy.mode == REQUIRED))
     return Declaration(
         POLICY,
-        Narrowing(keys, required, at_least=_min_endpoints(service) or 1),
+        Narrowing(keys, required, at_least=min_endpoints(service) or 1),
         # A policy covers many Services; externalTrafficPolicy contradicts it only on headless ones.
         error=next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys)),
-        without_effect=without_effect,
-        policies=tuple(policy.name for policy in selecting),
+        without_effect=_why_without_effect(service, POLICY),
+        policies=tuple(policy.name for policy in policies),
     )
 
 
-def _annotation(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
-    text = trimmed(service.annotations.get(TOPOLOGY_KEYS, ""))
-    return _topology_keys(ANNOTATION, tuple(map(trimmed, text.split(","))) if text else (), service)
+def _annotation(sources: Sources) -> Iterator[Declaration]:
+    text = trimmed(sources.service.annotations.get(TOPOLOGY_KEYS, ""))
+    if text:
+        yield _topology_keys(ANNOTATION, tuple(map(trimmed, text.split(","))), sources.service)
 
 
-def _field(service: Service, _: Sequence[ServicePolicy]) -> Declaration | None:
-    return _topology_keys(FIELD, service.topology_keys or (), service)
+def _field(sources: Sources) -> Iterator[Declaration]:
+    if sources.service.topology_keys:
+        yield _topology_keys(FIELD, sources.service.topology_keys, sources.service)
 
 
-_SERVICE_READERS: tuple[Reader, ...] = (
+def _hints(sources: Sources) -> Iterator[Declaration]:
+    if sources.hinted is not None:
+        without_effect = _why_without_effect(sources.service, HINTS)
+        yield Declaration(HINTS, sources.hinted, without_effect=without_effect, unheard=_why_unheard(sources))
+
+
+def _traffic_distribution(sources: Sources) -> Iterator[Declaration]:
+    service = sources.service
+    keys = DISTRIBUTIONS.get(service.traffic_distribution)
+    if keys is None:
+        return
+    if service.topology_mode in AUTO:
+        keys = (ANY,)
+    yield Declaration(
+        TRAFFIC_DISTRIBUTION,
+        FirstMatch(keys, at_least=min_endpoints(service) or 1),
+        without_effect=_why_without_effect(service, TRAFFIC_DISTRIBUTION),
+        unheard=_why_unheard(sources),
+    )
+
+
+_OWN_READERS: tuple[Reader, ...] = (
     _annotation,  # topodns.io/topology-keys
     _field,  # spec.topologyKeys, Kubernetes 1.17 to 1.21
 )
-READERS: tuple[Reader, ...] = (_policies, *_SERVICE_READERS)
+READERS: tuple[Reader, ...] = (
+    _policies,
+    *_OWN_READERS,
+    _hints,  # of EndpointSlices, by Kubernetes' own controller or by anybody else
+    _traffic_distribution,  # where no ready endpoint has hints
+)
 
-SOURCE_FIELDS = {  # that findings name
-    POLICY: "metadata.labels",
-    ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
-    FIELD: "spec.topologyKeys",
-}
+
+def zone_default(service: Service, keys: tuple[str, ...]) -> Declaration:
+    """Return what the default keys of the DNS zone declare for a Service for which no source declares a constraint."""
+    return _topology_keys(ZONE_DEFAULT, keys, service)
 
 
-def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Declaration | None:
-    """Return the declaration of a list of topology keys, None for an empty list."""
-    if not keys:
-        return None
+def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Declaration:
     return Declaration(
         source,
-        FirstMatch(keys, at_least=_min_endpoints(service) or 1),
+        FirstMatch(keys, at_least=min_endpoints(service) or 1),
         error=_service_keys_error(keys, service),
-        without_effect=_why_without_effect(service),
+        without_effect=_why_without_effect(service, source),
     )
 
 
-def _why_without_effect(service: Service) -> str | None:
-    return None if service.headless else "the Service is not headless"
+def _why_without_effect(service: Service, source: str) -> str | None:
+    if not service.headless:
+        return "the Service is not headless"
+    if service.publishes_unready and source not in (ANNOTATION, FIELD):
+        return "the Service publishes addresses that are not ready, so only its own topology keys apply"
+    return None
+
+
+def _why_unheard(sources: Sources) -> str | None:
+    return None if sources.honor_kubernetes else "switched off by --traffic-distribution ignore"
 
 
 def keys_error(keys: Sequence[str]) -> str | None:
@@ -168,62 +246,8 @@ def _service_keys_error(keys: Sequence[str], service: Service) -> str | None:
     return keys_error(keys)
 
 
-def _min_endpoints(service: Service) -> int | None:
+def min_endpoints(service: Service) -> int | None:
+    """Return the value of the annotation ``topodns.io/min-endpoints``, 1 if it is absent, None if it is invalid."""
     text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     return number or None
-
-
-def findings(service: Service, declaration: Declaration | None) -> Iterator[Finding]:
-    """Yield the findings about the constraint and the annotations of *service*."""
-
-    def finding(code: ClusterCode, field: str, message: str, expected: str) -> Finding:
-        return code.finding("Service", service.namespace, service.name, field=field, message=message, expected=expected)
-
-    if declaration is not None:
-        field = SOURCE_FIELDS[declaration.source]
-        if declaration.error is not None:
-            code = ClusterCode.InvalidTopologyKeys
-            expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
-            if declaration.source == POLICY:
-                code = ClusterCode.InvalidServicePolicy
-                expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-            yield finding(code, field, f"invalid constraint: {declaration.error}", expected)
-        elif declaration.without_effect is not None:
-            expected = "clusterIP: None" if not service.headless else f"the annotation {TOPOLOGY_KEYS}"
-            message = f"constraint without effect: {declaration.without_effect}"
-            yield finding(ClusterCode.ConstraintWithoutEffect, field, message, expected)
-    if _min_endpoints(service) is None:
-        message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
-        field = f"metadata.annotations[{MIN_ENDPOINTS}]"
-        yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
-    health = service.annotations.get(HEALTH)
-    if health is not None and not valid_health(health):
-        message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
-        yield finding(ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
-    for name in service.annotations:
-        if name not in ANNOTATIONS:
-            nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
-            field = f"metadata.annotations[{name}]"
-            yield finding(ClusterCode.UnknownAnnotation, field, "unknown annotation", nearest)
-
-
-_INVALID = {ClusterCode.InvalidTopologyKeys.name, ClusterCode.InvalidServicePolicy.name}
-
-
-def is_invalid_constraint(finding: Finding) -> bool:
-    """Whether a finding says that the constraint of a Service is invalid."""
-    return finding.kind == "Service" and finding.code in _INVALID
-
-
-def policy_findings(policies: Iterable[ServicePolicy], services: Sequence[Service]) -> Iterator[Finding]:
-    """Yield a finding for each policy of a namespace that selects none of the namespace's *services*."""
-    for policy in policies:
-        if policy.mode != IGNORED and not any(policy.selector.matches(service.labels) for service in services):
-            yield ClusterCode.PolicySelectsNothing.finding(
-                "ServicePolicy",
-                policy.namespace,
-                policy.name,
-                field="spec.serviceSelector",
-                message="policy without effect: it selects no Service",
-            )

@@ -57,7 +57,7 @@ class Constraint(Protocol):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """The label keys, by their current names, whose values at the client decide; () if all clients get the same."""
+        """What decides about the client: label keys by their current names, or NODE_NAME; () if nothing does."""
 
     @property
     def soft(self) -> bool:

@@ -1,0 +1,72 @@
+"""Chooses endpoints by the hints of their EndpointSlices, by kube-proxy's rule (KEP-2433, KEP-3015).
+
+kube-proxy heeds hints for virtual IPs, where it knows the node that it runs on. topodns heeds them for the names of
+headless Services, where it knows the node of the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from locator.model import HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location
+from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
+
+_NO_HINTS = Hints()
+
+
+class Hinted(Struct, frozen=True):
+    """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
+
+    Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):
+    ``topologyModeFromHints`` of kube-proxy 1.36. So an endpoint without hints, such as one that has just become ready,
+    makes all endpoints count.
+    """
+
+    for_nodes: bool = False
+    for_zones: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """See ``Constraint``: the labels that the hints stand for."""
+        return (*([HOSTNAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []), ANY)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """See ``Constraint``. Hints name nodes by their names, not by their hostname labels."""
+        return (*([NODE_NAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []))
+
+    @property
+    def soft(self) -> bool:
+        """See ``Constraint``."""
+        return True
+
+    def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
+        """See ``Constraint``."""
+        steps: list[Step] = []
+        for key in self.keys[:-1]:
+            value = client.node if key == HOSTNAME else client.value(ZONE)
+            chosen = tuple(located for located in endpoints if value is not None and value in names_for(key, located))
+            steps.append(Step(key, value, len(chosen)))
+            if chosen:
+                return Selection(chosen, NEAREST, tuple(steps), key)
+        steps.append(Step(ANY, None, len(endpoints)))
+        return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+
+
+def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
+    """Return the nodes (*key* is ``kubernetes.io/hostname``) or the zones that the endpoint is for by its hints."""
+    hints = located.endpoint.hints or _NO_HINTS
+    return hints.nodes if key == HOSTNAME else hints.zones
+
+
+def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
+    """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints."""
+    hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
+    if not any(hints):
+        return None
+    return Hinted(
+        for_nodes=all(hint is not None and hint.nodes for hint in hints),
+        for_zones=all(hint is not None and hint.zones for hint in hints),
+    )
