@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE, until
 
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
-SERVER, CONTROLLER = "topodns", "topodns-controller"  # Deployments, and their ServiceAccounts
+SERVER, CONTROLLER, WEBHOOK = "topodns", "topodns-controller", "topodns-webhook"  # Deployments, and ServiceAccounts
 
 # Variants that a user may build: the folder, and the components beside those that it includes already.
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -29,13 +29,16 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base without pods": ("base", ("without-pods",)),
     "base with admission": ("base", ("admission",)),
     "base with controller": ("base", ("controller",)),
+    "base with webhook": ("base", ("webhook",)),
     "base with podlocators": ("base", ("controller", "podlocators")),
     "base with podlocators and metrics": ("base", ("controller", "podlocators", "metrics")),
     "coredns-stub": ("overlays/coredns-stub", ()),
-    "coredns-stub with all": ("overlays/coredns-stub", ("metrics", "controller", "podlocators")),
+    "coredns-stub with all": ("overlays/coredns-stub", ("metrics", "controller", "podlocators", "webhook")),
     "coredns-stub without pods": ("overlays/coredns-stub", ("without-pods", "metrics", "admission")),
     "nodelocal": ("overlays/nodelocal", ()),
     "nodelocal with metrics": ("overlays/nodelocal", ("metrics",)),
+    "webhook": ("overlays/webhook", ()),
+    "webhook with metrics": ("overlays/webhook", ("metrics", "admission")),
     "snapshot": ("overlays/snapshot", ()),
     "snapshot with metrics": ("overlays/snapshot", ("metrics",)),
 }

@@ -12,15 +12,29 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from dnsserver.http.application import application
+from dnsserver.http.webhook import PATH
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.reading import read_settings
+from dnsserver.webhook_app import HTTPS_PORT, NAME
+from locator.hints.objects import OPT_IN_LABELS
 from tests import kustomize
 from tests.api_objects import item, node
 from tests.kube import ApiError, ControlPlane, Item
-from tests.kustomize import CONTROLLER, EVERYTHING, MANIFESTS, NAMESPACE, SERVER, VARIANTS, object_of, objects_of
+from tests.kustomize import (
+    CONTROLLER,
+    EVERYTHING,
+    MANIFESTS,
+    NAMESPACE,
+    SERVER,
+    VARIANTS,
+    WEBHOOK,
+    object_of,
+    objects_of,
+)
 from tests.waiting import until
 
 CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
+PROGRAMS = {SERVER: "serve", CONTROLLER: "controller", WEBHOOK: "webhook"}  # Deployments, and their commands
 READMES = sorted(MANIFESTS.rglob("*.md"))
 
 
@@ -56,7 +70,7 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
     """The command line accepts the arguments, and the files that they name are mounted."""
     for deployment in objects_of(variant, "Deployment"):
         command, settings = settings_of(deployment)
-        assert command == {SERVER: "serve", CONTROLLER: "controller"}[deployment["metadata"]["name"]]
+        assert command == PROGRAMS[deployment["metadata"]["name"]]
         mounts = {each["mountPath"]: each for each in container_of(deployment).get("volumeMounts", ())}
         for path in settings.snapshot:
             assert any(path.startswith(f"{mount}/") for mount in mounts)
@@ -112,8 +126,10 @@ def test_network_policies_let_in_what_the_pods_offer() -> None:
 
 
 def test_all_moves_into_another_namespace() -> None:
-    """``namespace:`` of an overlay moves the subjects of bindings, too."""
-    moved = kustomize.build(kustomize.kustomization("base", ("controller", "podlocators", "metrics"), namespace="dns"))
+    """``namespace:`` of an overlay moves the subjects of bindings, and the Service of the webhook, too."""
+    moved = kustomize.build(
+        kustomize.kustomization("base", ("controller", "podlocators", "metrics", "webhook"), namespace="dns")
+    )
     assert not re.search(rf"namespace: {NAMESPACE}\b", moved)
     named = {item["metadata"]["name"] for item in yaml.safe_load_all(moved) if item["kind"] == "Namespace"}
     assert named == {"dns"}
@@ -139,6 +155,37 @@ def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> N
     assert "registry.example/topodns:0.1.0" in built
     assert "--ttl=10" in built
     everything.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=built)
+
+
+def test_the_webhook_is_registered_for_what_it_answers() -> None:
+    """The Service's port and path lead to it, and slices of either label pass exactly one of its two entries."""
+    (configuration,) = objects_of("webhook", "MutatingWebhookConfiguration")
+    entries = [dict(entry) for entry in configuration["webhooks"]]
+    service = object_of("webhook", "Service", WEBHOOK)
+    selectors = [entry.pop("objectSelector") for entry in entries]
+    assert len({entry.pop("name") for entry in entries}) == 2 and entries[0] == entries[1]
+    (client,) = entries[0]["clientConfig"].values()
+    ports = {port["port"]: port["targetPort"] for port in service["spec"]["ports"]}
+    (container,) = object_of("webhook", "Deployment", WEBHOOK)["spec"]["template"]["spec"]["containers"]
+    listens = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (client["name"], client["namespace"], client["path"]) == (WEBHOOK, NAMESPACE, PATH)
+    assert listens[ports[client["port"]]] == HTTPS_PORT
+    assert (entries[0]["failurePolicy"], entries[0]["sideEffects"]) == ("Ignore", "None")
+    assert entries[0]["timeoutSeconds"] <= 2
+    ours, gardeners = OPT_IN_LABELS
+    assert selectors == [
+        {"matchLabels": {ours: "true"}},
+        {
+            "matchLabels": {gardeners: "true"},
+            "matchExpressions": [{"key": ours, "operator": "NotIn", "values": ["true"]}],
+        },
+    ]
+
+
+def test_the_names_that_the_webhook_expects() -> None:
+    """Its defaults are the names of the manifests' objects."""
+    for kind in ("Secret", "MutatingWebhookConfiguration"):
+        assert object_of("webhook", kind, NAME)
 
 
 # -- what the API server says
@@ -175,7 +222,7 @@ def conditions_of_replica_sets(plane: ControlPlane) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])
+@pytest.mark.parametrize("deployment", PROGRAMS)
 def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane, deployment: str) -> None:
     """Pod Security, the quota and the priority class admit both pods."""
     enforced = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}")["metadata"]["labels"]
@@ -233,7 +280,7 @@ def without(*path: str) -> Callable[[Item], None]:
         ),
     ],
 )
-@pytest.mark.parametrize("deployment", [SERVER, CONTROLLER])
+@pytest.mark.parametrize("deployment", PROGRAMS)
 def test_each_line_that_restricted_wants_is_needed(
     everything: ControlPlane, deployment: str, remove: Callable[[Item], None], message: str
 ) -> None:
@@ -254,7 +301,7 @@ def test_the_quota_counts_these_pods(everything: ControlPlane) -> None:
         quota = everything.api.request("GET", f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/critical-pods")
         return quota["status"].get("used", {}).get("pods")
 
-    until(lambda: used() == "4", lambda: f"four pods counted: {used()}")
+    until(lambda: used() == "6", lambda: f"six pods counted: {used()}")
 
 
 def test_disruption_budgets_concern_these_pods(everything: ControlPlane) -> None:
@@ -265,14 +312,14 @@ def test_disruption_budgets_concern_these_pods(everything: ControlPlane) -> None
         items = everything.api.request("GET", path)["items"]
         return {item["metadata"]["name"]: item.get("status", {}).get("expectedPods", 0) for item in items}
 
-    until(lambda: expected() == {SERVER: 2, CONTROLLER: 2}, lambda: f"two pods each: {expected()}")
+    until(lambda: expected() == dict.fromkeys(PROGRAMS, 2), lambda: f"two pods each: {expected()}")
 
 
 @pytest.fixture(scope="module")
 def running(everything: ControlPlane) -> Iterator[ControlPlane]:
-    """Run the four pods on a node, with the status that a kubelet would report."""
+    """Run the six pods on a node, with the status that a kubelet would report."""
     api, where = everything.api, node("manifests-node", {})
-    until(lambda: len(everyone(everything)) == 4, "four pods")
+    until(lambda: len(everyone(everything)) == 6, "six pods")
     pods = everyone(everything)
     api.create(where)
     try:
@@ -287,14 +334,15 @@ def running(everything: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def everyone(plane: ControlPlane) -> list[Item]:
-    return [{**pod, "kind": "Pod"} for name in (SERVER, CONTROLLER) for pod in pods_of(plane, name)]
+    return [{**pod, "kind": "Pod"} for name in PROGRAMS for pod in pods_of(plane, name)]
 
 
 @pytest.mark.parametrize(
     ("service", "pods", "ports"),
     [
         pytest.param("topodns", 2, {(1053, "UDP"), (1053, "TCP")}, id="DNS"),
-        pytest.param("topodns-metrics", 4, {(9153, "TCP")}, id="metrics"),
+        pytest.param("topodns-webhook", 2, {(8443, "TCP")}, id="webhook"),
+        pytest.param("topodns-metrics", 6, {(9153, "TCP")}, id="metrics"),
     ],
 )
 def test_services_lead_to_the_ports_of_the_pods(

@@ -1,6 +1,6 @@
 """The rights of the manifests: the programs need each of them, and have no others.
 
-``ROWS`` is their table. Both programs run against the real API server with a token of a ServiceAccount: with all rows
+``ROWS`` is their table. The programs run against the real API server with a token of a ServiceAccount: with all rows
 nothing is refused, and without any one row the program names the missing rule.
 """
 
@@ -11,32 +11,39 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+from locator.hints.objects import OPT_IN_LABELS
 from tests import api_objects, kustomize
-from tests.api_objects import ZONE, namespace, node, service
+from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kube import ControlPlane, Item
-from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, object_of, objects_of
+from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, WEBHOOK, object_of, objects_of
 from tests.topodns_process import Process
 from tests.waiting import until
 
 WHERE = "rbac"
 LEASE = "topodns-controller"
 OURS = "topodns.io"
+HOOKS = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io/v1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
-COMMANDS = {SERVER: ("serve", "--listen=127.0.0.1:0"), CONTROLLER: ("controller", f"--lease={NAMESPACE}/{LEASE}")}
+COMMANDS = {
+    SERVER: ("serve", "--listen=127.0.0.1:0"),
+    CONTROLLER: ("controller", f"--lease={NAMESPACE}/{LEASE}"),
+    WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
+              f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
+}  # fmt: skip
 WATCH = ("list", "watch")
 
 
 class Row(NamedTuple):
     """A right, what it is for, and what the program says without it; ``said`` is empty if no test can provoke that.
 
-    ``lease`` is whether it is for the namespace of the Lease alone.
+    ``own`` is whether it is for the namespace of the program alone.
     """
 
     account: str
@@ -45,7 +52,7 @@ class Row(NamedTuple):
     verbs: tuple[str, ...]
     use: str
     said: str
-    lease: bool = False
+    own: bool = False
 
     @property
     def rule(self) -> str:
@@ -71,9 +78,21 @@ ROWS = (
     Row(CONTROLLER, OURS, "podlocators", ("patch",), "a pod moved, a node relabelled", "PodLocator .*/wrong: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("delete",), "a pod gone", f"PodLocator {WHERE}/orphan: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("get",), "what stands where a write met a conflict", ""),
-    Row(CONTROLLER, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", lease=True),
-    Row(CONTROLLER, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", lease=True),
-    Row(CONTROLLER, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", lease=True),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", own=True),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True),
+    Row(CONTROLLER, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True),
+    Row(WEBHOOK, "", "nodes", WATCH, "what the nodes of a zone share", "Node: 403"),
+    Row(WEBHOOK, "", "services", WATCH, "what Services ask for", "Service: 403"),
+    Row(WEBHOOK, OURS, "servicepolicies", WATCH, "what policies ask for", "ServicePolicy: 403"),
+    Row(WEBHOOK, "discovery.k8s.io", "endpointslices", WATCH, "a Service's other slices", "EndpointSlice: 403"),
+    Row(WEBHOOK, "discovery.k8s.io", "endpointslices", ("patch",), "old hints", f"EndpointSlice {WHERE}/bad-old: 403"),
+    Row(WEBHOOK, HOOKS, "mutatingwebhookconfigurations", ("get",), "whom it is for; its CA", "certificate: 403"),
+    Row(WEBHOOK, HOOKS, "mutatingwebhookconfigurations", ("patch",), "its CA", "certificate: 403"),
+    Row(WEBHOOK, "", "secrets", ("get",), "its certificate", "certificate: 403", own=True),
+    Row(WEBHOOK, "", "secrets", ("patch",), "its certificate", "certificate: 403", own=True),
+    Row(WEBHOOK, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", own=True),
+    Row(WEBHOOK, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True),
+    Row(WEBHOOK, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True),
 )  # fmt: skip
 Right = tuple[str, str, str]  # API group, resource, verb
 
@@ -116,6 +135,7 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
         pytest.param("base without pods", SERVER, ("pods",), (), id="without-pods"),
         pytest.param("base with podlocators", SERVER, ("pods", "nodes"), ("podlocators",), id="podlocators"),
         pytest.param("base with podlocators", CONTROLLER, (), (), id="controller"),
+        pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
     ],
 )
 def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[str], more: Sequence[str]) -> None:
@@ -141,12 +161,15 @@ def pod(name: str, address: str) -> Item:
 
 
 SERVICE = service("bad", where=WHERE, keys="*,not-last")
+HOMES = [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")]
+SLICE = endpoint_slice("bad", "old", HOMES, where=WHERE, labels={OPT_IN_LABELS[0]: "true"})
 WORLD = [
     namespace(WHERE),
     node("rbac-node", {ZONE: "a"}),
     pod("new", "10.253.0.1"),
     pod("wrong", "10.253.0.2"),
     SERVICE,
+    SLICE,
 ]
 
 
@@ -154,13 +177,15 @@ WORLD = [
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
-    roles = [object_of("base", "ClusterRole", SERVER), object_of(EVERYTHING, "ClusterRole", CONTROLLER)]
+    kinds = (*kinds, "Secret", "MutatingWebhookConfiguration")
+    roles = [object_of("base", "ClusterRole", SERVER)]
+    roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
         control_plane.api.create(*WORLD)
-        for one in (SERVER, CONTROLLER):  # who grants rights hears of a role a moment after it was made
+        for one in COMMANDS:  # who grants rights hears of a role a moment after it was made
             until(lambda one=one: allowed(control_plane, one, NAMESPACE) >= rights_of(rows_of(one)), f"rights of {one}")
         yield control_plane
         control_plane.api.delete(*reversed(WORLD))
@@ -182,8 +207,8 @@ def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
 
     return [
         api_objects.item("ServiceAccount", name, NAMESPACE),
-        *role("ClusterRole", (row for row in rows if not row.lease)),
-        *role("Role", (row for row in rows if row.lease)),
+        *role("ClusterRole", (row for row in rows if not row.own)),
+        *role("Role", (row for row in rows if row.own)),
     ]
 
 
@@ -204,12 +229,12 @@ def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
     return expanded(status["resourceRules"])
 
 
-@pytest.mark.parametrize("account", [SERVER, CONTROLLER])
+@pytest.mark.parametrize("account", COMMANDS)
 def test_an_account_may_do_what_the_table_says_and_no_more(cluster: ControlPlane, account: str) -> None:
-    """No Secret, no ConfigMap, no change of a Pod; the Lease in one namespace alone."""
+    """No ConfigMap, no change of a Pod; the Lease and the webhook's Secret in one namespace alone."""
     anybody = allowed(cluster, NOBODY, WHERE)
     for where in (WHERE, NAMESPACE):
-        rows = [row for row in rows_of(account) if not row.lease or where == NAMESPACE]
+        rows = [row for row in rows_of(account) if not row.own or where == NAMESPACE]
         assert allowed(cluster, account, where) - anybody == rights_of(rows), where
     assert all(resource.startswith("self") for _, resource, _ in anybody)
 
@@ -235,6 +260,9 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
     kubeconfig.write_text(yaml.safe_dump(config))
     for locator in ("wrong", "orphan") if account == CONTROLLER else ():
         plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
+    if account == WEBHOOK:
+        plane.api.patch(SLICE, {"endpoints": HOMES})
+        plane.api.patch(api_objects.item("Secret", WEBHOOK, NAMESPACE), {"data": None})
     process = Process([*COMMANDS[account], "--http=127.0.0.1:0", "--kubeconfig", str(kubeconfig)])
     try:
         yield process
@@ -267,6 +295,27 @@ def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
         until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_the_webhook_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With the table's rights, the webhook has a certificate, leads, and corrects hints."""
+
+    def hints() -> Any:
+        return cluster.api.request("GET", cluster.api.path_of(SLICE))["endpoints"][0].get("hints")
+
+    with running(cluster, WEBHOOK, WEBHOOK, tmp_path) as process:
+        process.wait_for("certificate: new connections get")
+        until(lambda: hints() == {"forZones": [{"name": "a"}]}, lambda: f"{hints()}: {process.lines}")
+        assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_the_secret_of_another_is_not_ours(cluster: ControlPlane) -> None:
+    """The webhook can read and change one Secret, and one webhook configuration, alone."""
+    can = ("--token", token_of(cluster, WEBHOOK), "-n", NAMESPACE, "auth", "can-i", "patch")
+    for resource in ("secrets", "mutatingwebhookconfigurations.admissionregistration.k8s.io"):
+        assert cluster.kubectl(*can, f"{resource}/{WEBHOOK}").strip() == "yes"
+        with pytest.raises(AssertionError, match="auth can-i"):
+            cluster.kubectl(*can, f"{resource}/another")
 
 
 @pytest.mark.parametrize("name", LACKING)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import http
 from collections import Counter
 from collections.abc import Mapping
@@ -73,10 +74,14 @@ class HintController:
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the server and ``check`` report those
+            was_unlisted = self.store.unlisted
             for number, delta in enumerate(batch.deltas, start=1):
                 self._reconciler.apply(delta)
                 if number % DELTAS_AT_ONCE == 0:
                     await trio.lowlevel.checkpoint()
+            if was_unlisted and not self.store.unlisted:
+                gc.collect()
+                gc.freeze()  # the objects live long, and collections that visit them would delay replies
             self._writer.wake()
 
     async def _try(self, write: HintWrite) -> str:
