@@ -27,5 +27,5 @@ COPY --from=build /opt/topodns /opt/topodns
 # Everything is compiled, so topodns writes nothing here: the root may be read-only.
 ENV PATH=/opt/topodns/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
-EXPOSE 1053/udp 1053/tcp 9153/tcp
+EXPOSE 1053/udp 1053/tcp 8443/tcp 9153/tcp
 ENTRYPOINT ["topodns"]

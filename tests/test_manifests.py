@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from dnsserver.http.webhook import PATH
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.reading import read_settings
 from dnsserver.webhook_app import HTTPS_PORT, NAME
+from locator.cluster.certificates.issuing import issue
 from locator.hints.objects import OPT_IN_LABELS
 from tests import kustomize
 from tests.api_objects import item, node
@@ -33,6 +35,8 @@ from tests.kustomize import (
 )
 from tests.waiting import until
 
+AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
+HOOKS = "MutatingWebhookConfiguration"
 CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
 PROGRAMS = {SERVER: "serve", CONTROLLER: "controller", WEBHOOK: "webhook"}  # Deployments, and their commands
 READMES = sorted(MANIFESTS.rglob("*.md"))
@@ -206,6 +210,20 @@ def test_an_unknown_field_is_refused(everything: ControlPlane) -> None:
     text = kustomize.text_of("base").replace("enableServiceLinks:", "enableServiceLink:")
     with pytest.raises(AssertionError, match=r"unknown field|field not declared in schema"):
         everything.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+
+
+@pytest.mark.parametrize("server_side", [True, False], ids=["server-side", "client-side"])
+def test_applying_again_keeps_the_certificate(everything: ControlPlane, server_side: bool) -> None:
+    """What the webhook wrote into its Secret and its configuration is not the manifests', which say nothing of it."""
+    api, own = everything.api, [object_of("webhook", kind, WEBHOOK) for kind in ("Secret", HOOKS)]
+    api.patch(own[0], {"data": {"tls.crt": "eA=="}})
+    bundles = [{"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": AUTHORITY} for at in (0, 1)]
+    api.request("PATCH", api.path_of(own[1]), bundles, media="application/json-patch+json")
+    how = ("--server-side",) if server_side else ()
+    everything.kubectl("apply", *how, "-f", "-", stdin=yaml.safe_dump_all(own))
+    secret, hooks = (api.request("GET", api.path_of(one)) for one in own)
+    assert secret["data"] == {"tls.crt": "eA=="}
+    assert [hook["clientConfig"]["caBundle"] for hook in hooks["webhooks"]] == [AUTHORITY] * 2
 
 
 def pods_of(plane: ControlPlane, deployment: str) -> list[Item]:

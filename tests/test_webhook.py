@@ -239,7 +239,7 @@ def test_a_webhook_that_is_killed(plane: ControlPlane, space: str, hook: Hook) -
 
 
 def test_two_replicas_share_a_certificate(plane: ControlPlane, space: str, hook: Hook) -> None:
-    """One issues it, both serve it, and one of them leads."""
+    """One issues it, both serve it, and one of them leads; when that one ends, the other takes over at once."""
     webhooks = [hook(), hook()]
     for one in webhooks:
         one.until_ready()
@@ -247,6 +247,9 @@ def test_two_replicas_share_a_certificate(plane: ControlPlane, space: str, hook:
     ends = {one.metric("topodns_webhook_certificate_expiry_timestamp_seconds") for one in webhooks}
     assert len(ends) == 1 and 0.0 not in ends
     until(lambda: sum(one.metric("topodns_leading") for one in webhooks) == 1.0, "one leads")
+    leader, other = sorted(webhooks, key=lambda one: -one.metric("topodns_leading"))
+    assert leader.end() == 0
+    until(lambda: other.metric("topodns_leading") == 1.0, "the other leads", within=WITHIN)
 
 
 def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) -> None:

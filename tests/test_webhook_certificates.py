@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_what_cannot_be_used_changes_nothing(pair: Pair, message: str) -> None:
     with pytest.raises(BadCertificate, match=message):
         serving.use(pair)
     assert serving.pair == right and shakes_hands(serving, authority)
+
+
+def test_where_no_temporary_file_can_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The TLS library reads files alone: a root that is read-only needs a writable /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(BadCertificate, match="no place for a temporary file: No such file or directory"):
+        ServingCertificate().use(GOOD)
 
 
 def test_without_a_certificate_no_handshake_succeeds() -> None:

@@ -39,16 +39,17 @@ def check(pair: Pair) -> Facts:
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
     """Put a pair into a context. Raises BadCertificate."""
-    with tempfile.TemporaryDirectory() as folder:  # the library reads files alone; the folder is this process' own
-        file = Path(folder, "pair.pem")
-        file.touch(mode=0o600)
-        file.write_bytes(pair.key + b"\n" + pair.certificate)
-        try:
+    try:
+        with tempfile.TemporaryDirectory() as folder:  # the library reads files alone; nobody else can read this one
+            file = Path(folder, "pair.pem")
+            file.touch(mode=0o600)
+            file.write_bytes(pair.key + b"\n" + pair.certificate)
             context.load_cert_chain(file, password="")  # without a password, it would ask on the terminal
-        except (ssl.SSLError, OSError) as error:
-            reason = getattr(error, "reason", "") or str(error)
-            words = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
-            raise BadCertificate(words.get(reason, f"no private key found ({reason}), expected PEM")) from None
+    except ssl.SSLError as error:
+        words = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
+        raise BadCertificate(words.get(error.reason, f"no private key found ({error.reason}), expected PEM")) from None
+    except OSError as error:
+        raise BadCertificate(f"no place for a temporary file: {error.strerror}") from None
 
 
 def _context() -> ssl.SSLContext:
