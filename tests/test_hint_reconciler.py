@@ -55,6 +55,7 @@ def drained(desk: HintReconciler, now: float = 0.0) -> list[tuple[str, Any]]:
     writes = []
     while write := desk.next_write(now):
         writes.append((write.key, write.patch))
+        desk.written(write, now)
         desk.queue.done(write.key)
     return writes
 
@@ -138,6 +139,19 @@ def test_a_slice_rests_between_two_writes() -> None:
     assert [key for key, _ in drained(desk, 104.0)] == ["shop/other-0"]
     assert desk.queue.due() == 100.0 + REST_SECONDS
     assert [key for key, _ in drained(desk, 100.0 + REST_SECONDS)] == ["shop/web-0"]
+
+
+def test_a_write_that_fails_is_tried_again_without_rest() -> None:
+    """It waits out its backoff alone, and then fits the version that came between."""
+    desk = desk_of(WORLD)
+    desk.apply(Put(record(hinted_slice(0, "a1"))))
+    write = desk.next_write(100.0)
+    assert write is not None
+    desk.queue.retry(write.key, 100.0, 0.0)
+    desk.apply(Put(record(versioned(hinted_slice(0, "a1"), 8))))
+    again = desk.next_write(102.0)
+    assert again is not None
+    assert again.patch[0]["value"] == "8"
 
 
 def test_heartbeats_are_no_work() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import socket
 import uuid
@@ -17,19 +18,24 @@ import trio
 from dnsserver.http import webhook as https
 from dnsserver.metrics.webhook import WebhookCounts
 from locator.cluster.api_client import ApiClient
+from locator.cluster.certificates.issuing import issue
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
+from locator.cluster.leading.hint_controller import HintController
+from locator.cluster.leading.leader_writer import CONFLICT, DONE
+from locator.control.lease import LeaderElection
 from locator.hints.admission import reply_to_untrusted
 from tests import api_objects
 from tests.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, namespace, node
 from tests.hint_worlds import store_of, zones_of
 from tests.in_memory import ask_in_memory, responder_of
-from tests.kube import ControlPlane, Item
+from tests.kube import ApiError, ControlPlane, Item
 from tests.kube_proxy import endpoints_on
 from tests.this_machine import ROOT
 from tests.waiting import until, until_in_trio
 from tests.webhook_process import LABEL, Webhook, configuration, is_called, registered
 
+AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
 WITHIN = 10.0  # seconds, from a change until the leader has corrected the hints
 CRD = ROOT / "manifests" / "base" / "servicepolicies.yaml"
 NODES = [node(f"hint-{zone}1", {ZONE: zone}) for zone in "abc"]
@@ -289,3 +295,61 @@ def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) ->
         assert counts.requests["patched"] > number
 
     trio.run(main)
+
+
+def test_cas_are_not_put_into_a_version_that_was_not_seen(plane: ControlPlane, space: str) -> None:
+    """The API server refuses the patch with 409, as ``CertificateSecret`` expects, and not as an invalid one."""
+    item = configuration(space, 1)
+    with registered(plane, item):
+        path = plane.api.path_of(item)
+        seen = plane.api.request("GET", path)["metadata"]["resourceVersion"]
+        plane.api.patch(item, {"metadata": {"labels": {"changed": "meanwhile"}}})
+        patch = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": seen},
+            {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": AUTHORITY},
+        ]
+        with pytest.raises(ApiError) as caught:
+            plane.api.request("PATCH", path, patch, media="application/json-patch+json")
+    assert caught.value.status == 409
+
+
+class Meddling(ApiClient):
+    """A client before whose first writes of a slice somebody else is faster: changes it, and then deletes another."""
+
+    def __init__(self, plane: ControlPlane, *slices: Item) -> None:
+        super().__init__(kubeconfig=str(plane.kubeconfig))
+        self._plane = plane
+        self._changed, self._deleted = slices
+        self._met: set[str] = set()
+
+    def request(self, method: str, path: str, **more: Any) -> bytes:
+        if method == "PATCH" and path not in self._met:
+            self._met.add(path)
+            if path == self._plane.api.path_of(self._changed):
+                self._plane.api.patch(self._changed, {"metadata": {"annotations": {"changed": "meanwhile"}}})
+            elif path == self._plane.api.path_of(self._deleted):
+                self._plane.api.delete(self._deleted)
+        return super().request(method, path, **more)
+
+
+def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str) -> None:
+    """The leader does not write over a version that it has not seen; it tries again. What is gone needs no write."""
+    endpoints = [api_objects.endpoint("10.88.2.1", nodeName="hint-a1", zone="a")]
+    labels = {LABEL: "true"}
+    slices = [api_objects.endpoint_slice("web", name, endpoints, where=space, labels=labels) for name in ("new", "old")]
+    plane.api.create(service("web", space, selector=None), *slices)
+    election = LeaderElection("alone", space, "meddling", duration=60.0, deadline=30.0)
+
+    async def main() -> HintController:
+        controller = HintController(Meddling(plane, *slices), election, writes_per_second=50.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(controller.run)
+            await until_in_trio(lambda: controller.writes["patch", DONE] == 2)
+            nursery.cancel_scope.cancel()
+        return controller
+
+    writes = trio.run(main).writes
+    assert writes == {("patch", DONE): 2, ("patch", CONFLICT): 1}
+    (left,) = slices_of(plane, space)
+    assert left["metadata"]["annotations"]["changed"] == "meanwhile"
+    assert zones_of(left) == [["a"]]

@@ -181,9 +181,9 @@ class FakeApi:
             if method == "PATCH" and version != present["metadata"]["resourceVersion"]:
                 raise Refused(409, "Conflict", "changed meanwhile")
             return {**present, "data": {**present.get("data", {}), **encoded["data"]}}
-        test, *steps = encoded
-        if test["value"] != present["metadata"]["resourceVersion"]:
-            raise Refused(422, "", "the test failed")
+        version, *steps = encoded
+        if version["value"] != present["metadata"]["resourceVersion"]:
+            raise Refused(409, "Conflict", "changed meanwhile")
         changed = json.loads(json.dumps(present))
         for step in steps:
             changed["webhooks"][int(step["path"].split("/")[2])]["clientConfig"]["caBundle"] = step["value"]
@@ -314,6 +314,10 @@ def test_a_ca_that_somebody_removes_is_put_back() -> None:
     run_until(lambda: shakes_hands(serving, api.bundles()[0] or issued()[0]), one)
 
 
+def refuse(path: str) -> None:
+    raise Refused(422, "Invalid", "not this")
+
+
 @pytest.mark.parametrize(
     ("break_it", "said"),
     [
@@ -321,6 +325,7 @@ def test_a_ca_that_somebody_removes_is_put_back() -> None:
         pytest.param(
             lambda api: api.objects[f"{CONFIGURATIONS}/hooks"].update(webhooks=[]), "no webhooks", id="no-webhooks"
         ),
+        pytest.param(lambda api: setattr(api, "meddle", refuse), "422 Invalid: not this", id="refused"),
     ],
 )
 def test_what_is_wrong_is_said_and_tried_again(
@@ -336,6 +341,7 @@ def test_what_is_wrong_is_said_and_tried_again(
             nursery.start_soon(one.run)
             await until_in_trio(lambda: said in one.health().text)
             assert not one.health().ok
+            api.meddle = lambda path: None
             api.objects = {**right[0], f"{CONFIGURATIONS}/hooks": right[1]}
             await until_in_trio(lambda: one.health().ok)
             nursery.cancel_scope.cancel()

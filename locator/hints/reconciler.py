@@ -85,9 +85,13 @@ class HintReconciler:
             elif key in self._resting:
                 self.queue.defer(key, self._resting[key])
             else:
-                self._resting[key] = now + REST_SECONDS
                 return write
         return None
+
+    def written(self, write: HintWrite, now: float) -> None:
+        """Record that a write has succeeded at *now*: the slice rests."""
+        self._resting[write.key] = now + REST_SECONDS
+        self._resting.move_to_end(write.key)
 
     def write_for(self, key: str) -> HintWrite | None:
         """Return the write that a slice needs now. None if its hints are right, or are to stay as they are."""

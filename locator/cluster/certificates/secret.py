@@ -40,7 +40,6 @@ LIFETIME_SECONDS = 90 * 86400.0
 RENEW_AFTER = 2 / 3  # of the lifetime; a month is left for whatever prevents it
 LOOK_SECONDS = 10.0  # between two looks; two replicas send less than one request a second
 SETTLE_SECONDS = 60.0  # from new CAs in the configuration until their certificate is served: API servers need a second
-STALE = (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY)  # somebody else wrote first
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
@@ -123,12 +122,10 @@ class CertificateSecret:
         """Look and do what is missing, for ever. Failures are logged, shown as health, and tried again."""
         while True:
             try:
-                stored = await trio.to_thread.run_sync(self._put_right, limiter=self._threads)
-                if stored is not None:
-                    self._serve(stored)
+                self._serve(await trio.to_thread.run_sync(self._put_right, limiter=self._threads))
             except Exception as error:  # boundary: one look
-                if isinstance(error, Refused) and error.status in STALE:
-                    await trio.sleep(random.random())
+                if isinstance(error, Refused) and error.status == http.HTTPStatus.CONFLICT:
+                    await trio.sleep(random.random())  # another replica was faster
                     continue
                 self._fail(error)
             else:
@@ -155,7 +152,7 @@ class CertificateSecret:
             ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._serving.ends))
             log.info("certificate: new connections get the one that is valid until %s", ends)
 
-    def _put_right(self) -> _Stored | None:
+    def _put_right(self) -> _Stored:
         """Do what is missing, in a thread; return what the Secret holds. Raises Refused, Unreachable, BadCertificate.
 
         The configuration is read first: then the Secret cannot be older than what the configuration holds.
@@ -227,9 +224,10 @@ class CertificateSecret:
             if webhook.client_config.ca_bundle != authorities
         ]
         if patch:
-            test = {"op": "test", "path": "/metadata/resourceVersion", "value": configuration.metadata.version}
+            # An older version is refused with 409. A failed "test" would look like an invalid patch.
+            version = {"op": "replace", "path": "/metadata/resourceVersion", "value": configuration.metadata.version}
             path, media = f"{CONFIGURATIONS}/{self._configuration}", "application/json-patch+json"
-            self._client.request("PATCH", path, body=[test, *patch], media=media)
+            self._client.request("PATCH", path, body=[version, *patch], media=media)
             log.info("certificate: put its CA into MutatingWebhookConfiguration %s", self._configuration)
 
     def _path(self, name: str = "") -> str:

@@ -16,6 +16,7 @@ import trio
 
 from locator.api.deltas import DeltaBatch
 from locator.cluster.api_client import ApiClient
+from locator.cluster.leading.leader_elector import boot_seconds
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
@@ -27,7 +28,6 @@ from locator.hints.reconciler import HintReconciler, HintWrite
 WAITING_BATCHES = 16  # between the reflectors and the reconciler; a reflector waits while the channel is full
 DELTAS_AT_ONCE = 50  # applied before other tasks get a turn: admission reviews wait meanwhile
 FIELD_MANAGER = "topodns-webhook"  # shared by all replicas, as the controller's
-INVALID = "Invalid"  # the reason of a 422 that is no failed test: the API server does not take these hints
 
 
 class HintController:
@@ -92,9 +92,10 @@ class HintController:
         except Refused as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return DONE  # nothing is left to write
-            # A patch whose test fails is unprocessable. The watch brings the version that came between.
-            changed = error.status == http.HTTPStatus.UNPROCESSABLE_ENTITY and error.reason != INVALID
-            if changed or error.status == http.HTTPStatus.CONFLICT:
-                return CONFLICT
-            raise
+            # The slice has changed; the watch brings that version. An invalid patch has the same status as one whose
+            # test fails, but the hints are always valid.
+            if error.status not in (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY):
+                raise
+            return CONFLICT
+        self._reconciler.written(write, boot_seconds())
         return DONE
