@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol, cast
 from dnsserver.cli.errors import DONE, WRONG, CommandError, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import Parser
-from dnsserver.settings.spelling import nearest
+from dnsserver.spelling import nearest
 
 # One row per command: its name, which is also the name of its module in ``commands``, and what it does.
 COMMANDS = {

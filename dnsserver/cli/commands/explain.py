@@ -19,6 +19,9 @@ def add_arguments(parser: Parser) -> None:
     parser.positionals.add_argument("name", metavar="NAME", nargs="?", help="Name to query")
     parser.positionals.add_argument("type", metavar="TYPE", nargs="?", default="A", help="Record type (default: A)")
     parser.flags.add_argument("--client", metavar="ADDR", help="Address or subnet of the client")
+    parser.flags.add_argument(
+        "--candidates", action="store_true", help="List every endpoint, and why it was chosen or not"
+    )
     add_output_format(parser)
     add_settings(parser, "explain")
 
@@ -29,7 +32,8 @@ def run(arguments: Namespace) -> int:
         missing, what = ("NAME", "a domain name") if arguments.name is None else ("--client", "the client's address")
         raise WrongInput(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
     settings = settings_of(arguments)
-    from dnsserver.answers.explain import as_text, explain
+    from dnsserver.answers.explain import explain
+    from dnsserver.answers.explanation_text import as_text
     from dnsserver.cli.cluster import read_cluster
     from dnsserver.from_settings import authority_of
     from dnsserver.message.records import type_number
@@ -38,7 +42,7 @@ def run(arguments: Namespace) -> int:
     qtype = parse_argument("TYPE", type_number, arguments.type, "a record type such as A, AAAA or SRV")
     client = parse_argument("--client", parse_client, arguments.client, "an address or a prefix")
     snapshot = read_cluster(settings).snapshot
-    explanation = explain(name, qtype, client, snapshot, authority_of(settings))
+    explanation = explain(name, qtype, client, snapshot, authority_of(settings), candidates=arguments.candidates)
     if arguments.output == "json":
         write(json.dumps(explanation, indent=2) + "\n")
     else:
