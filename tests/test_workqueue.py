@@ -101,6 +101,21 @@ def test_what_changed_while_it_failed_comes_at_once() -> None:
     assert (queue.due(), taken(queue)) == (None, ["a"])
 
 
+def test_what_is_put_off_comes_at_its_time() -> None:
+    """Behind all others, and without a backoff; not sooner, but for whoever asks whether it has changed."""
+    queue = WorkQueue()
+    queue.add("a")
+    assert queue.get(0.0) == "a"
+    queue.defer("a", 7.0)
+    assert (len(queue), queue.due(), taken(queue, 6.9), taken(queue, 7.0)) == (1, 7.0, [], ["a"])
+    queue.defer("a", 9.0)
+    queue.add("a")
+    assert (queue.due(), taken(queue, 7.0)) == (None, ["a"])
+    queue.add("a")
+    queue.defer("a", 9.0)
+    assert (queue.due(), taken(queue, 7.0)) == (None, ["a"])
+
+
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["add", "urgent", "take", "done", "retry", "wait"]), st.sampled_from("abc"))

@@ -41,6 +41,28 @@ def compiled(
     return CompiledService(unlabelled, declarations, endpoints, empty)
 
 
+def unready_endpoints(
+    service: CompiledService | None,
+    slices: Iterable[EndpointSlice],
+    locate: Callable[[str, Endpoint], Location],
+    before: tuple[LocatedEndpoint, ...],
+) -> tuple[LocatedEndpoint, ...]:
+    """Return the endpoints of a Service that are not ready, each with its location; *before* itself if nothing differs.
+
+    While a pod moves from one slice to another, both may have it. If it is ready in one of them, it is ready.
+    """
+    joined = joined_endpoints(slices, ready=False) if service is not None and service.service.alias is None else ()
+    if not joined or service is None:
+        return before if not before else ()
+    ready = service.addresses
+    after = tuple(
+        LocatedEndpoint(endpoint, locate(service.service.namespace, endpoint))
+        for endpoint in joined
+        if not ready.issuperset(endpoint.addresses)
+    )
+    return before if _same(before, after) else after
+
+
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:
     return len(left) == len(right) and all(
         a.location is b.location and (a.endpoint is b.endpoint or a.endpoint == b.endpoint)
@@ -48,8 +70,10 @@ def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...])
     )
 
 
-def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
-    """Return the ready endpoints of a Service's slices: one for each pod, and one for each address without a pod.
+def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a Service's slices that are *ready*, or those that are not.
+
+    There is one for each pod, and one for each address without a pod.
 
     ``EndpointIdentities`` says which endpoints are the same.
     """
@@ -57,7 +81,7 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
     identities = EndpointIdentities()
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.endpoints:
-            if not endpoint.ready:
+            if endpoint.ready is not ready:
                 continue
             key = identities.of(endpoint)
             other = joined.get(key)
