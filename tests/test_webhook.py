@@ -61,7 +61,8 @@ def space(plane: ControlPlane) -> Iterator[str]:
     name = f"hints-{uuid.uuid4().hex[:8]}"
     plane.api.create(namespace(name))
     yield name
-    plane.api.delete(namespace(name))
+    pods = [{**one, "kind": "Pod"} for one in plane.api.items("Pod", name)]
+    plane.api.delete(*pods, namespace(name))  # without a kubelet, nobody would end the pods before their namespace
 
 
 @pytest.fixture
