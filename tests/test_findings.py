@@ -102,6 +102,7 @@ IN_A_CLUSTER = {
     "PolicySelectsNothing": WARNING,
     "UnknownAnnotation": WARNING,
     "InvalidMinEndpoints": WARNING,
+    "InvalidHealth": WARNING,
     "ConstraintWithoutEffect": WARNING,
     "NoTrustedForwarder": WARNING,
     "NodeWithoutZone": WARNING,

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
+from locator.topology.annotations import valid_health
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
     FIELD,
+    HEALTH,
     IGNORED,
     MAX_KEYS,
     MIN_ENDPOINTS,
@@ -53,6 +55,10 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
+    health = service.annotations.get(HEALTH)
+    if health is not None and not valid_health(health):
+        message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
+        yield finding(ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     for name in service.annotations:
         if name not in ANNOTATIONS:
             nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
