@@ -16,8 +16,9 @@ from dnsserver.settings.fields import Settings
 from locator.api.deltas import DeltaBatch
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
-from locator.model import Object
+from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
+from locator.state.snapshot import Snapshot
 
 
 @contextmanager
@@ -36,10 +37,20 @@ def cluster_errors() -> Iterator[None]:
 
 def read_cluster(settings: Settings) -> Publication:
     """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
+    return _read(settings)[1]
+
+
+def check_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+    """Read the cluster once; return its snapshot and all findings, also those of severity info. Raises CommandError."""
+    view, publication = _read(settings)
+    return publication.snapshot, [*publication.findings, *view.advice()]
+
+
+def _read(settings: Settings) -> tuple[ClusterView, Publication]:
     store = store_of(settings)
     view = ClusterView(store)
     view.apply(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
-    return view.publish(int(time.time()))
+    return view, view.publish(int(time.time()))
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
+from locator.finding_codes import ClusterCode
 from locator.ip import Network, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
@@ -30,7 +31,7 @@ from locator.model import (
     canonical_labels,
     is_dns_label,
 )
-from locator.topology.constraints import IGNORED, PREFIX, policy_error
+from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
 # Kubernetes reads the second only where the first, its older name, is absent.
@@ -283,6 +284,9 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
         topology_key=topology.key or "",
         mode=IGNORED if topology.mode is None else topology.mode,
     )
+    if topology.mode is None:
+        message, code = "policy without a mode: it is ignored", ClusterCode.PolicyWithoutMode
+        collector.wrong("spec.topology.mode", message, ", ".join(MODES), code=code)
     if (error := policy_error(policy)) is not None:
         collector.wrong(*error)
     return None if selector is None else policy

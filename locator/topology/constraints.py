@@ -20,7 +20,8 @@ MAX_KEYS = 16  # KEP-536
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS)
+FEDERATED = "topodns.io/federated"
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
