@@ -129,7 +129,11 @@ KEYS = [
         [key_missing(WARNING, NEAR, POLICY, TYPO)]),
     Row("policy-of-many", [*HEALTHY, *web(), service("other", labels={"app": "web"}), policy(TYPO)],
         [key_missing(ERROR, NEAR, POLICY, TYPO)]),
-    Row("old-name", [*HEALTHY, *web(keys="failure-domain.beta.kubernetes.io/zone")]),
+    Row("old-name", [*HEALTHY, *web([], keys="failure-domain.beta.kubernetes.io/zone")]),
+    Row("policy-on-peers", [*HEALTHY, *web(publishNotReadyAddresses=True), policy(TYPO)],
+        [("ConstraintWithoutEffect", WARNING, WEB, LABELS, TOPOLOGY_KEYS)]),
+    Row("policy-not-heard", [*HEALTHY, *web(keys=ZONE, publishNotReadyAddresses=True), policy(TYPO)],
+        [("SourceNotHeard", INFO, WEB, LABELS, "comes first")]),
     Row("hostname-is-never-missing", [*BARE, *DNS, *web(keys=HOSTNAME)]),
     Row("cluster", [*HEALTHY, *web(keys=f"topodns.io/cluster,{ZONE},*")]),
     Row("invalid", [*HEALTHY, *web(keys=f"*,{TYPO}")], [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
@@ -226,8 +230,8 @@ GAIN = [
     Row("any-alone", [*HEALTHY, *web(SPREAD[:1], keys="*")]),
     Row("unconstrained", [*HEALTHY, *web(SPREAD[:1])]),
     Row("of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=SPREAD[:1], trafficDistribution="PreferClose")]),
-    Row("invalid-keys", [*HEALTHY, *web(SPREAD[:1], keys="*,a")],
-        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
+    Row("invalid-keys", [*HEALTHY, *web(SPREAD[:1], keys=f"{ZONE},{ZONE}")],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),
 ]  # fmt: skip
 
 GONE = endpoint("10.0.3.1", nodeName="gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from locator.index import Index
 from locator.ip import Network
 from locator.model import ZONE, EndpointSlice, Finding, Node, Object, PodLocator, Service, ServicePolicy
 from locator.places.locations import Locations
@@ -20,7 +21,7 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import IGNORED, POLICY, policy_error
+from locator.topology.constraints import IGNORED, POLICY
 from locator.topology.key_findings import (
     CarriedKeys,
     default_key_findings,
@@ -54,6 +55,8 @@ class Checks:
         self._zoned: set[str] = set()  # nodes that have a zone
         self._zoneless: set[str] = set()  # all other nodes
         self._carried = CarriedKeys()
+        self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
+        self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
 
     def mark_services(self, keys: Iterable[str]) -> None:
         """Note that the findings of some Services may change."""
@@ -89,7 +92,7 @@ class Checks:
 
     def all_findings(self, services: Services) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes."""
-        self._follow_keys(services)
+        self._follow_keys()
         for key in self._services:
             self._check_service(key, services.get(key))
         for key in self._slices:
@@ -106,28 +109,42 @@ class Checks:
         for key, compiled in sorted(services.items()):
             yield from advice(self._objects.of(Service)[key], compiled.declarations, compiled.endpoints)
 
-    def _follow_keys(self, services: Services) -> None:
-        """Mark all that has topology keys, if the keys that nodes carry have changed."""
+    def _follow_keys(self) -> None:
+        """Mark what names a topology key about which the nodes say something else than before."""
         if self._locations.keys.carried is self._carried.keys:
             return
-        self._carried = CarriedKeys(self._locations.keys.carried)
-        self._services.update(key for key, compiled in services.items() if compiled.declarations)
-        self._namespaces.update(self._objects.namespaces_with_policies())
+        before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
+        for key in self._asking.values("key"):
+            if before.nearest(key) != self._carried.nearest(key):
+                self._services.update(self._asking.keys("key", key))
+        for policy in self._objects.of(ServicePolicy).values():
+            if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
+                self._namespaces.add(policy.namespace)
         self._findings.set(Rank.SETTINGS, "", default_key_findings(self._default_keys, self._carried))
 
     def _check_service(self, key: str, compiled: CompiledService | None) -> None:
         found: list[Finding] = []
+        asked: tuple[str, ...] = ()
         constrained = False
         if compiled is not None:
             service = self._objects.of(Service)[key]  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
-            found += service_key_findings(service, declaration, compiled.endpoints, self._carried)
-            constrained = service.headless and decides(service, declaration)
+            if declaration is not None and decides(service, declaration):
+                found += service_key_findings(service, declaration, compiled.endpoints, self._carried)
+                asked, constrained = declaration.constraint.keys, service.headless
         self._findings.set(Rank.SERVICE, key, found)
+        self._note_keys(key, asked)
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
+        before = self._asked.pop(key, ())
+        if asked:
+            self._asked[key] = asked
+        if asked != before:
+            self._asking.move(key, before, asked)
 
     def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
         known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
@@ -136,13 +153,12 @@ class Checks:
                 continue
             selected = [service for service in known if policy.selector.matches(service.labels)]
             yield from policy_findings(policy, selected)
-            if policy_error(policy) is None:
-                yield from self._policy_key_findings(policy, selected, services)
+            yield from self._policy_key_findings(policy, selected, services)
 
     def _policy_key_findings(
         self, policy: ServicePolicy, selected: Iterable[Service], services: Services
     ) -> Iterator[Finding]:
-        """Yield a finding if no node carries the key of a policy that decides about a served Service."""
+        """Yield a finding if no node carries the key of a policy that decides, validly, about a served Service."""
         decided = [
             compiled
             for service in selected

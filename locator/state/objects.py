@@ -96,10 +96,6 @@ class Objects:
         policies = self.of(ServicePolicy)
         return [policies[key] for key in sorted(self._policies.keys(NAMESPACE, namespace))]
 
-    def namespaces_with_policies(self) -> Collection[str]:
-        """Return the namespaces that have policies."""
-        return self._policies.values(NAMESPACE)
-
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
         slices = self.of(EndpointSlice)
