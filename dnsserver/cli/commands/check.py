@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
     from locator.places.subnet_proposals import proposed_subnets
 
     snapshot, findings = check_cluster(settings)
-    remarks = _subnet_flags(proposed_subnets(snapshot.addresses))
+    remarks = _subnet_flags(proposed_subnets(snapshot.addresses)) if arguments.output == "text" else ()
     return report(findings, arguments.output, fail_on=arguments.fail_on, remarks=remarks)
 
 
