@@ -117,6 +117,13 @@ class ClusterCode(FindingCode):
         "Write a number:",
         "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/min-endpoints=3",
     )
+    InvalidHealth = (
+        WARNING,
+        "The annotation `topodns.io/health` is not `tcp`, `tcp:PORT` or `http:PORT/PATH`. It counts as none.",
+        "Write a port from 1 to 65535 without leading zeros, and a path in which all but visible ASCII characters are"
+        " percent-encoded:",
+        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/health=http:8080/healthz",
+    )
     ConstraintWithoutEffect = (
         WARNING,
         "Somebody asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"

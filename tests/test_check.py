@@ -113,6 +113,8 @@ INVALID = [
         [("EmptyTopologyKeys", WARNING, WEB, ANNOTATION, "empty")]),
     Row("unknown-annotation", [*HEALTHY, *web(annotations={"topodns.io/topologykeys": ZONE})],
         [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/topologykeys]", TOPOLOGY_KEYS)]),
+    Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
+        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
     Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],
         [("InvalidMinEndpoints", WARNING, WEB, f"metadata.annotations[{MIN_ENDPOINTS}]", "'0' counts as 1")]),
 ]  # fmt: skip

@@ -105,6 +105,7 @@ IN_A_CLUSTER = {
     "EmptyTopologyKeys": WARNING,
     "UnknownAnnotation": WARNING,
     "InvalidMinEndpoints": WARNING,
+    "InvalidHealth": WARNING,
     "ConstraintWithoutEffect": WARNING,
     "SourceNotHeard": INFO,
     "EndpointsInOneDomain": INFO,

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
+from locator.topology.annotations import trimmed, valid_health
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
     FEDERATED,
     FIELD,
+    HEALTH,
     HINTS,
     MAX_KEYS,
     MIN_ENDPOINTS,
@@ -53,13 +55,17 @@ def decides(service: Service, declaration: Declaration | None) -> bool:
 def service_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield the findings about the constraint and the annotations of *service*."""
     yield from _constraint_findings(service, declarations)
-    if TOPOLOGY_KEYS in service.annotations and not service.annotations[TOPOLOGY_KEYS].strip():
+    if TOPOLOGY_KEYS in service.annotations and not trimmed(service.annotations[TOPOLOGY_KEYS]):
         expected = "label keys, or no annotation"
         yield about(service, ClusterCode.EmptyTopologyKeys, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
     if min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield about(service, ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
+    health = service.annotations.get(HEALTH)
+    if health is not None and not valid_health(health):
+        message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
+        yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     for name in service.annotations:
         if name not in ANNOTATIONS:
             nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]

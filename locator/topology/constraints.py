@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from locator.labels import valid_label_key
 from locator.model import HOSTNAME, ZONE, Service, ServicePolicy
+from locator.topology.annotations import trimmed
 from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
@@ -20,8 +21,9 @@ MAX_KEYS = 16  # KEP-536
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
+HEALTH = "topodns.io/health"
 FEDERATED = "topodns.io/federated"
-ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, FEDERATED)
+ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
@@ -145,9 +147,9 @@ def _joint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration:
 
 
 def _annotation(sources: Sources) -> Iterator[Declaration]:
-    text = sources.service.annotations.get(TOPOLOGY_KEYS, "").strip()
+    text = trimmed(sources.service.annotations.get(TOPOLOGY_KEYS, ""))
     if text:
-        yield _topology_keys(ANNOTATION, tuple(key.strip() for key in text.split(",")), sources.service)
+        yield _topology_keys(ANNOTATION, tuple(map(trimmed, text.split(","))), sources.service)
 
 
 def _field(sources: Sources) -> Iterator[Declaration]:
@@ -246,6 +248,6 @@ def _service_keys_error(keys: Sequence[str], service: Service) -> str | None:
 
 def min_endpoints(service: Service) -> int | None:
     """Return the value of the annotation ``topodns.io/min-endpoints``, 1 if it is absent, None if it is invalid."""
-    text = service.annotations.get(MIN_ENDPOINTS, "1").strip()
+    text = trimmed(service.annotations.get(MIN_ENDPOINTS, "1"))
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     return number or None

@@ -1,0 +1,29 @@
+"""How the values of topodns' annotations are written.
+
+The ValidatingAdmissionPolicy in ``manifests/components/admission`` has the same rules in CEL.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Unicode's White_Space, which CEL trims, too. str.strip() alone would also strip the separators U+001C to U+001F.
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+_WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
+
+_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})/[!-~]*")
+_LAST_PORT = 65535
+
+
+def trimmed(text: str) -> str:
+    """Return *text* without the white space around it, which never counts."""
+    return text.strip(_WHITE_SPACE)
+
+
+def valid_health(text: str) -> bool:
+    """Whether *text* is ``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``.
+
+    PORT is 1 to 65535, without leading zeros. PATH is visible ASCII, as HTTP sends it (RFC 9112, section 3.2).
+    """
+    match = _HEALTH.fullmatch(trimmed(text))
+    return match is not None and int(match[1] or match[2] or 1) <= _LAST_PORT
