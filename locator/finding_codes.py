@@ -176,8 +176,9 @@ class ClusterCode(FindingCode):
         WARNING,
         "topodns does not know where an endpoint of a headless Service with a constraint is. Its EndpointSlice names no"
         " zone, and no node that exists. Only clients that get all endpoints of the Service get this one.",
-        "If the slice is written by hand, set `nodeName` or `zone` of the endpoint. If the cluster is read from a dump,"
-        " dump the Nodes, too. With `--client-source podlocators`, check that `topodns controller` runs.",
+        "If the cluster is read from a dump, dump the Nodes, too. With `--client-source podlocators`, check that"
+        " `topodns controller` runs. If the slice is written by hand, set `nodeName` or `zone` of the endpoint:",
+        "kubectl -n NAMESPACE edit endpointslice NAME",
     )
     PodCidrDistrusted = (
         WARNING,
@@ -186,7 +187,8 @@ class ClusterCode(FindingCode):
         " For a CIDR that several nodes have, it uses only the labels that these nodes share.",
         "While topodns watches Pods, it locates pods by their own addresses: nothing has to be done. Some network"
         " plugins, such as Calico with its own IPAM, do not use `spec.podCIDRs`; do not run topodns with"
-        " `--client-source nodes` there.",
+        " `--client-source nodes` there. To compare the pod CIDRs of the nodes:",
+        "kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs",
     )
     SliceWithoutService = (
         WARNING,
@@ -198,5 +200,6 @@ class ClusterCode(FindingCode):
     ObjectTwice = (
         WARNING,
         "The files of `--snapshot` contain the same object twice. The later one counts.",
-        "Remove the older one, or name the files in order, the newest last.",
+        "Remove the older one, or name the files in order, the newest last. Or dump the cluster anew, into one file:",
+        "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
     )
