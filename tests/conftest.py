@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.commands_in_process import Run, commands_in_process
 from tests.in_memory import Cluster
 from tests.kube import ControlPlane, running_control_plane
 from tests.topodns_process import Server, serving
@@ -19,6 +20,13 @@ settings.register_profile(
     "steady", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Return a function that runs a command in this process."""
+    with commands_in_process(monkeypatch, capsys) as run:
+        yield run
 
 
 @pytest.fixture

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pty
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dns.message
 import dns.query
@@ -21,9 +20,9 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from dnsserver.cli.dispatch import run_command
 from dnsserver.settings.fields import FLAGS
 from tests.api_objects import HOSTNAME, ZONE, endpoint, endpoint_slice, namespace, node, pod, service
+from tests.commands_in_process import Run
 from tests.in_memory import settings_of
 from tests.programs import environment
 from tests.topodns_process import COMMAND, Process, Server, run
@@ -60,42 +59,6 @@ def changed(item: dict[str, Any], **fields: Any) -> dict[str, Any]:
         else:
             inner[last] = value
     return item
-
-
-class Ran(NamedTuple):
-    """A command's exit status and output."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def topodns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
-    """Return a function that runs a command in this process, which is faster than a process of its own."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-
-    def call(*arguments: str, **env: str) -> Ran:
-        for name in [name for name in os.environ if name.startswith(("TOPODNS_", "KUBE"))]:
-            monkeypatch.delenv(name)
-        monkeypatch.setenv("HOME", "/nonexistent")
-        for name, value in env.items():
-            monkeypatch.setenv(name, value)
-        ran = Ran(run_command(arguments), *capsys.readouterr())
-        assert "Traceback" not in ran.err
-        return ran
-
-    yield call
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dnsserver.answers.explain import RED
+from dnsserver.answers.explanation_text import RED
 from dnsserver.cli.errors import DONE, FAILED
 from dnsserver.cli.report import as_lines, report
 from dnsserver.forwarders.corefile_codes import CorefileCode

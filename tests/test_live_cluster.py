@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +18,9 @@ import yaml
 from tests.api_objects import TOPOLOGY_KEYS, ZONE, Item, namespace, pod, service, zone_nodes
 from tests.kube import ControlPlane, config_of
 from tests.live_server import Asker, answered, asked, extended_errors, serving_live
+from tests.programs import environment
 from tests.topodns_process import Server, run
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 WHERE = "kep"
 ZONES = ("a", "b", "c")
@@ -162,6 +167,30 @@ def test_explain_and_check_read_the_live_cluster(cluster: ControlPlane) -> None:
     assert "10.241.2.1" in explained.stdout and "10.241.1.1" not in explained.stdout
     checked = run("check", "--kubeconfig", str(cluster.kubeconfig))
     assert checked.returncode == 0 and "0 errors" in checked.stdout, checked.stdout + checked.stderr
+
+
+def test_kubectl_explains(cluster: ControlPlane, tmp_path: Path) -> None:
+    """``kubectl topodns`` runs the plugin; without ``-n``, it looks in the namespace of the kubeconfig's context."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = WHERE
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    installed = str(Path(sys.executable).parent)
+    env = environment({"HOME": str(tmp_path), "PATH": os.pathsep.join([installed, os.environ["PATH"]])})
+    command = [cluster.programs / "kubectl", "topodns", "explain", "svc/cache", "--kubeconfig", kubeconfig]
+    for flags in ((), ("--client-source", "nodes")):  # the second reads Pods for the name alone
+        arguments = [*command, "--client", "pod/client-b", "--candidates", "-o", "json", *flags]
+        done = subprocess.run(arguments, capture_output=True, text=True, env=env, timeout=PATIENCE, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        said = json.loads(done.stdout)
+        assert said["question"]["name"] == f"{NAME}.svc.cluster.local."
+        assert (said["client"]["address"], said["client"]["located_by"]) == (
+            CLIENTS["b"], "unknown" if flags else "pod")  # fmt: skip
+        chosen = {row["pod"] for row in said["candidates"] if row["chosen"]}
+        assert chosen == ({f"cache-{zone}-1" for zone in ZONES} if flags else {"cache-b-1"})
+    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, env=env, timeout=PATIENCE, check=True)
+    assert helped.stdout.startswith("usage: kubectl topodns explain ")
 
 
 def test_health_and_metrics_tell_of_every_kind(cluster: ControlPlane, server: Server) -> None:

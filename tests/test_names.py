@@ -18,6 +18,7 @@ from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.replies import PendingReply
 from locator.ip import parse_network
+from tests.api_objects import ZONE
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
@@ -332,6 +333,8 @@ REASONS = [
     ("out.lab.svc.cluster.local", "CNAME", {}, "the Service is an alias"),
     ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
     ("9.9.9.9.in-addr.arpa", "PTR", {}, "the name does not exist"),
+    ("dbs.shop.svc.cluster.local", "A", {}, "topodns serves no Service shop/dbs, did you mean db?"),
+    ("db.shopp.svc.cluster.local", "A", {}, "topodns serves no namespace shopp, did you mean shop?"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
@@ -341,9 +344,9 @@ REASONS = [
     (DB, "A", {}, "the Service has no constraint"),
     ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
     ("hard.shop.svc.cluster.local", "TXT", {}, "no endpoint is chosen for this name and type"),
-    (f"a.pin._zone.{DB}", "A", {}, "the endpoints in the zone that the name gives"),
-    (f"z.pin._zone.{DB}", "A", {}, "no ready endpoint is in the zone that the name gives"),
-    (f"z.prefer._zone.{DB}", "A", {}, "every ready endpoint: none is in the zone that the name gives"),
+    (f"a.pin._zone.{DB}", "A", {}, f"the endpoints with {ZONE}=a, which the name demands"),
+    (f"z.pin._zone.{DB}", "A", {}, f"no ready endpoint has {ZONE}=z, which the name demands"),
+    (f"z.prefer._zone.{DB}", "A", {}, f"every ready endpoint: none has {ZONE}=z, which the name prefers"),
 ]  # fmt: skip
 ALIASES = "\n".join(
     ["---", "apiVersion: v1", "kind: ServiceList", "items:"]

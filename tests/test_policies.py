@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dnsserver.answers.explain import as_text, explain
+from dnsserver.answers.explain import explain
+from dnsserver.answers.explanation_text import as_text
 from dnsserver.from_settings import authority_of
 from dnsserver.message.wire import A
 from dnsserver.names import labels_of

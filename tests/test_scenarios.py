@@ -15,6 +15,8 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``ttl`` of the answers, if it is not the scenario's;
 - ``outcome``, and if given ``located_by``, ``source`` of the constraint, ``steps`` (endpoints left by each key), in the
   words of ``explain``;
+- ``sources``: the sources that are not heard, and ``candidates``: the endpoints that are not chosen, by their first
+  addresses, each with a part of the reason that ``explain`` gives;
 - ``scope`` of the client subnet, and ``soa_ttl``, if they do not follow from the outcome.
 """
 
@@ -49,6 +51,7 @@ CLIENT_OPTION = 65001
 FIELDS = {
     *("case", "name", "type", "client", "through", "subnet", "option", "ignored", "rcode", "answers"),
     *("error", "outcome", "located_by", "source", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
+    *("sources", "candidates"),
 }
 
 
@@ -173,6 +176,24 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
     error = explained["extended_error"]
     assert query.get("error", "") in (error["text"] if error else "")
     assert (error is None) == ("error" not in query)
+    check_reasons(query, explained)
+
+
+def check_reasons(query: dict[str, Any], explained: dict[str, Any]) -> None:
+    """Compare the sources and candidates of an explanation with what its scenario expects, and with the answer."""
+    constraint, candidates = explained["constraint"], explained["candidates"]
+    heard = [(row["source"], row["keys"]) for row in explained["sources"] if row["heard"]]
+    assert not heard or heard == [(constraint["source"], constraint["keys"])]
+    if explained["steps"] and query["type"] == "A":
+        chosen = {text for row in candidates if row["chosen"] for text in row["addresses"] if ":" not in text}
+        assert chosen == {row["data"] for row in explained["answers"] if row["type"] == "A"}
+    for field, whys in (
+        ("sources", [(row["source"], row["why"]) for row in explained["sources"] if not row["heard"]]),
+        ("candidates", [(row["addresses"][0], row["why"]) for row in candidates if not row["chosen"]]),
+    ):
+        if field in query:
+            assert list(dict(whys)) == list(query[field])
+            assert [why for name, why in whys if query[field][name] not in why] == []
 
 
 @pytest.mark.parametrize(("scenario", "query"), ROWS)
@@ -230,6 +251,7 @@ def test_explained(scenario: Scenario, query: dict[str, Any]) -> None:
         parse_network(query["client"]),
         snapshot_of(scenario.cluster, scenario.flags),
         authority_of(settings_of(scenario.flags)),
+        candidates=True,
     )
     check_explained(query, explained)
 
@@ -239,7 +261,7 @@ def test_explained_by_the_command(scenario: Scenario, query: dict[str, Any], tmp
     """``topodns explain -o json`` reads the scenario's file and prints the same."""
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(scenario.flags))
-    ran = run("explain", query["name"], query["type"], "--client", query["client"], "-o", "json",
+    ran = run("explain", query["name"], query["type"], "--client", query["client"], "-o", "json", "--candidates",
               "--config", str(config), "--snapshot", str(scenario.path))  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, "")
     check_explained(query, json.loads(ran.stdout))

@@ -113,6 +113,21 @@ def test_a_client_gets(constraint: Constraint, client: str, ready: str, chosen: 
     assert " ".join(filter(None, (selection.outcome, selection.key))) == reason
 
 
+@pytest.mark.parametrize(
+    ("constraint", "client", "ready"),
+    [row[1:4] for row in ROWS if isinstance(row[1], FirstMatch | Narrowing)],
+    ids=[row[0] for row in ROWS if isinstance(row[1], FirstMatch | Narrowing)],
+)
+def test_narrowed_keys_rule_out_all_others(constraint: Constraint, client: str, ready: str) -> None:
+    """Who matches every key that narrowed was chosen, and nobody else; without such a key it was all, or none."""
+    here, endpoints = client_at(client), [ENDPOINTS[name] for name in ready.split()]
+    selection = select(constraint, here, endpoints)
+    left = [row for row in endpoints
+            if all(here.value(key) == row.location.value(key) is not None for key in selection.narrowed)]  # fmt: skip
+    assert list(selection.endpoints) == ([] if selection.outcome == UNMET and not selection.narrowed else left)
+    assert set(selection.narrowed) <= {step.key for step in selection.steps}
+
+
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
 def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: str) -> None:
     """Clients with the same values of the terms get the same endpoints: the answer cache relies on it."""

@@ -33,6 +33,7 @@ from locator.state.snapshot import CompiledService, Snapshot
 from locator.state.store import Store
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
+from locator.topology.selection import LocatedEndpoint
 
 steady = settings(
     max_examples=150,
@@ -61,9 +62,12 @@ BLOCKS = ["10.0.0.0/24", "10.0.1.0/25", "10.0.0.0/28", "10.0.0.0/23", "10.0.0.0/
           "0.0.0.0/0", "192.168.0.0/30", "198.51.0.0/16", "fd00::/64", "fd00::/127", "fd00::/16", "::/0"]  # fmt: skip
 
 
+def located(rows: Iterable[LocatedEndpoint]) -> list[tuple[object, ...]]:
+    return [(row.endpoint, at(row.location)) for row in rows]
+
+
 def said_of(each: CompiledService) -> tuple[object, ...]:
-    rows = [(row.endpoint, at(row.location)) for row in each.endpoints]
-    return each.service, each.declaration, each.empty, rows
+    return each.service, each.declaration, each.empty, located(each.endpoints)
 
 
 def said(snapshot: Snapshot) -> dict[str, Any]:
@@ -78,6 +82,7 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
         flat["block", block.encode()] = at(place.location), place.located_by, place.holder, place.forwarder
     return {
         "services": {key: said_of(service) for key, service in snapshot.services.items()},
+        "unready": {key: located(rows) for key, rows in snapshot.unready.items()},
         "places": flat,
         "held": {a: (at(p.location), p.located_by, p.holder, p.forwarder) for a, p in book.places.items()},
         "distrusted": book.distrusted_cidrs,
@@ -395,6 +400,48 @@ def test_only_the_endpoints_that_differ_are_new() -> None:
     second = store.publish(NOW + 1)
     before, after = (each.services["shop/web"].endpoints for each in (first, second))
     assert [a.endpoint is b.endpoint for a, b in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_endpoints_that_are_not_ready() -> None:
+    """The snapshot has them, but the Service stays the same object, and so do those of other Services."""
+    ready, unready = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n0", ready=False)
+    store = Store()
+    for name in ("web", "api"):
+        store.apply(Put(Service("shop", name, headless=True)))
+        store.apply(Put(EndpointSlice("shop", f"{name}-1", name, (ready, unready))))
+    first = store.publish(NOW)
+    assert {key: [row.endpoint for row in rows] for key, rows in first.unready.items()} == {
+        "shop/web": [unready], "shop/api": [unready]}  # fmt: skip
+
+    other = replace(unready, hostname="web-1")
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, other))))
+    second = store.publish(NOW + 1)
+    assert [row.endpoint for row in second.unready["shop/web"]] == [other]
+    assert second.unready["shop/api"] is first.unready["shop/api"]
+    assert second.services is first.services and second.serial == first.serial == NOW
+
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", (replace(ready, hostname="web-0"), other))))
+    assert store.publish(NOW + 2).unready is second.unready
+    store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
+    third = store.publish(NOW + 3)
+    assert [row.location.value(ZONE) for row in third.unready["shop/web"]] == ["a"]
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", (ready, replace(other, ready=True)))))
+    store.apply(Drop(Service, "shop/api"))
+    assert store.publish(NOW + 4).unready == {}
+    store.apply(Put(Service("shop", "api", alias="example.org")))
+    last = store.publish(NOW + 5)
+    assert last.unready == {}
+    assert store.publish(NOW + 6) is last
+
+
+def test_ready_in_one_slice_is_ready() -> None:
+    """While an endpoint moves from one slice to another, both may have it."""
+    rows = [Endpoint((ip("10.0.0.1"),), pod="p0", ready=ready) for ready in (True, False)]
+    store = Store()
+    store.apply(Put(Service("shop", "web", headless=True)))
+    for number, row in enumerate(rows):
+        store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", (row,))))
+    assert store.publish(NOW).unready == {}
 
 
 # Forwarders

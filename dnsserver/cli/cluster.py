@@ -6,14 +6,15 @@ It imports everything that reads clusters, so commands import it in ``run``, whe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.from_settings import cluster_of, store_of
 from dnsserver.net.listening import CannotListen
 from dnsserver.settings.fields import Settings
-from locator.api.deltas import DeltaBatch
+from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding, Object
@@ -35,22 +36,38 @@ def cluster_errors() -> Iterator[None]:
         raise Failed(str(error)) from None
 
 
-def read_cluster(settings: Settings) -> Publication:
-    """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
-    return _read(settings)[1]
+class Reading(NamedTuple):
+    """A cluster that was read once: what a server would publish, all objects by kind, and the user's namespace.
+
+    ``namespace`` is that of the kubeconfig's context, or of the pod; "default" for files.
+    """
+
+    publication: Publication
+    objects: Mapping[type[Object], Sequence[Any]]
+    namespace: str
 
 
 def check_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
     """Read the cluster once; return its snapshot and all findings, also those of severity info. Raises CommandError."""
-    view, publication = _read(settings)
+    (publication, *_), view = _read(settings, ())
     return publication.snapshot, [*publication.findings, *view.advice()]
 
 
-def _read(settings: Settings) -> tuple[ClusterView, Publication]:
+def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
+    """Read the cluster once, with the kinds *also* even if a server would not read them. Raises CommandError."""
+    return _read(settings, also)[0]
+
+
+def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, ClusterView]:
     store = store_of(settings)
     view = ClusterView(store)
-    view.apply(_files(settings.snapshot) if settings.snapshot else _live(settings, store.kinds))
-    return view, view.publish(int(time.time()))
+    if settings.snapshot:
+        batch, namespace = _files(settings.snapshot), "default"
+    else:
+        batch, namespace = _live(settings, tuple(dict.fromkeys((*store.kinds, *also))))
+    view.apply(batch)
+    objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
+    return Reading(view.publish(int(time.time())), objects, namespace), view
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:
@@ -60,8 +77,9 @@ def _files(paths: Sequence[str]) -> DeltaBatch:
         raise WrongInput(str(error)) from None
 
 
-def _live(settings: Settings, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def _live(settings: Settings, kinds: Sequence[type[Object]]) -> tuple[DeltaBatch, str]:
     from locator.cluster import api_client
 
     with cluster_errors():
-        return api_client.list_once(cluster_of(settings), kinds)
+        client = cluster_of(settings)
+        return api_client.list_once(client, kinds), client.namespace

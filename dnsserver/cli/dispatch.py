@@ -14,8 +14,8 @@ from typing import NoReturn, Protocol, cast
 
 from dnsserver.cli.errors import DONE, WRONG, CommandError, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser
-from dnsserver.settings.spelling import nearest
+from dnsserver.cli.parser import Parser, program
+from dnsserver.spelling import nearest
 
 # One row per command: its name, which is also the name of its module in ``commands``, and what it does.
 COMMANDS = {
@@ -59,9 +59,9 @@ def _run(argv: Sequence[str]) -> int:
     if name == "--version":
         name = "version"
     if name not in COMMANDS:
-        raise WrongInput(f"{name}: unknown command{nearest(name, COMMANDS)}; see 'topodns --help'")
+        raise WrongInput(f"{name}: unknown command{nearest(name, COMMANDS)}; see '{program()} --help'")
     command = cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
-    parser = Parser(prog=f"topodns {name}", description=f"{COMMANDS[name]}.")
+    parser = Parser(prog=f"{program()} {name}", description=f"{COMMANDS[name]}.")
     command.add_arguments(parser)
     arguments, unknown = parser.parse(argv[1:])
     if arguments.help:
@@ -75,12 +75,12 @@ def _run(argv: Sequence[str]) -> int:
 def _overview() -> str:
     """Return the text of ``topodns --help``."""
     parser = Parser(
-        prog="topodns",
+        prog=program(),
         usage="COMMAND [flags]",
         description="A DNS server for Kubernetes that gives each client the nearest endpoints of a headless Service.",
-        epilog="'topodns COMMAND --help' lists the flags of a command. You can also set a flag in a file (--config "
-        "FILE) or in an environment variable (TOPODNS_LOG_LEVEL for --log-level). A flag overrides the variable, and "
-        "the variable overrides the file.",
+        epilog=f"'{program()} COMMAND --help' lists the flags of a command. You can also set a flag in a file "
+        "(--config FILE) or in an environment variable (TOPODNS_LOG_LEVEL for --log-level). A flag overrides the "
+        "variable, and the variable overrides the file.",
     )
     commands = parser.add_argument_group("Commands")
     for name, summary in COMMANDS.items():
@@ -97,4 +97,4 @@ def _reject(argument: str, name: str, parser: Parser) -> NoReturn:
         raise WrongInput(f"{argument!r} found, expected no more arguments after {name}")
     if (setting := FLAGS.get(flag.removeprefix("--").replace("-", "_"))) is not None:
         raise WrongInput(f"{flag}: a flag of {' and '.join(setting.commands)}, not of {name}")
-    raise WrongInput(f"{flag}: unknown flag{nearest(flag, parser.known_flags())}; see 'topodns {name} --help'")
+    raise WrongInput(f"{flag}: unknown flag{nearest(flag, parser.known_flags())}; see '{parser.prog} --help'")

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from dnsserver.cli.errors import WrongInput
 
 T = TypeVar("T")
+
+PLUGIN = "kubectl-topodns"  # the program that kubectl looks for when somebody types ``kubectl topodns``
+
+
+def program() -> str:
+    """Return how the user has called topodns: ``topodns``, or ``kubectl topodns``."""
+    return "kubectl topodns" if Path(sys.argv[0]).name == PLUGIN else "topodns"
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,10 +64,10 @@ class _Formatter(argparse.HelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-def add_output_format(parser: Parser) -> None:
-    """Add ``-o``, the choice between text for people and JSON for programs."""
+def add_output_format(parser: Parser, *more: str) -> None:
+    """Add ``-o``, the choice between text for people, JSON for programs, and *more*."""
     parser.flags.add_argument(
-        "-o", dest="output", choices=("text", "json"), default="text", help="Output format (default: text)"
+        "-o", dest="output", choices=("text", "json", *more), default="text", help="Output format (default: text)"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dnsserver.answers.explain import PLAIN, RED, YELLOW, counted
+from dnsserver.answers.explanation_text import PLAIN, RED, YELLOW, counted
 from dnsserver.cli.errors import DONE, FAILED
 from dnsserver.cli.output import coloured, write
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding

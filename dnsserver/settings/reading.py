@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.spelling import nearest
 from dnsserver.settings.values import PODS
+from dnsserver.spelling import nearest
 from locator.ip import network_text
 
 ENVIRONMENT = "TOPODNS_"

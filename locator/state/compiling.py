@@ -41,6 +41,28 @@ def compiled(
     return CompiledService(unlabelled, declarations, endpoints, empty)
 
 
+def unready_endpoints(
+    service: CompiledService | None,
+    slices: Iterable[EndpointSlice],
+    locate: Callable[[str, Endpoint], Location],
+    before: tuple[LocatedEndpoint, ...],
+) -> tuple[LocatedEndpoint, ...]:
+    """Return the endpoints of a Service that are not ready, each with its location; *before* itself if nothing differs.
+
+    While a pod moves from one slice to another, both may have it. If it is ready in one of them, it is ready.
+    """
+    joined = joined_endpoints(slices, ready=False) if service is not None and service.service.alias is None else ()
+    if not joined or service is None:
+        return before if not before else ()
+    ready = service.addresses
+    after = tuple(
+        LocatedEndpoint(endpoint, locate(service.service.namespace, endpoint))
+        for endpoint in joined
+        if not ready.issuperset(endpoint.addresses)
+    )
+    return before if _same(before, after) else after
+
+
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:
     return len(left) == len(right) and all(
         a.location is b.location and (a.endpoint is b.endpoint or a.endpoint == b.endpoint)
@@ -48,8 +70,10 @@ def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...])
     )
 
 
-def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
-    """Return the ready endpoints of a Service's slices: one for each pod, and one for each address without a pod.
+def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a Service's slices that are *ready*, or those that are not.
+
+    There is one for each pod, and one for each address without a pod.
 
     A pod may be in several slices (IPv4, IPv6, ports). It becomes one endpoint, so that one selection
     holds for A, AAAA and SRV. Two pods on their node's network may share an address and remain two.
@@ -58,7 +82,7 @@ def joined_endpoints(slices: Iterable[EndpointSlice]) -> tuple[Endpoint, ...]:
     keys: dict[bytes, object] = {}  # address -> its key in joined
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.endpoints:
-            if not endpoint.ready:
+            if endpoint.ready is not ready:
                 continue
             fresh = [address for address in endpoint.addresses if address not in keys]
             key: object = (endpoint.pod, endpoint.node)

@@ -8,6 +8,7 @@ change, so a reader may cache by its identity. A snapshot itself holds no reader
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -17,6 +18,8 @@ from locator.places.address_map import AddressMap
 from locator.state.service_addresses import ServiceAddresses
 from locator.topology.constraints import Declaration, heard
 from locator.topology.selection import LocatedEndpoint
+
+T = TypeVar("T")
 
 
 class CompiledService(Struct, frozen=True, eq=False):
@@ -52,7 +55,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
     pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
-    change (seconds since 1970); ``object_counts`` has the number of objects of each kind.
+    change (seconds since 1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints
+    that are not ready, by Service; no answer depends on them.
     """
 
     services: Mapping[str, CompiledService]
@@ -63,6 +67,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     object_counts: Mapping[str, int] = {}
     service_addresses: ServiceAddresses = field(default_factory=ServiceAddresses)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
+    unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
 
 
 Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
@@ -80,16 +85,16 @@ def service_addresses_after(before: Snapshot, changes: Changes) -> ServiceAddres
     return before.service_addresses.with_changes(left=left, joined=joined)
 
 
-def services_after(before: Mapping[str, CompiledService], changes: Changes) -> Mapping[str, CompiledService]:
-    """Return the Services after *changes*; *before* itself if there are none."""
+def mapping_after(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
+    """Return a mapping after *changes*, of which None removes a key; *before* itself if there are none."""
     if not changes:
         return before
     after = dict(before)
-    for key, service in changes.items():
-        if service is None:
+    for key, value in changes.items():
+        if value is None:
             del after[key]
         else:
-            after[key] = service
+            after[key] = value
     return after
 
 
@@ -106,4 +111,5 @@ def answers_differ(before: Snapshot, after: Snapshot) -> bool:
 def locations_in(snapshot: Snapshot) -> set[int]:
     """Return the ids of the locations of all addresses and endpoints."""
     ids = {id(place.location) for _, place in snapshot.addresses.places.items()}
-    return ids.union(id(located.location) for service in snapshot.services.values() for located in service.endpoints)
+    ids.update(id(located.location) for service in snapshot.services.values() for located in service.endpoints)
+    return ids.union(id(located.location) for endpoints in snapshot.unready.values() for located in endpoints)

@@ -31,7 +31,7 @@ from locator.places.address_book import AddressBook
 from locator.places.address_index import AddressIndex
 from locator.places.forwarders import DnsServices
 from locator.state.checks import Checks
-from locator.state.compiling import compiled
+from locator.state.compiling import compiled, unready_endpoints
 from locator.state.objects import Objects, with_same_endpoints
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
@@ -39,13 +39,14 @@ from locator.state.snapshot import (
     Snapshot,
     answers_differ,
     locations_in,
+    mapping_after,
     service_addresses_after,
-    services_after,
 )
 from locator.topology.constraint_findings import counts
 from locator.topology.constraints import declarations_of
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
+from locator.topology.selection import LocatedEndpoint
 
 
 class Store:
@@ -264,7 +265,8 @@ class Store:
         """Return the snapshot of all objects; the previous one if nothing differs.
 
         *now* is the time in seconds since 1970. Unchanged Services are the same objects as in the previous
-        snapshot. The serial changes only if an answer may differ, not for findings or numbers of objects.
+        snapshot. The serial changes only if an answer may differ, not for findings, numbers of objects or endpoints
+        that are not ready.
         """
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
@@ -272,7 +274,10 @@ class Store:
         before = self._snapshot or self._empty
         addresses = self._address_book(before.addresses, now)
         changes = self._compiled_changes(before.services)
-        services = services_after(before.services, changes)
+        services = mapping_after(before.services, changes)
+        unready = self._unready_after(before.unready, services)
+        self._checks.mark_services(self._services_changed)
+        self._services_changed = set()
         after = Snapshot(
             services=services,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
@@ -282,11 +287,16 @@ class Store:
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
+            unready=unready,
         )
         self._changed = self._namespaces_changed = False
         if self._snapshot is None or answers_differ(before, after):
             self._snapshot = after
-        elif before.findings is not after.findings or before.object_counts != after.object_counts:
+        elif (
+            before.findings is not after.findings
+            or before.unready is not after.unready
+            or before.object_counts != after.object_counts
+        ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
         self._locations.forget_unused(lambda: locations_in(snapshot))
@@ -316,9 +326,22 @@ class Store:
             after = self._compiled(key, known)
             if after is not known:
                 changes[key] = after
-        self._checks.mark_services(self._services_changed)
-        self._services_changed = set()
         return changes
+
+    def _unready_after(
+        self, before: Mapping[str, tuple[LocatedEndpoint, ...]], services: Mapping[str, CompiledService]
+    ) -> Mapping[str, tuple[LocatedEndpoint, ...]]:
+        """Return the endpoints that are not ready, by Service; *before* itself if nothing differs."""
+        if not self._endpoint_records:
+            return before
+        changes = {}
+        for key in self._services_changed:
+            known = before.get(key, ())
+            slices = self._objects.slices_of(key)
+            after = unready_endpoints(services.get(key), slices, self._locations.of_endpoint, known)
+            if after is not known:
+                changes[key] = after or None
+        return mapping_after(before, changes)
 
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
         service = self._objects.of(Service).get(key)

@@ -51,7 +51,8 @@ class Declaration(Struct, frozen=True):
 
     ``error`` says why it is invalid, None if it is valid. ``without_effect`` says why it cannot change a DNS answer,
     None if it can. ``unheard`` says why it does not even count where no other source speaks, None if it does.
-    ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys.
+    ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys; ``policy_keys``
+    has the key of each.
     """
 
     source: str
@@ -60,6 +61,7 @@ class Declaration(Struct, frozen=True):
     without_effect: str | None = None
     unheard: str | None = None
     policies: tuple[str, ...] = ()
+    policy_keys: tuple[str, ...] = ()
 
     @property
     def valid(self) -> bool:
@@ -128,7 +130,8 @@ def _policies(sources: Sources) -> Iterator[Declaration]:
     for policy in matching:
         if policy.mode == IGNORED:
             keys = (policy.topology_key,)
-            yield Declaration(POLICY, Narrowing(keys), unheard=f"its mode is {IGNORED}", policies=(policy.name,))
+            unheard = f"its mode is {IGNORED}"
+            yield Declaration(POLICY, Narrowing(keys), unheard=unheard, policies=(policy.name,), policy_keys=keys)
 
 
 def _joint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration:
@@ -143,6 +146,7 @@ def _joint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration:
         error=next(errors, None) or (_service_keys_error(keys, service) if service.headless else keys_error(keys)),
         without_effect=_why_without_effect(service, POLICY),
         policies=tuple(policy.name for policy in policies),
+        policy_keys=tuple(policy.topology_key for policy in policies),
     )
 
 

@@ -53,7 +53,7 @@ class Hinted(Struct, frozen=True):
             chosen = tuple(located for located in endpoints if value is not None and value in names_for(key, located))
             steps.append(Step(key, value, len(chosen)))
             if chosen:
-                return Selection(chosen, NEAREST, tuple(steps), key)
+                return Selection(chosen, NEAREST, tuple(steps), key, (key,))
         steps.append(Step(ANY, None, len(endpoints)))
         return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
 

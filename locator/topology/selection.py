@@ -22,7 +22,7 @@ UNMET = "unmet"
 
 
 class LocatedEndpoint(Struct, frozen=True, eq=False):
-    """A ready endpoint and where it is."""
+    """An endpoint and where it is."""
 
     endpoint: Endpoint
     location: Location
@@ -40,12 +40,14 @@ class Selection(Struct, frozen=True, eq=False):
     """The endpoints that one client gets, and why.
 
     ``key`` is the topology key that decided, or None. ``steps`` are the keys in the order in which they were tried.
+    ``narrowed`` are the keys among them that ruled out every endpoint that did not match.
     """
 
     endpoints: tuple[LocatedEndpoint, ...]
     outcome: str
     steps: tuple[Step, ...] = ()
     key: str | None = None
+    narrowed: tuple[str, ...] = ()
 
 
 class Constraint(Protocol):
@@ -127,13 +129,13 @@ class FirstMatch(Struct, frozen=True):
                 return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
             tier = _tier(key, client, endpoints, steps)
             if len(tier) >= self.at_least:
-                return Selection(tier, NEAREST, tuple(steps), key)
+                return Selection(tier, NEAREST, tuple(steps), key, (key,))
             if tier and too_few is None:
                 too_few = key, tier
         if too_few is None:
             return Selection((), UNMET, tuple(steps))
         key, tier = too_few
-        return Selection(tier, NEAREST, tuple(steps), key)
+        return Selection(tier, NEAREST, tuple(steps), key, (key,))
 
 
 class Narrowing(Struct, frozen=True):
@@ -159,14 +161,18 @@ class Narrowing(Struct, frozen=True):
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``. The last key that narrowed is the one that decided."""
         steps: list[Step] = []
-        left, decided = tuple(endpoints), ANY
+        narrowed: list[str] = []
+        left = tuple(endpoints)
         for key in self.keys:
             tier = _tier(key, client, left, steps)
-            if key in self.required and not tier:
-                return Selection((), UNMET, tuple(steps))
             if key in self.required or len(tier) >= self.at_least:
-                left, decided = tier, key
-        return Selection(left, ALL if decided == ANY else NEAREST, tuple(steps), decided)
+                left = tier
+                narrowed.append(key)
+                if not left:
+                    return Selection((), UNMET, tuple(steps), None, tuple(narrowed))
+        if not narrowed:
+            return Selection(left, ALL, tuple(steps), ANY)
+        return Selection(left, NEAREST, tuple(steps), narrowed[-1], tuple(narrowed))
 
 
 class NamedDomain(Struct, frozen=True):
@@ -197,10 +203,10 @@ class NamedDomain(Struct, frozen=True):
         )
         step = Step(self.key, self.value, len(inside))
         if inside:
-            return Selection(inside, NEAREST, (step,), self.key)
+            return Selection(inside, NEAREST, (step,), self.key, (self.key,))
         if self.or_all:
             return Selection(tuple(endpoints), ALL, (step, Step(ANY, None, len(endpoints))), ANY)
-        return Selection((), UNMET, (step,))
+        return Selection((), UNMET, (step,), None, (self.key,))
 
 
 def _terms(keys: Sequence[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dnsserver.cli.errors import DONE, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser, add_output_format, parse_argument
+from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
@@ -73,11 +73,11 @@ def run(arguments: Namespace) -> int:
 def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
     if arguments.forwarder is None:
         raise WrongInput(
-            "--for: missing, expected a program to print for, or --check FILE; see 'topodns corefile --help'"
+            f"--for: missing, expected a program to print for, or --check FILE; see '{program()} corefile --help'"
         )
     _expect(arguments.forwarder, FORWARDERS)
     if not to:
-        raise WrongInput("--to: missing, expected the address of topodns; see 'topodns corefile --help'")
+        raise WrongInput(f"--to: missing, expected the address of topodns; see '{program()} corefile --help'")
     if arguments.output != "text":
         raise WrongInput(f"-o: {arguments.output!r} without --check, expected it only with --check FILE")
     if len(to) + arguments.fail_open > MAX_UPSTREAMS:

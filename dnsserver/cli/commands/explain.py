@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
+from typing import Any
 
 from dnsserver.cli.errors import DONE, WrongInput
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Parser, add_output_format, parse_argument
+from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.names import labels_of
-from locator.ip import parse_client
+from locator.model import Node, Object, is_dns_label
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the question, the client, the output format and the settings."""
     parser.usage = f"{parser.prog} NAME [TYPE] --client ADDR [flags]"
-    parser.positionals.add_argument("name", metavar="NAME", nargs="?", help="Name to query")
+    parser.positionals.add_argument(
+        "name", metavar="NAME", nargs="?", help="Name to query, whole or partial (memcached.shop), or svc/NAME"
+    )
     parser.positionals.add_argument("type", metavar="TYPE", nargs="?", default="A", help="Record type (default: A)")
-    parser.flags.add_argument("--client", metavar="ADDR", help="Address or subnet of the client")
-    add_output_format(parser)
+    parser.flags.add_argument(
+        "--client",
+        metavar="ADDR",
+        help="Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes, separated by commas, such as "
+        "topology.kubernetes.io/zone=a",
+    )
+    parser.flags.add_argument(
+        "-n",
+        dest="in_namespace",
+        metavar="NAMESPACE",
+        help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: that of the "
+        "kubeconfig's context; with --snapshot: default)",
+    )
+    parser.flags.add_argument(
+        "--candidates", action="store_true", help="List every endpoint, and why it was chosen or not"
+    )
+    add_output_format(parser, "yaml")
     add_settings(parser, "explain")
 
 
@@ -27,20 +45,46 @@ def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
     if arguments.name is None or arguments.client is None:
         missing, what = ("NAME", "a domain name") if arguments.name is None else ("--client", "the client's address")
-        raise WrongInput(f"{missing}: missing, expected {what}; see 'topodns explain --help'")
+        raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
     settings = settings_of(arguments)
-    from dnsserver.answers.explain import as_text, explain
-    from dnsserver.cli.cluster import read_cluster
+    from dnsserver.answers.explain import explain
+    from dnsserver.cli import kubectl_names
+    from dnsserver.cli.cluster import read_objects
     from dnsserver.from_settings import authority_of
     from dnsserver.message.records import type_number
 
-    name = parse_argument("NAME", labels_of, arguments.name, "a domain name")
+    name = parse_argument("NAME", kubectl_names.parse_name, arguments.name, kubectl_names.NAMES)
     qtype = parse_argument("TYPE", type_number, arguments.type, "a record type such as A, AAAA or SRV")
-    client = parse_argument("--client", parse_client, arguments.client, "an address or a prefix")
-    snapshot = read_cluster(settings).snapshot
-    explanation = explain(name, qtype, client, snapshot, authority_of(settings))
-    if arguments.output == "json":
-        write(json.dumps(explanation, indent=2) + "\n")
-    else:
-        write(as_text(explanation, colour=coloured()))
+    client = parse_argument("--client", kubectl_names.parse_asker, arguments.client, kubectl_names.CLIENTS)
+    if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
+        raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
+    kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, kubectl_names.Reference) else ()
+    reading, authority = read_objects(settings, kinds), authority_of(settings)
+    snapshot = reading.publication.snapshot
+    known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or reading.namespace)
+    explanation = explain(
+        kubectl_names.question_name(name, known, authority),
+        qtype,
+        kubectl_names.asker_named(client, known),
+        snapshot,
+        authority,
+        candidates=arguments.candidates,
+    )
+    write(_rendered(explanation, arguments.output))
+    if isinstance(client, kubectl_names.Topology):
+        keys = (explanation["constraint"] or {}).get("keys", ())
+        for hint in kubectl_names.topology_hints(client, keys, reading.objects.get(Node, ())):
+            print(f"topodns: --client: {hint}", file=sys.stderr)
     return DONE
+
+
+def _rendered(explanation: dict[str, Any], output: str) -> str:
+    if output == "json":
+        return json.dumps(explanation, indent=2) + "\n"
+    if output == "yaml":
+        import yaml  # loaded late: other outputs do not need it
+
+        return yaml.safe_dump(explanation, sort_keys=False, allow_unicode=True)
+    from dnsserver.answers.explanation_text import as_text
+
+    return as_text(explanation, colour=coloured())

@@ -1,0 +1,146 @@
+"""Says in one phrase why an answer is what it is."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from dnsserver import names
+from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.resolution import MAX_ALIASES
+from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
+from dnsserver.names import Meaning, labels_of, meaning_of
+from dnsserver.spelling import nearest, nearest_key
+from locator.model import HOSTNAME, ZONE, Location
+from locator.state.snapshot import CompiledService, Snapshot
+from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
+from locator.topology.hints import Hinted
+from locator.topology.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Constraint, NamedDomain, Selection
+
+ANY_WILL_DO = "none is nearer, and the constraint allows any"
+HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
+AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
+OWN_NAME = "an endpoint's own name is never narrowed"
+NOT_HEADLESS = "the Service is not headless"
+
+
+class Case(Struct, frozen=True, eq=False):
+    """A Decision, and what it was made from; ``location`` is the client's."""
+
+    decision: Decision
+    location: Location
+    snapshot: Snapshot
+    authority: Authority
+
+    @property
+    def meaning(self) -> Meaning | None:
+        """What the name means, or the name at the end of its aliases; None if that is outside the zones."""
+        decision = self.decision
+        if not decision.aliases:
+            return decision.meaning
+        return meaning_of(labels_of(str(decision.aliases[-1].data)), self.authority.zones)
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The constraint that chose the endpoints, or would have; None if there is none."""
+        declaration = self.decision.declaration
+        return None if declaration is None else declaration.constraint
+
+
+def reason(case: Case) -> str:
+    """Return in one phrase why the answer is what it is."""
+    decision = case.decision
+    if decision.selection is not None and decision.outcome != UNCONSTRAINED:
+        return _outcome(case, decision.selection)
+    if decision.meaning is None:
+        return "the name is outside the served zones"
+    if decision.rcode == REFUSED:
+        return "zone transfers are not served"
+    return _alias(decision, case.authority) or _unnarrowed(case)
+
+
+def _alias(decision: Decision, authority: Authority) -> str:
+    """Return why an alias is answered as it is, or "" if the name where it ends decides."""
+    if not decision.aliases:
+        return ""
+    if decision.qtype in (CNAME, ANY):
+        return "the Service is an alias"
+    if decision.outside_target is not None:
+        asked = ", which an upstream resolves" if authority.asks_upstream_for(decision.qtype) else ""
+        return f"an alias of a name outside the served zones{asked}"
+    if not decision.answers and not decision.authority_records:
+        return f"the aliases form a loop, or are more than {MAX_ALIASES}"
+    return "an alias of a name that does not exist" if decision.rcode == NXDOMAIN else ""
+
+
+def _unnarrowed(case: Case) -> str:
+    decision, meaning = case.decision, case.meaning
+    assert meaning is not None  # only at the end of aliases, and those outside the zones have been told
+    exists, compiled = decision.rcode != NXDOMAIN, decision.service
+    if meaning.shape == names.REVERSE and exists:
+        return "a reverse name is never narrowed"
+    if compiled is None:
+        return "the name belongs to no Service" if exists else _no_such_name(meaning, case.snapshot)
+    if compiled.service.alias == "":
+        return "the Service's externalName is not a domain name"
+    if not exists:
+        empty = meaning.shape == names.SERVICE and compiled.empty
+        return "the Service has no ready endpoint" if empty else "no endpoint or port of the Service has this name"
+    if meaning.shape == names.ENDPOINT:
+        return OWN_NAME
+    return _unconstrained(decision, compiled)
+
+
+def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
+    if not compiled.service.headless:
+        return NOT_HEADLESS
+    if decision.declaration is None:
+        return "the Service has no constraint"
+    if not decision.declaration.valid:
+        return "the constraint is invalid"
+    return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
+
+
+def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
+    if not meaning.service or meaning.service_key in snapshot.services:
+        return "the name does not exist"
+    if meaning.namespace not in snapshot.namespaces:
+        return f"topodns serves no namespace {meaning.namespace}{nearest(meaning.namespace, snapshot.namespaces)}"
+    closest = nearest_key(meaning.namespace, meaning.service, snapshot.services)
+    suggestion = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?" if closest else ""
+    return f"topodns serves no Service {meaning.service_key}{suggestion}"
+
+
+def _outcome(case: Case, selection: Selection) -> str:
+    constraint, outcome = case.constraint, selection.outcome
+    if outcome == ALL:
+        return f"every ready endpoint: {why_all(case, selection)}"
+    if isinstance(constraint, NamedDomain):
+        domain = f"{constraint.key}={constraint.value}, which the name demands"
+        return f"the endpoints with {domain}" if outcome == NEAREST else f"no ready endpoint has {domain}"
+    if isinstance(constraint, Hinted):
+        key, value = next((step.key, step.value) for step in selection.steps if step.key == selection.key)
+        return f"the endpoints whose hints name the client's {HINTED[key]} {value}"
+    if outcome == UNMET:
+        return "no ready endpoint is as near as the constraint demands"
+    return "the endpoints nearest to the client"
+
+
+def why_all(case: Case, selection: Selection) -> str:
+    """Return why a constraint leaves every ready endpoint."""
+    constraint = case.constraint
+    if selection.key is None:
+        return "the client is unknown, and --unknown-client is all"
+    if isinstance(constraint, NamedDomain):
+        return f"none has {constraint.key}={constraint.value}, which the name prefers"
+    if isinstance(constraint, Hinted):
+        tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
+        return f"no hint names the client's {tried}" if tried else "not all have hints, so none counts"
+    return AUTO_MODE if left_to_kubernetes(case) else ANY_WILL_DO
+
+
+def left_to_kubernetes(case: Case) -> bool:
+    """Whether ``trafficDistribution`` counts, and an annotation of Kubernetes switches it off."""
+    declaration, service = case.decision.declaration, case.decision.service
+    if declaration is None or service is None or declaration.source != TRAFFIC_DISTRIBUTION:
+        return False
+    return service.service.topology_mode in AUTO

@@ -1,0 +1,189 @@
+"""Finds what people name as kubectl does: svc/NAME and partial names; pod/NAME, node/NAME and labels as a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dnsserver.answers.decision import Authority
+from dnsserver.answers.explain import Asker
+from dnsserver.answers.resolution import resolve
+from dnsserver.cli.errors import WrongInput
+from dnsserver.cli.parser import parse_argument
+from dnsserver.message.wire import NXDOMAIN, A
+from dnsserver.names import SERVICE, labels_of, meaning_of
+from dnsserver.spelling import nearest, nearest_key
+from locator.ip import Network, parse_client
+from locator.labels import valid_label_key
+from locator.model import (
+    HOSTNAME,
+    SUCCESSORS,
+    UNKNOWN,
+    Location,
+    Node,
+    Object,
+    Pod,
+    PodLocator,
+    Service,
+    canonical_labels,
+)
+from locator.places.address_book import NODE, SUBNET, Place
+from locator.state.snapshot import Snapshot
+
+KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, short
+    **dict.fromkeys(("service", "services", "svc"), Service),
+    **dict.fromkeys(("pod", "pods", "po"), Pod),
+    **dict.fromkeys(("node", "nodes", "no"), Node),
+}
+NAMES = "svc/NAME or a domain name"
+CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
+
+Labels = tuple[bytes, ...]  # of a domain name, in lower case
+
+
+class Reference(NamedTuple):
+    """An object as people write it: ``svc/memcached``."""
+
+    kind: type[Object]
+    name: str
+
+
+class Topology(NamedTuple):
+    """A client that is anywhere on nodes with these labels. ``labels`` are canonical, ``text`` is what was written."""
+
+    text: str
+    labels: Mapping[str, str]
+
+
+class Known(NamedTuple):
+    """Where names are looked up: a snapshot, the objects that it was made from, and the namespace of ``-n``."""
+
+    snapshot: Snapshot
+    objects: Mapping[type[Object], Sequence[Any]]
+    namespace: str
+
+    def find(self, kind: type[Object], name: str, argument: str) -> Any:
+        """Return an object of the namespace, or a Node. Raises WrongInput."""
+        key = name if kind is Node else f"{self.namespace}/{name}"
+        by_key = {found.key: found for found in self.objects.get(kind, ())}
+        if key in by_key:
+            return by_key[key]
+        suggestion = nearest(name, by_key) if kind is Node else self._suggestion(name, by_key)
+        raise WrongInput(f"{argument}: no {kind.__name__} {key}{suggestion}")
+
+    def _suggestion(self, name: str, keys: Iterable[str]) -> str:
+        closest = nearest_key(self.namespace, name, keys)
+        if closest is None:
+            return ""
+        namespace, _, other = closest.partition("/")
+        if namespace == self.namespace:
+            return f", did you mean {other}?"
+        return f", did you mean {closest} (-n {namespace})?"
+
+
+def parse_name(text: str) -> Reference | str:
+    """Parse NAME: a reference to a Service, or a domain name, whole or partial. Raises ValueError."""
+    reference = _parse_reference(text, (Service,))
+    if reference is None:
+        labels_of(text)
+    return reference or text
+
+
+def parse_asker(text: str) -> Network | Reference | Topology:
+    """Parse ``--client``: an address or a prefix, a reference to a Pod or Node, or labels. Raises ValueError."""
+    if "=" in text:
+        pairs = [pair.strip().partition("=") for pair in text.split(",")]
+        if not all(valid_label_key(key) and value and "=" not in value for key, _, value in pairs):
+            raise ValueError(repr(text))
+        return Topology(text, canonical_labels({key: value for key, _, value in pairs}))
+    return _parse_reference(text, (Pod, Node)) or parse_client(text)
+
+
+def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> Reference | None:
+    """Parse KIND/NAME; return None if *text* has no slash after a word. Raises ValueError for any other kind."""
+    word, slash, name = text.partition("/")
+    if not slash or not word.isalpha():
+        return None
+    kind = KINDS.get(word.lower())
+    if kind is None or kind not in kinds or not name or "/" in name:
+        raise ValueError(repr(text))
+    return Reference(kind, name)
+
+
+def question_name(name: Reference | str, known: Known, authority: Authority) -> Labels:
+    """Return the labels of the name, completed as a resolver in a pod of the namespace would. Raises WrongInput."""
+    zone = next(zone.name for zone in authority.zones if not zone.reverse)
+    if isinstance(name, Reference):
+        service = known.find(Service, name.name, "NAME")
+        text = f"{service.name}.{service.namespace}.svc.{zone}"
+        return parse_argument("NAME", labels_of, text, "a name of at most 253 characters")
+    labels = labels_of(name)
+    if name.endswith(".") or meaning_of(labels, authority.zones) is not None:
+        return labels
+    domains = (f"{known.namespace}.svc.{zone}", f"svc.{zone}", zone)  # as the kubelet writes into resolv.conf
+    try:
+        longer = [labels + labels_of(domain) for domain in domains if labels_of(f"{name}.{domain}")]
+    except ValueError:  # longer than a name can be
+        return labels
+    found = [labels for labels in longer if _exists(labels, known.snapshot, authority)]
+    return found[0] if found else _likeliest(labels, longer, known.snapshot)
+
+
+def _exists(labels: Labels, snapshot: Snapshot, authority: Authority) -> bool:
+    """Whether a name in a zone exists, or would if its Service had a ready endpoint."""
+    meaning = meaning_of(labels, authority.zones)
+    if meaning is not None and meaning.shape == SERVICE and meaning.service_key in snapshot.services:
+        return True
+    return resolve(meaning, A, snapshot, UNKNOWN, authority).rcode != NXDOMAIN
+
+
+def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> Labels:
+    """Return what a partial name that does not exist in any domain was meant to be; *labels* themselves if unclear."""
+    in_namespace, in_cluster, in_zone = longer
+    if len(labels) == 1:
+        return in_namespace
+    if labels[-1] in (b"svc", b"pod"):
+        return in_zone
+    service, namespace = (label.decode() for label in labels[-2:])
+    known_service = len(labels) == 2 and any(key.endswith(f"/{service}") for key in snapshot.services)
+    return in_cluster if namespace in snapshot.namespaces or known_service else labels
+
+
+def asker_named(client: Network | Reference | Topology, known: Known) -> Network | Asker:
+    """Return the client that *client* names: by its first address, or without one by its labels. Raises WrongInput."""
+    if isinstance(client, Network):
+        return client
+    if isinstance(client, Topology):
+        hostname = client.labels.get(HOSTNAME)
+        nodes = (node.name for node in known.objects.get(Node, ()) if node.labels[HOSTNAME] == hostname)
+        return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET, "--client"))
+    pods, locators = known.objects.get(Pod), known.objects.get(PodLocator)
+    if client.kind is Pod and locators and not pods:  # a dump without Pods
+        addresses = known.find(PodLocator, client.name, "--client").addresses
+    else:
+        found = known.find(client.kind, client.name, "--client")
+        if isinstance(found, Pod) and found.finished:
+            raise WrongInput(f"--client: Pod {found.key} has finished, expected one that has an address")
+        addresses = found.addresses
+        if isinstance(found, Node) and not addresses:
+            return Asker(f"node/{found.name}", Place(Location(found.name, found.labels), NODE, f"node {found.name}"))
+    if not addresses:
+        raise WrongInput(f"--client: Pod {known.namespace}/{client.name} has no address yet, expected one that has")
+    return Network(addresses[0], 8 * len(addresses[0]))
+
+
+def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node]) -> Iterator[str]:
+    """Yield what may be wrong with a client's labels: no node has them, or all that do share another one of *keys*."""
+    given = topology.labels
+    for key, value in given.items():
+        values = {node.labels[key] for node in nodes if key in node.labels}
+        if not values:
+            yield f"no node has the label {key}{nearest(key, sorted({key for node in nodes for key in node.labels}))}"
+        elif value not in values:
+            yield f"no node has {key}={value}{nearest(value, sorted(values))}"
+    there = [node for node in nodes if given.items() <= node.labels.items()]
+    for key in dict.fromkeys(SUCCESSORS.get(key, key) for key in keys):
+        shared = {node.labels.get(key) for node in there}
+        if key not in given and len(shared) == 1 and None not in shared:
+            label = f"{key}={shared.pop()}"
+            yield f"all nodes there have {label}, too; to ask for a client on one of them, add it with a comma"
