@@ -20,6 +20,7 @@ from locator.labels import Selector
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; no Node carries it
 
 # Kubernetes 1.17 renamed these labels. Both names are still in use, sometimes on one node.
 SUCCESSORS = {

@@ -32,7 +32,7 @@ from locator.model import (
     canonical_labels,
     is_dns_label,
 )
-from locator.topology.constraints import IGNORED, PREFIX, policy_error
+from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
 # Kubernetes reads the second only where the first, its older name, is absent.
@@ -327,6 +327,9 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
         topology_key=topology.key or "",
         mode=IGNORED if topology.mode is None else topology.mode,
     )
+    if topology.mode is None:
+        message, code = "policy without a mode: it is ignored", ClusterCode.PolicyWithoutMode
+        collector.wrong("spec.topology.mode", message, ", ".join(MODES), code=code)
     if (error := policy_error(policy)) is not None:
         collector.wrong(*error)
     return None if selector is None else policy

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class FindingCollector(list[Finding]):
-    """The findings about one object, collected while it is converted. Their code is *code*."""
+    """The findings about one object, collected while it is converted. They have *code* unless another one is given."""
 
     def __init__(self, code: ClusterCode, kind: str, namespace: str, name: str) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class FindingCollector(list[Finding]):
         self._object = (kind, namespace, name)
 
     def wrong(self, field: str, message: str, expected: str, *, code: ClusterCode | None = None) -> None:
-        """Add a finding about *field*, with another *code* if given."""
+        """Add a finding about *field*."""
         self.append((code or self._code).finding(*self._object, field=field, message=message, expected=expected))
 
     def try_parse(self, field: str, parse: Callable[[str], T], text: str, expected: str) -> T | None:

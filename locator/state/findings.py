@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location, Node
+from locator.model import ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -21,6 +21,7 @@ class Rank(IntEnum):
     SLICE = 3
     POD_CIDR = 4
     FORWARDERS = 5
+    SETTINGS = 6
 
 
 class Findings:
@@ -57,13 +58,12 @@ def no_forwarder(services: str) -> Finding:
     return ClusterCode.NoTrustedForwarder.finding("", "", "", field="", message=message, expected=expected)
 
 
-def node_findings(node: Node) -> Iterator[Finding]:
-    """Yield the findings of a Node."""
-    if ZONE not in node.labels:
-        field = f"metadata.labels[{ZONE}]"
-        yield ClusterCode.NodeWithoutZone.finding(
-            "Node", "", node.name, field=field, message="node without zone", expected="a label"
-        )
+def without_zone(node: str) -> Finding:
+    """Return the finding that a node has no zone."""
+    field = f"metadata.labels[{ZONE}]"
+    return ClusterCode.NodeWithoutZone.finding(
+        "Node", "", node, field=field, message="node without zone", expected="a label, as other nodes have one"
+    )
 
 
 def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> Iterator[Finding]:

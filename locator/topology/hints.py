@@ -13,6 +13,9 @@ from msgspec import Struct
 from locator.model import HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
+# With one of these labels and the value "true", a Service asks for hints in its EndpointSlices by its constraint.
+OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
+
 _NO_HINTS = Hints()
 
 
