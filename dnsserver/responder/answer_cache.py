@@ -24,6 +24,7 @@ MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names th
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
 MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
 MAX_ANSWERS = 1024  # to one question, by the client's values
+MAX_DIRECT = MAX_ANSWERS // 2  # of them by all of the client's values; at most this many displace no shared answer
 MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
@@ -69,8 +70,11 @@ class DependentAnswers:
             # Room for the answer of each endpoint, by values and by share key, in each generation.
             self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
         answer = self._answers.get(self._useful_of(values))
-        # The text of an error is about the client's own values.
-        return answer if answer is None or answer.error is None else None
+        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
+            return None
+        if len(self._answers.recent) < MAX_DIRECT:
+            self._answers[values] = answer  # the next time, the hot look-up finds it
+        return answer
 
     def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
         """Remember and return the answer for clients with the same useful values as *location*.
