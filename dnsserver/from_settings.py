@@ -38,6 +38,7 @@ def store_of(settings: Settings) -> Store:
         scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
         endpoint_records=not settings.no_endpoints,
         honor_kubernetes=settings.traffic_distribution == HONOR,
+        default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
     )
 
 

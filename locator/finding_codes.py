@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, unique
 
-from locator.model import ERROR, WARNING, Finding
+from locator.model import ERROR, INFO, WARNING, Finding
 
 
 class FindingCode(Enum):
@@ -35,9 +35,15 @@ class FindingCode(Enum):
         expected: str = "",
         line: int | None = None,
         file: str = "",
+        severity: str | None = None,
     ) -> Finding:
-        """Return a finding with this cause about an object, or about a line of a file."""
-        return Finding(self.name, self.severity, kind, namespace, name, field, message, expected, line, file)
+        """Return a finding with this cause about an object, or about a line of a file.
+
+        *severity* is the code's own unless given: the same cause may do less harm in one place than in another.
+        """
+        return Finding(
+            self.name, severity or self.severity, kind, namespace, name, field, message, expected, line, file
+        )
 
 
 @unique
@@ -69,11 +75,34 @@ class ClusterCode(FindingCode):
         "Correct the field, in the cluster or in the dump. The API server shows what it holds:",
         "kubectl -n NAMESPACE get KIND NAME -o yaml",
     )
+    KeyOnNoNode = (
+        ERROR,
+        "A topology key is the label of no node, so it never finds an endpoint. It is probably misspelled: the finding"
+        " names the nearest label that nodes have. It is an error where clients may get nothing: the keys do not end"
+        " with `*`, or a ServicePolicy requires the key. Otherwise it is a warning: clients get endpoints as if the key"
+        " were not there. The label may also be missing on all nodes: `trafficDistribution` and hints need"
+        " `topology.kubernetes.io/zone`.",
+        "Write the key as the nodes have it, or label the nodes:",
+        "kubectl get nodes --show-labels",
+    )
+    PolicyWithoutMode = (
+        WARNING,
+        "A ServicePolicy has no `spec.topology.mode`, so it does nothing. Probably the mode was forgotten.",
+        "Write `required`, `preferred`, or `ignored` if the policy should do nothing:",
+        'kubectl -n NAMESPACE patch servicepolicy NAME --type merge -p \'{"spec":{"topology":{"mode":"preferred"}}}\'',
+    )
     PolicySelectsNothing = (
         WARNING,
         "The selector of a ServicePolicy matches no Service in the namespace of the policy. The policy does nothing.",
         "Compare the selector with the labels of the Services:",
         "kubectl -n NAMESPACE get services --show-labels",
+    )
+    EmptyTopologyKeys = (
+        WARNING,
+        "The annotation `topodns.io/topology-keys` of a Service is empty. It counts as absent: a later source decides,"
+        " such as `spec.trafficDistribution`, or none.",
+        "Write the keys, or remove the annotation:",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys-",
     )
     UnknownAnnotation = (
         WARNING,
@@ -97,12 +126,36 @@ class ClusterCode(FindingCode):
     )
     ConstraintWithoutEffect = (
         WARNING,
-        "A Service asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
-        " address for all clients. If a Service publishes addresses that are not ready, ServicePolicies do not narrow"
-        " its answers, so that its peers find each other.",
+        "Somebody asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
+        " address for all clients, so its annotation or `spec.topologyKeys` does nothing, nor does a ServicePolicy that"
+        " selects no headless Service. If a Service publishes addresses that are not ready, ServicePolicies do not"
+        " narrow its answers, so that its peers find each other.",
         "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service), or remove the"
         " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
         " `topodns.io/topology-keys`.",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys-",
+    )
+    SourceNotHeard = (
+        INFO,
+        "A Service asks for near endpoints in several places, and only the first of them counts: ServicePolicies, then"
+        " the annotation `topodns.io/topology-keys`, then `spec.topologyKeys`. If the Service publishes addresses that"
+        " are not ready, ServicePolicies come after its own annotation and field.",
+        "Nothing, if that is meant. Otherwise remove the source that should not count. `topodns explain` shows which"
+        " one is heard:",
+        "kubectl -n NAMESPACE get servicepolicies,service/NAME -o yaml",
+    )
+    EndpointsInOneDomain = (
+        INFO,
+        "A Service asks for near endpoints, but all its ready endpoints have the same value of the first key. So"
+        " clients elsewhere have none that is near.",
+        "Spread the pods, for example with `topologySpreadConstraints`:",
+        "kubectl -n NAMESPACE get pods -o wide",
+    )
+    SingleEndpoint = (
+        INFO,
+        "A Service asks for near endpoints, but has a single ready one.",
+        "Run more replicas, if clients in other places should have a near endpoint:",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
     )
     NoTrustedForwarder = (
         WARNING,
@@ -114,17 +167,18 @@ class ClusterCode(FindingCode):
     )
     NodeWithoutZone = (
         WARNING,
-        "A node has no label `topology.kubernetes.io/zone`. A constraint by zone never matches clients or"
-        " endpoints on this node.",
+        "A node has no label `topology.kubernetes.io/zone`, but other nodes have one. A constraint by zone never"
+        " matches clients or endpoints on this node.",
         "Label the node, if your cloud provider does not:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
     )
     EndpointWithoutLocation = (
         WARNING,
-        "topodns does not know where an endpoint is. Its EndpointSlice names no zone, and no node that exists. Only"
-        " clients that get all endpoints of the Service get this one.",
-        "If the slice is written by hand, set `nodeName` or `zone` of the endpoint. If the cluster is read from a dump,"
-        " dump the Nodes, too. With `--client-source podlocators`, check that `topodns controller` runs.",
+        "topodns does not know where an endpoint of a headless Service with a constraint is. Its EndpointSlice names no"
+        " zone, and no node that exists. Only clients that get all endpoints of the Service get this one.",
+        "If the cluster is read from a dump, dump the Nodes, too. With `--client-source podlocators`, check that"
+        " `topodns controller` runs. If the slice is written by hand, set `nodeName` or `zone` of the endpoint:",
+        "kubectl -n NAMESPACE edit endpointslice NAME",
     )
     PodCidrDistrusted = (
         WARNING,
@@ -133,7 +187,8 @@ class ClusterCode(FindingCode):
         " For a CIDR that several nodes have, it uses only the labels that these nodes share.",
         "While topodns watches Pods, it locates pods by their own addresses: nothing has to be done. Some network"
         " plugins, such as Calico with its own IPAM, do not use `spec.podCIDRs`; do not run topodns with"
-        " `--client-source nodes` there.",
+        " `--client-source nodes` there. To compare the pod CIDRs of the nodes:",
+        "kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs",
     )
     SliceWithoutService = (
         WARNING,
@@ -142,8 +197,16 @@ class ClusterCode(FindingCode):
         "Correct the label, or delete the slice if its Service is gone:",
         "kubectl -n NAMESPACE delete endpointslice NAME",
     )
+    EndpointsTruncated = (
+        WARNING,
+        "A dump has an Endpoints object and no EndpointSlice of a Service. Kubernetes has cut the object off at 1,000"
+        " endpoints (`endpoints.kubernetes.io/over-capacity: truncated`). No answer contains the others.",
+        "Dump the EndpointSlices of the Service, too:",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
+    )
     ObjectTwice = (
         WARNING,
         "The files of `--snapshot` contain the same object twice. The later one counts.",
-        "Remove the older one, or name the files in order, the newest last.",
+        "Remove the older one, or name the files in order, the newest last. Or dump the cluster anew, into one file:",
+        "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
     )

@@ -20,12 +20,15 @@ from locator.labels import Selector
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; no Node carries it
 
 # Kubernetes 1.17 renamed these labels. Both names are still in use, sometimes on one node.
 SUCCESSORS = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
+
+ENDPOINTS = "Endpoints"  # the older kind, with all endpoints of a Service in one object
 
 NODE_NAME = ""  # stands for a node's name where label keys are listed; no label key is empty
 
@@ -215,10 +218,20 @@ class Endpoint(Struct, frozen=True):
 
 
 class EndpointSlice(Namespaced, frozen=True):
-    """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it."""
+    """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it.
+
+    ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
+    """
 
     service: str | None
     endpoints: tuple[Endpoint, ...] = ()
+    kind: str = "EndpointSlice"
+
+    @property
+    def key(self) -> str:
+        """The object's ``namespace/name``, marked if it is an Endpoints object: a slice may have the same name."""
+        own = f"{self.namespace}/{self.name}"
+        return f"{own} ({ENDPOINTS})" if self.kind == ENDPOINTS else own
 
     @property
     def service_key(self) -> str | None:

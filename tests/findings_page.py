@@ -14,15 +14,19 @@ HEAD = """\
 # Findings
 
 `topodns check` reports what is wrong in a cluster, or in a dump of one. `topodns corefile --check` reports what is
-wrong in a Corefile. `topodns serve` logs the findings of the cluster that it serves. Each finding ends with a code,
-which you can look up here:
+wrong in a Corefile. `topodns serve` logs the errors and warnings of the cluster that it serves. Each finding ends with
+a code, which you can look up here:
 
 ```console
 $ topodns check --snapshot examples/
 warning  examples/cluster.yaml: Node node-edge1: metadata.labels[topology.kubernetes.io/zone]: node without zone, \
-expected a label [NodeWithoutZone]
+expected a label, as other nodes have one [NodeWithoutZone]
 ...
 ```
+
+A healthy cluster has no findings. `check` looks at what `serve` would serve: with `-n NAMESPACE`,
+`--namespace-selector` or `--service-selector`, it leaves out findings about objects in other namespaces, and about
+other Services. Those about nodes and forwarders stay.
 
 One code stands for one cause. Codes and their severities are stable. The words of a message are not, so let scripts
 read the code. With `-o json` a finding has the fields `code`, `severity`, `kind`, `namespace`, `name`, `field`,
@@ -31,9 +35,9 @@ read the code. With `-o json` a finding has the fields `code`, `severity`, `kind
 
 | severity | meaning |
 | --- | --- |
-| error | topodns ignores something, or clients get wrong answers; the exit status is 1 |
-| warning | probably not what was meant |
-| info | worth knowing; nothing has to be done |
+| error | topodns ignores something, or clients get wrong answers or none; the exit status is 1 |
+| warning | probably not what was meant; with `--fail-on warning` the exit status is 1 |
+| info | worth knowing; nothing has to be done. Only `check` reports it |
 """
 FOOT = """
 <!-- Printed by "make docs"; the tables are locator/finding_codes.py and dnsserver/forwarders/corefile_codes.py. -->

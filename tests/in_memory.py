@@ -20,7 +20,8 @@ from locator.api.deltas import replacements
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump
 from locator.ip import parse_address
-from locator.model import Object
+from locator.model import Finding, Object
+from locator.state.cluster_view import ClusterView
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
@@ -63,6 +64,13 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
     store = store_of(settings_of(flags))
     take_in(store, dump_of(cluster).objects)
     return store.publish(now)
+
+
+def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:
+    """Return what ``check`` finds in a cluster."""
+    view = ClusterView(store_of(settings_of(flags)))
+    view.apply(dump_of(cluster).batch())
+    return [*view.publish(NOW).findings, *view.advice()]
 
 
 class CountedResponder(Responder):

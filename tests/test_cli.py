@@ -38,7 +38,8 @@ CLUSTER = [
     node("b1", {ZONE: "b"}, addresses=["127.1.0.2"]),
     pod("client", ["127.1.0.9"], "a1"),
     service("web", keys=f"{HOSTNAME},{ZONE}", ports=HTTP),
-    endpoint_slice("web", 1, [endpoint("10.9.0.1", nodeName="a1")], ports=HTTP),
+    endpoint_slice("web", 1, [endpoint("10.9.0.1", nodeName="a1"), endpoint("10.9.0.3", nodeName="c1")], ports=HTTP),
+    node("c1", {ZONE: "c"}, addresses=["127.1.0.3"]),
     service("kube-dns", cluster_ips=("10.96.0.10",), where="kube-system"),
     endpoint_slice("kube-dns", 1, [endpoint("127.0.0.10", nodeName="a1")], where="kube-system"),
 ]
@@ -514,7 +515,7 @@ def test_labels_that_look_like_something_else(topodns: Run, tmp_path: Path) -> N
 
 def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
     """The later one counts, and a warning names it."""
-    later = changed(SLICE, endpoints=[{"addresses": ["10.9.0.7"], "nodeName": "a1"}])
+    later = changed(SLICE, endpoints=[endpoint("10.9.0.7", nodeName="a1"), endpoint("10.9.0.8", nodeName="b1")])
     flags = _flags(_files(tmp_path, yaml.safe_dump_all(CLUSTER), yaml.safe_dump(later)))
     explained = topodns("explain", NAME, "--client", "127.1.0.9", "-o", "json", *flags).json
     assert [answer["data"] for answer in explained["answers"]] == ["10.9.0.7"]
@@ -705,6 +706,72 @@ def test_check_of_a_good_cluster(topodns: Run, cluster: str) -> None:
     """Without findings, ``check`` prints one line and ends with status 0."""
     ran = topodns("check", "--snapshot", cluster)
     assert (ran.status, ran.out, ran.err) == (DONE, "0 errors, 0 warnings\n", "")
+
+
+@pytest.mark.parametrize(
+    ("others", "flags", "status"),
+    [
+        ([], ("--fail-on", "warning"), DONE),
+        ([changed(NODE_B, metadata__labels={})], (), DONE),
+        ([changed(NODE_B, metadata__labels={})], ("--fail-on", "error"), DONE),
+        ([changed(NODE_B, metadata__labels={})], ("--fail-on=warning", "-o", "json"), FAILED),
+        ([changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})], (), FAILED),
+        (
+            [changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"})],
+            ("--fail-on", "warning"),
+            FAILED,
+        ),
+        ([changed(SERVICE, spec__topologyKeys=["a"])], ("--fail-on", "warning"), DONE),
+        ([], ("--fail-on", "info"), WRONG),
+    ],
+    ids=[
+        "nothing",
+        "warning-by-default",
+        "warning",
+        "warning-fails",
+        "error-by-default",
+        "error",
+        "info",
+        "no-severity",
+    ],
+)
+def test_what_fails(
+    topodns: Run, tmp_path: Path, others: list[dict[str, Any]], flags: tuple[str, ...], status: int
+) -> None:
+    """``--fail-on`` says from which severity on the status is 1; an info never fails."""
+    names = {(item["kind"], item["metadata"]["name"]) for item in others}
+    rest = [item for item in CLUSTER if (item["kind"], item["metadata"]["name"]) not in names]
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*rest, *others]))
+    assert topodns("check", "--snapshot", path, *flags).status == status
+
+
+@pytest.mark.parametrize(
+    "flags", [("-n", "lab"), ("-nlab",), ("--namespace", "lab"), ("-n", "none", "--namespace=lab")], ids=" ".join
+)
+def test_check_of_a_namespace(topodns: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """``-n`` is short for ``--namespace``; findings about other namespaces are left out."""
+    wrong = changed(SERVICE, metadata__annotations={"topodns.io/topology-keys": "*,a"}, metadata__name="s2")
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*CLUSTER, wrong, changed(wrong, metadata__namespace="lab")]))
+    found = topodns("check", "--snapshot", path, "-o", "json", *flags)
+    assert (found.status, [finding["namespace"] for finding in found.json]) == (FAILED, ["lab"])
+    assert len(topodns("check", "--snapshot", path, "-o", "json").json) == 2
+
+
+def test_subnets_that_check_proposes(topodns: Run, tmp_path: Path) -> None:
+    """In a cluster without pod CIDRs, the text proposes flags by which a pod is located that nobody has seen yet."""
+    nodes = [node("a1", {ZONE: "a"}, addresses=["10.0.1.1"]), node("b1", {ZONE: "b"}, addresses=["10.0.2.1"])]
+    pods = [pod("pa", ["10.0.1.7"], "a1"), pod("pb", ["10.0.2.7"], "b1")]
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*nodes, *pods, *CLUSTER[-2:]]))
+    ran = topodns("check", "--snapshot", path)
+    *_, first, second, last = ran.out.splitlines()
+    assert (ran.status, last) == (DONE, "0 errors, 0 warnings")
+    flags = [*first.split(), *second.split()]
+    assert flags == ["--subnet", f"10.0.1.0/24={ZONE}=a", "--subnet", f"10.0.2.0/24={ZONE}=b"]
+    assert topodns("check", "--snapshot", path, "-o", "json").json == []
+    assert topodns("check", "--snapshot", path, *flags).out == "0 errors, 0 warnings\n"
+    for address, zone in (("10.0.1.99", "a"), ("10.0.2.99", "b")):
+        client = topodns("explain", NAME, "--client", address, "-o", "json", "--snapshot", path, *flags).json["client"]
+        assert client["labels"] == {ZONE: zone}
 
 
 # --- explain --------------------------------------------------------------------------------------------------------

@@ -135,7 +135,6 @@ def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> Non
     "item",
     [
         pytest.param(policy("labels"), id="policy by labels"),
-        pytest.param(policy("no-mode", topology={"key": ZONE}), id="policy without a mode"),
         pytest.param(policy("rack", topology={"key": "rack", "mode": "preferred"}), id="key without a prefix"),
         pytest.param(
             policy(
@@ -165,10 +164,12 @@ def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> Non
     assert not decode_untrusted(kind, json.dumps(stored).encode(), "the API server").findings
 
 
-def test_a_policy_without_a_mode_does_nothing(cluster: ControlPlane) -> None:
-    """The default is ``ignored``."""
-    stored = create(cluster, policy("tried", topology={"key": ZONE}), query="&dryRun=All")
-    assert stored["spec"]["topology"]["mode"] == "ignored"
+def test_a_policy_without_a_mode_is_found(cluster: ControlPlane) -> None:
+    """It does nothing. A default in the schema would hide that nobody wrote a mode."""
+    stored = create(cluster, policy("no-mode", topology={"key": ZONE}))
+    decoded = decode_untrusted(RESOURCES[ServicePolicy], json.dumps(stored).encode())
+    assert [finding.code for finding in decoded.findings] == ["PolicyWithoutMode"]
+    assert decoded.built.mode == "ignored"
 
 
 EXPRESSION_VALUES = "In and NotIn need values, Exists and DoesNotExist take none"

@@ -89,6 +89,12 @@ def test_a_code(code: FindingCode) -> None:
     assert (made.code, made.severity) == (code.name, code.severity)
 
 
+@pytest.mark.parametrize("code", ClusterCode, ids=lambda code: code.name)
+def test_a_command_mends(code: ClusterCode) -> None:
+    """For each code of a cluster the page has a command that mends the cause, or shows what has to be mended."""
+    assert code.command.startswith("kubectl ")
+
+
 def test_no_code_stands_for_two_causes() -> None:
     """A code has one cause, across clusters and Corefiles."""
     assert len({code.name for code in CODES}) == len(CODES)
@@ -99,16 +105,23 @@ IN_A_CLUSTER = {
     "InvalidTopologyKeys": ERROR,
     "InvalidServicePolicy": ERROR,
     "UnreadableObject": ERROR,
+    "KeyOnNoNode": ERROR,
+    "PolicyWithoutMode": WARNING,
     "PolicySelectsNothing": WARNING,
+    "EmptyTopologyKeys": WARNING,
     "UnknownAnnotation": WARNING,
     "InvalidMinEndpoints": WARNING,
     "InvalidHealth": WARNING,
     "ConstraintWithoutEffect": WARNING,
+    "SourceNotHeard": INFO,
+    "EndpointsInOneDomain": INFO,
+    "SingleEndpoint": INFO,
     "NoTrustedForwarder": WARNING,
     "NodeWithoutZone": WARNING,
     "EndpointWithoutLocation": WARNING,
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
+    "EndpointsTruncated": WARNING,
     "ObjectTwice": WARNING,
 }
 

@@ -380,18 +380,17 @@ def test_an_optional_kind_can_vanish() -> None:
 @pytest.mark.parametrize(
     ("resource", "hint"),
     [
-        pytest.param(RESOURCES[PodLocator]._replace(optional=False), True, id="of a CRD"),
-        pytest.param(RESOURCES[EndpointSlice], False, id="of Kubernetes"),
-        pytest.param(RESOURCE, False, id="of the core"),
+        pytest.param(RESOURCES[PodLocator]._replace(optional=False), "is its CRD installed?", id="of a CRD"),
+        pytest.param(RESOURCES[EndpointSlice], "Kubernetes serves it from 1.21 on", id="of an old cluster"),
+        pytest.param(RESOURCE, "is this the API server of a cluster?", id="of the core"),
     ],
 )
-def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint: bool) -> None:
+def test_a_kind_that_is_needed_and_missing_is_a_problem(resource: Resource, hint: str) -> None:
     """The message names the kind and what may help."""
     machine = ListWatch(object, resource, chance=lambda: 0.0)
     machine.next_request()
     assert not machine.refused(404, "404 NotFound")
-    assert resource.path in machine.problem
-    assert ("CRD" in machine.problem) is hint
+    assert machine.problem == f"404 NotFound: the API server has no {resource.path}; {hint}"
     assert not machine.listed
 
 

@@ -153,31 +153,31 @@ def test_the_api_server_takes_the_same_selectors(control_plane: ControlPlane) ->
 
 
 @pytest.mark.parametrize(
-    ("topology", "mode", "words"),
+    ("topology", "mode", "wrong"),
     [
-        ({"key": ZONE, "mode": "required"}, "required", None),
-        ({"key": ZONE, "mode": "preferred"}, "preferred", None),
-        ({"key": ZONE, "mode": "ignored"}, "ignored", None),
-        ({"key": ZONE}, "ignored", None),
-        ({"key": ZONE, "mode": None}, "ignored", None),
-        ({"key": ZONE, "mode": "Required"}, "Required", "'Required' is no mode"),
-        ({"key": ZONE, "mode": ""}, "", "'' is no mode"),
-        ({"key": "*", "mode": "preferred"}, "preferred", "label key"),
-        ({"key": "a b", "mode": "required"}, "required", "label key"),
-        ({"mode": "required"}, "required", "label key"),
-        ({}, "ignored", "label key"),
+        ({"key": ZONE, "mode": "required"}, "required", {}),
+        ({"key": ZONE, "mode": "preferred"}, "preferred", {}),
+        ({"key": ZONE, "mode": "ignored"}, "ignored", {}),
+        ({"key": ZONE}, "ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": None}, "ignored", {"mode": "policy without a mode"}),
+        ({"key": ZONE, "mode": "Required"}, "Required", {"mode": "'Required' is no mode"}),
+        ({"key": ZONE, "mode": ""}, "", {"mode": "'' is no mode"}),
+        ({"key": "*", "mode": "preferred"}, "preferred", {"key": "label key"}),
+        ({"key": "a b", "mode": "required"}, "required", {"key": "label key"}),
+        ({"mode": "required"}, "required", {"key": "label key"}),
+        ({}, "ignored", {"mode": "policy without a mode", "key": "label key"}),
     ],
     ids=["required", "preferred", "ignored", "default", "null", "capital", "empty-mode", "any", "key", "no-key",
          "empty"],
 )  # fmt: skip
-def test_topology(topology: dict[str, Any], mode: str, words: str | None) -> None:
-    """One label key and one of three modes; any other value stays as written and is a finding."""
-    found, wrong = read({"matchLabels": WEB}, topology)
+def test_topology(topology: dict[str, Any], mode: str, wrong: dict[str, str]) -> None:
+    """One label key and one of three modes; any other value stays as written and is a finding. So is no mode."""
+    found, findings = read({"matchLabels": WEB}, topology)
     assert found == ServicePolicy("shop", "p", "2026-01-02T03:04:05Z", IS_WEB, topology.get("key", ""), mode)
-    field = f"spec.topology.{'mode' if words and 'mode' in words else 'key'}"
-    assert [finding.field for finding in wrong] == ([field] if words else [])
-    if words:
-        assert words in wrong[0].message and wrong[0].expected
+    assert [finding.field for finding in findings] == [f"spec.topology.{field}" for field in wrong]
+    for finding, words in zip(findings, wrong.values(), strict=True):
+        assert words in finding.message and finding.expected
+        assert finding.code == ("PolicyWithoutMode" if "without" in words else "InvalidServicePolicy")
 
 
 REQUIRES, PREFERS, IGNORES = policy(ZONE, "required"), policy(RACK, "preferred"), policy(RACK, "ignored")
@@ -233,28 +233,35 @@ def test_constraint(
         (service(), [REQUIRES], None, ""),
         (service(), [policy("a b", "required", name="bad")], "InvalidServicePolicy",
          "invalid constraint: ServicePolicy bad"),
-        (service(headless=False), [REQUIRES], "ConstraintWithoutEffect",
-         "constraint without effect: the Service is not headless"),
+        (service(headless=False), [REQUIRES], None, ""),
+        (service(headless=False), [policy("a b", "required", name="bad")], None, ""),
         (service(publishes_unready=True), [REQUIRES], "ConstraintWithoutEffect",
          "constraint without effect: the Service publishes"),
         (service(publishes_unready=True, annotations={TOPOLOGY_KEYS: ZONE}), [PREFERS], None, ""),
     ],
-    ids=["nothing", "invalid", "not-headless", "peers", "peers-by-their-own-word"],
+    ids=["nothing", "invalid", "not-headless", "invalid-and-not-headless", "peers", "peers-by-their-own-word"],
 )  # fmt: skip
 def test_findings(asked: Service, policies: list[ServicePolicy], code: str | None, words: str) -> None:
-    """If policies are invalid, the finding is on the Service, too."""
+    """If policies are invalid, the finding is on the Services that they spoil, too."""
     found = list(service_findings(asked, declarations_of(asked, policies)))
     assert [finding.code for finding in found] == ([code] if code else [])
     assert not found or (found[0].message.startswith(words) and found[0].field == "metadata.labels")
 
 
-def test_policies_that_select_nothing() -> None:
-    """A policy that selects no Service is a finding, unless its mode is ``ignored``."""
-    others = policy(ZONE, "ignored", selector=FOR_OTHERS.selector)
-    assert list(policy_findings([REQUIRES, IGNORES, others], [service()])) == []
-    (found,) = policy_findings([REQUIRES, FOR_OTHERS], [service()])
-    assert (found.code, found.kind, found.field) == ("PolicySelectsNothing", "ServicePolicy", "spec.serviceSelector")
-    assert list(policy_findings([REQUIRES], [])) != []
+@pytest.mark.parametrize(
+    ("selected", "code"),
+    [
+        ([], "PolicySelectsNothing"),
+        ([service(headless=False)], "ConstraintWithoutEffect"),
+        ([service(headless=False), service()], None),
+    ],
+    ids=["none", "none-that-is-headless", "headless-ones-too"],
+)
+def test_policies_that_choose_nothing(selected: list[Service], code: str | None) -> None:
+    """A policy that selects no Service, or none that is headless, is a finding."""
+    found = list(policy_findings(REQUIRES, selected))
+    assert [finding.code for finding in found] == ([code] if code else [])
+    assert not found or (found[0].kind, found[0].field) == ("ServicePolicy", "spec.serviceSelector")
 
 
 KEYS = st.sampled_from(("a", "b", "c"))
@@ -355,9 +362,14 @@ def test_a_store_hears_policies_come_and_go(
     for key in set(first.services) & set(second.services):
         same = first.services[key].declarations == second.services[key].declarations
         assert (second.services[key] is first.services[key]) == same
-    in_vain = policy_findings(after, [each for each in later if each.namespace == "shop"])
-    found = [finding for finding in second.findings if finding.kind == "ServicePolicy"]
-    assert sorted(map(str, found)) == sorted(map(str, in_vain))
+    asking = [each for each in later if each.namespace == "shop"]
+    in_vain = [
+        policy.name
+        for policy in after
+        if policy.mode != "ignored" and not any(policy.selector.matches(each.labels) for each in asking)
+    ]
+    found = [finding.name for finding in second.findings if finding.kind == "ServicePolicy"]
+    assert sorted(found) == sorted(in_vain)
 
 
 def test_a_service_that_is_relabelled() -> None:

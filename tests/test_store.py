@@ -142,11 +142,12 @@ services = st.builds(
         annotations={"topodns.io/topology-keys": keys} if keys else {},
     ),
     st.sampled_from(SPACES), st.sampled_from(NAMES), some(ADDRESSES[-2:], 1),
-    st.sampled_from(("", ZONE, "rack,*", "*,rack")), st.sampled_from((None, None, None, "example.org")),
+    st.sampled_from(("", " ", ZONE, "rack,*", f"{ZONE}s,racks,*", "*,rack")),
+    st.sampled_from((None, None, None, "example.org")),
     st.builds(
         lambda own, dns: {**own, **dns},
         st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
-        st.sampled_from(({}, {"k8s-app": "kube-dns"}, {"k8s-app": "web"})),
+        st.sampled_from(({}, {"k8s-app": "kube-dns"}, {"k8s-app": "web"}, {"topodns.io/hints": "true"})),
     ),
 )  # fmt: skip
 policies = st.builds(
@@ -222,7 +223,7 @@ STORES: list[dict[str, Any]] = [
     {"pods": False, "pod_names": True, "forwarders": [parse_network("10.0.1.0/24")]},
     {"scope": Scope(frozenset(("shop", "lab")), parse_selector("team=a"), parse_selector("version=1"))},
     {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
-    {"forwarder_services": None},
+    {"forwarder_services": None, "default_keys": {"topo.local": ("rack", ZONE)}},
     {"forwarder_services": None, "pods": False, "scope": Scope(frozenset(("shop",)))},
 ]
 
@@ -245,14 +246,14 @@ class State:
         else:
             self.objects[change.kind] = {obj.key: obj for obj in change.objects}
 
-    def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Snapshot:
-        """Return the snapshot of a new store with the same objects, in one order or the other."""
+    def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Store:
+        """Return a new store with the same objects, which came in one order or the other."""
         store = store_with(**options)
         for kind, objects in reversed(self.objects.items()) if backwards else self.objects.items():
             if kind in store.kinds:
                 rows = [*objects.values()]
                 store.apply(Replace(kind, rows[::-1] if backwards else rows))
-        return store.publish(FOREVER)
+        return store
 
 
 @steady
@@ -289,7 +290,9 @@ def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwa
             state.apply(event)
     store.publish(now + 1)  # who left since is trusted for a while from here on
     last = store.publish(FOREVER)
-    assert said(last) == said(state.fresh(options, backwards=backwards))
+    fresh = state.fresh(options, backwards=backwards)
+    assert said(last) == said(fresh.publish(FOREVER))
+    assert [*store.advice()] == [*fresh.advice()]
     assert store.publish(FOREVER) is last
     assert store.due is None
     for snapshot, before in published:

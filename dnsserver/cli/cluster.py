@@ -17,8 +17,9 @@ from dnsserver.settings.fields import Settings
 from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
-from locator.model import Object
+from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
+from locator.state.snapshot import Snapshot
 
 
 @contextmanager
@@ -46,13 +47,18 @@ class Reading(NamedTuple):
     namespace: str
 
 
-def read_cluster(settings: Settings) -> Publication:
-    """Read the cluster once; return its snapshot and its findings. Raises CommandError."""
-    return read_objects(settings).publication
+def check_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
+    """Read the cluster once; return its snapshot and all findings, also those of severity info. Raises CommandError."""
+    (publication, *_), view = _read(settings, ())
+    return publication.snapshot, [*publication.findings, *view.advice()]
 
 
-def read_objects(settings: Settings, also: Sequence[type[Object]] = ()) -> Reading:
+def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
     """Read the cluster once, with the kinds *also* even if a server would not read them. Raises CommandError."""
+    return _read(settings, also)[0]
+
+
+def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, ClusterView]:
     store = store_of(settings)
     view = ClusterView(store)
     if settings.snapshot:
@@ -61,7 +67,7 @@ def read_objects(settings: Settings, also: Sequence[type[Object]] = ()) -> Readi
         batch, namespace = _live(settings, tuple(dict.fromkeys((*store.kinds, *also))))
     view.apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
-    return Reading(view.publish(int(time.time())), objects, namespace)
+    return Reading(view.publish(int(time.time())), objects, namespace), view
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:

@@ -15,17 +15,19 @@ from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 _COLOURS = {ERROR: RED, WARNING: YELLOW, INFO: PLAIN}
 
 
-def report(findings: Sequence[Finding], output: str) -> int:
-    """Print findings, the most severe first; return exit status 1 if one is an error, else 0.
+def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, remarks: Sequence[str] = ()) -> int:
+    """Print findings, the most severe first; return exit status 1 if one is as severe as *fail_on*, else 0.
 
-    *output* is "text" or "json".
+    *output* is "text" or "json". Text has *remarks*, too: lines between the findings and their numbers.
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "json":
         write(f"{json.dumps(msgspec.to_builtins(findings), indent=2)}\n")
     else:
-        write("".join(f"{line}\n" for line in as_lines(findings, colour=coloured())))
-    return FAILED if any(finding.severity == ERROR for finding in findings) else DONE
+        *lines, numbers = as_lines(findings, colour=coloured())
+        write("".join(f"{line}\n" for line in [*lines, *remarks, numbers]))
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    return FAILED if any(finding.severity in failing for finding in findings) else DONE
 
 
 def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:

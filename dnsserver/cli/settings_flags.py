@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
 from dnsserver.cli.errors import WrongInput
@@ -19,8 +20,8 @@ log = logging.getLogger("topodns")
 _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
-def add_settings(parser: Parser, command: str) -> None:
-    """Add the flags of *command*'s settings, grouped by theme."""
+def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | None = None) -> None:
+    """Add the flags of *command*'s settings, grouped by theme; *short* has a second flag for some, by field."""
     defaults = Settings()
     for theme in THEMES:
         flags = {name: flag for name, flag in FLAGS.items() if flag.theme == theme and command in flag.commands}
@@ -31,6 +32,7 @@ def add_settings(parser: Parser, command: str) -> None:
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
             group.add_argument(
+                *([short[name]] if short and name in short else []),
                 option(name),
                 dest=_PREFIX + name,
                 metavar=flag.syntax.metavar,

@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 class FindingCollector(list[Finding]):
-    """The findings about one object, collected while it is converted. All have the same *code*."""
+    """The findings about one object, collected while it is converted. They have *code* unless another one is given."""
 
     def __init__(self, code: ClusterCode, kind: str, namespace: str, name: str) -> None:
         super().__init__()
         self._code = code
         self._object = (kind, namespace, name)
 
-    def wrong(self, field: str, message: str, expected: str) -> None:
+    def wrong(self, field: str, message: str, expected: str, *, code: ClusterCode | None = None) -> None:
         """Add a finding about *field*."""
-        self.append(self._code.finding(*self._object, field=field, message=message, expected=expected))
+        self.append((code or self._code).finding(*self._object, field=field, message=message, expected=expected))
 
     def try_parse(self, field: str, parse: Callable[[str], T], text: str, expected: str) -> T | None:
         """Return ``parse(text)``, or add a finding and return None if that raises ValueError."""

@@ -31,6 +31,8 @@ WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole 
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
 ABSENT_SECONDS = 10.0  # between tries for an optional kind that the API does not know: six small requests a minute
 LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let objects age
+# What to ask or know when the API server lacks a kind that is needed, by its group. Other groups come with CRDs.
+SERVED_BY = {"": "is this the API server of a cluster?", "discovery.k8s.io": "Kubernetes serves it from 1.21 on"}
 STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
 NOT_FOUND, GONE = 404, 410
 # After these, list again. 504: the server does not have the resourceVersion yet, as after a restored backup.
@@ -284,7 +286,6 @@ class ListWatch:
     def _problem_text(self, status: int, text: str) -> str:
         """Return the text of a problem. The text stays the same while the problem does, so that it is logged once."""
         if status == NOT_FOUND:
-            own = self._resource.group.endswith(".k8s.io") or "." not in self._resource.group
-            hint = "" if own else "; is its CRD installed?"
-            return f"{text}: the API server has no {self._resource.path}{hint}"
+            hint = SERVED_BY.get(self._resource.group, "is its CRD installed?")
+            return f"{text}: the API server has no {self._resource.path}; {hint}"
         return HAS_EXPIRED if status == GONE else text

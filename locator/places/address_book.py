@@ -137,6 +137,14 @@ class AddressBook:
         """Return the place of an address that no object holds: that of its pod CIDR or subnet, else unknown."""
         return self.cidrs.find(address) or self._subnet_table.find(address) or UNKNOWN_PLACE
 
+    def subnet(self, address: bytes) -> Place | None:
+        """Return the place that the configured subnets give an address, None if it is in none of them."""
+        return self._subnet_table.find(address)
+
+    def has_cidrs(self, octets: int) -> bool:
+        """Whether there is a trusted pod CIDR whose addresses have this many octets."""
+        return any(len(address) == octets for address, _ in self._cidrs_by_start.items())
+
     def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
         """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``.
 

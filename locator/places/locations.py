@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from locator.model import Endpoint, Location, Node, Pod, PodLocator, canonical_labels
+from locator.places.label_keys import LabelKeys
 
 UNLABELLED = Location(None, {})  # of an endpoint that has neither a node nor a zone
 MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
@@ -17,6 +18,8 @@ class Locations:
     """The locations of the known Nodes, and of the objects on nodes that are not known."""
 
     def __init__(self) -> None:
+        self.keys = LabelKeys()
+        """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
         self._locators: dict[str, PodLocator] = {}
         # Locations without a Node object, by node name, else by their labels; rarely more than one for a name.
@@ -26,15 +29,18 @@ class Locations:
     def update_node(self, name: str, node: Node | None) -> bool:
         """Record a Node, None if it is deleted; return whether the location of the node changed."""
         before = self._nodes.get(name)
+        if before is not None and node is not None and before.labels == node.labels:
+            return False
+        self.keys.move(before.labels if before is not None else None, node.labels if node is not None else None)
         if node is None:
             return self._nodes.pop(name, None) is not None
-        if before is not None and before.labels == node.labels:
-            return False
         self._nodes[name] = Location(name, node.labels)
         return True
 
     def update_locator(self, key: str, locator: PodLocator | None) -> None:
         """Record a PodLocator, None if it is deleted."""
+        before = self._locators.get(key)
+        self.keys.move(before.labels if before is not None else None, locator.labels if locator is not None else None)
         if locator is None:
             self._locators.pop(key, None)
         else:

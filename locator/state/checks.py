@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from locator.index import Index
 from locator.ip import Network
-from locator.model import EndpointSlice, Finding, Node, Object, PodLocator, Service
+from locator.model import ZONE, EndpointSlice, Finding, Node, Object, PodLocator, Service, ServicePolicy
 from locator.places.locations import Locations
 from locator.state.findings import (
     Findings,
@@ -13,25 +14,53 @@ from locator.state.findings import (
     is_located,
     location_findings,
     no_forwarder,
-    node_findings,
     orphan_findings,
+    without_zone,
 )
 from locator.state.objects import Objects
-from locator.topology.constraint_findings import policy_findings, service_findings
-from locator.topology.constraints import Declaration
+from locator.state.snapshot import CompiledService
+from locator.topology.advice import advice
+from locator.topology.constraint_findings import decides, policy_findings, service_findings
+from locator.topology.constraints import IGNORED, POLICY
+from locator.topology.key_findings import (
+    CarriedKeys,
+    default_key_findings,
+    policy_key_findings,
+    service_key_findings,
+)
+
+Services = Mapping[str, CompiledService]  # the served ones, by key
 
 
 class Checks:
-    """The findings of one cluster: a store that uses *kinds* and serves the namespaces that are *exposed*."""
+    """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
+
+    Findings about policies and slices include those of namespaces that are not served.
+    """
 
     def __init__(
-        self, objects: Objects, locations: Locations, kinds: Collection[type[Object]], exposed: Callable[[str], bool]
+        self,
+        objects: Objects,
+        locations: Locations,
+        kinds: Collection[type[Object]],
+        default_keys: Mapping[str, Sequence[str]],
     ) -> None:
-        self._objects, self._locations, self._exposed = objects, locations, exposed
+        self._objects, self._locations, self._default_keys = objects, locations, default_keys
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._findings = Findings()
-        self._slices: set[str] = set()  # to check again, by key
+        self._services: set[str] = set()  # to check again, by key
+        self._slices: set[str] = set()  # likewise
         self._namespaces: set[str] = set()  # with policies to check again
+        self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
+        self._zoned: set[str] = set()  # nodes that have a zone
+        self._zoneless: set[str] = set()  # all other nodes
+        self._carried = CarriedKeys()
+        self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
+        self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
+
+    def mark_services(self, keys: Iterable[str]) -> None:
+        """Note that the findings of some Services may change."""
+        self._services.update(keys)
 
     def mark_slices(self, keys: Iterable[str]) -> None:
         """Note that the findings of some slices may change."""
@@ -43,11 +72,15 @@ class Checks:
 
     def check_node(self, name: str, node: Node | None) -> None:
         """Check a Node (None: it does not exist) at once, and replace its findings."""
-        self._findings.set(Rank.NODE, name, node_findings(node) if node is not None else ())
-
-    def check_service(self, key: str, service: Service | None, declarations: Sequence[Declaration]) -> None:
-        """Check a Service (None: it is not served) and its declarations at once, and replace its findings."""
-        self._findings.set(Rank.SERVICE, key, service_findings(service, declarations) if service is not None else ())
+        had_zones = bool(self._zoned)
+        self._zoned.discard(name)
+        self._zoneless.discard(name)
+        if node is not None:
+            (self._zoned if ZONE in node.labels else self._zoneless).add(name)
+        has_zones = bool(self._zoned)
+        for checked in [name] if has_zones == had_zones else [name, *self._zoneless]:
+            found = [without_zone(checked)] if has_zones and checked in self._zoneless else ()
+            self._findings.set(Rank.NODE, checked, found)
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""
@@ -57,24 +90,91 @@ class Checks:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
         self._findings.set(Rank.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
 
-    def all_findings(self) -> tuple[Finding, ...]:
+    def all_findings(self, services: Services) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes."""
+        self._follow_keys()
+        for key in self._services:
+            self._check_service(key, services.get(key))
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
             self._findings.set(Rank.SLICE, key, found)
         for namespace in self._namespaces:
-            services = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
-            found = policy_findings(self._objects.policies_in(namespace), services)
-            self._findings.set(Rank.POLICIES, namespace, found if self._exposed(namespace) else ())
-        self._slices, self._namespaces = set(), set()
+            self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
+        self._services, self._slices, self._namespaces = set(), set(), set()
         return self._findings.all()
 
+    def advice(self, services: Services) -> Iterator[Finding]:
+        """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
+        for key, compiled in sorted(services.items()):
+            yield from advice(self._objects.of(Service)[key], compiled.declarations, compiled.endpoints)
+
+    def _follow_keys(self) -> None:
+        """Mark what names a topology key about which the nodes say something else than before."""
+        if self._locations.keys.carried is self._carried.keys:
+            return
+        before, self._carried = self._carried, CarriedKeys(self._locations.keys.carried)
+        for key in self._asking.values("key"):
+            if before.nearest(key) != self._carried.nearest(key):
+                self._services.update(self._asking.keys("key", key))
+        for policy in self._objects.of(ServicePolicy).values():
+            if before.nearest(policy.topology_key) != self._carried.nearest(policy.topology_key):
+                self._namespaces.add(policy.namespace)
+        self._findings.set(Rank.SETTINGS, "", default_key_findings(self._default_keys, self._carried))
+
+    def _check_service(self, key: str, compiled: CompiledService | None) -> None:
+        found: list[Finding] = []
+        asked: tuple[str, ...] = ()
+        constrained = False
+        if compiled is not None:
+            service = self._objects.of(Service)[key]  # with its labels
+            declaration = compiled.declaration
+            found += service_findings(service, compiled.declarations)
+            if declaration is not None and decides(service, declaration):
+                found += service_key_findings(service, declaration, compiled.endpoints, self._carried)
+                asked, constrained = declaration.constraint.keys, service.headless
+        self._findings.set(Rank.SERVICE, key, found)
+        self._note_keys(key, asked)
+        if constrained != (key in self._constrained):
+            (self._constrained.add if constrained else self._constrained.discard)(key)
+            self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
+        before = self._asked.pop(key, ())
+        if asked:
+            self._asked[key] = asked
+        if asked != before:
+            self._asking.move(key, before, asked)
+
+    def _policy_findings(self, namespace: str, services: Services) -> Iterator[Finding]:
+        known = [self._objects.of(Service)[key] for key in sorted(self._objects.services_in(namespace))]
+        for policy in self._objects.policies_in(namespace):
+            if policy.mode == IGNORED:
+                continue
+            selected = [service for service in known if policy.selector.matches(service.labels)]
+            yield from policy_findings(policy, selected)
+            yield from self._policy_key_findings(policy, selected, services)
+
+    def _policy_key_findings(
+        self, policy: ServicePolicy, selected: Iterable[Service], services: Services
+    ) -> Iterator[Finding]:
+        """Yield a finding if no node carries the key of a policy that decides, validly, about a served Service."""
+        decided = [
+            compiled
+            for service in selected
+            if (compiled := services.get(service.key)) is not None
+            and (declaration := compiled.declaration) is not None
+            and declaration.source == POLICY
+            and decides(service, declaration)
+        ]
+        if decided:
+            endpoints = (endpoint for compiled in decided for endpoint in compiled.endpoints)
+            yield from policy_key_findings(policy, endpoints, self._carried)
+
     def _slice_findings(self, endpoint_slice: EndpointSlice) -> Iterator[Finding]:
-        yield from orphan_findings(
-            endpoint_slice, service_known=endpoint_slice.service_key in self._objects.of(Service)
-        )
-        if not self._reads_nodes and not self._reads_locators:
+        service = endpoint_slice.service_key
+        yield from orphan_findings(endpoint_slice, service_known=service in self._objects.of(Service))
+        if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes, locate = self._objects.of(Node), self._locations.of_endpoint
         unlocated = [

@@ -5,7 +5,7 @@ A live source and a dump both deliver batches of deltas here, with the same resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from locator.state.store import Store
 class Publication(Struct, frozen=True):
     """A snapshot, and all findings of the cluster: those of the source, then those of the store.
 
+    Findings about objects in namespaces that are not served are left out.
     ``triggered`` has the times (RFC 3339) at which Kubernetes noted the changes that the snapshot is the first to show.
     """
 
@@ -71,10 +72,24 @@ class ClusterView:
         """Return the state at *now* (seconds since 1970)."""
         snapshot = self._store.publish(now)
         of_source = [finding for findings in self._findings.values() for finding in findings]
-        of_store = map(self._with_file, snapshot.findings) if self._files else snapshot.findings
-        publication = Publication(snapshot, [*of_source, *of_store], self._triggered)
+        publication = Publication(
+            snapshot, self._served([*of_source, *self._located(snapshot.findings)]), self._triggered
+        )
         self._triggered = []
         return publication
+
+    def advice(self) -> Sequence[Finding]:
+        """Return what is worth knowing about the last snapshot although nothing is wrong in it."""
+        return list(self._located(self._store.advice()))
+
+    def _served(self, findings: list[Finding]) -> list[Finding]:
+        """Return the findings that are not about an object in a namespace that is not served."""
+        if self._store.exposes_all:
+            return findings
+        return [finding for finding in findings if not finding.namespace or self._store.exposes(finding.namespace)]
+
+    def _located(self, findings: Iterable[Finding]) -> Iterable[Finding]:
+        return map(self._with_file, findings) if self._files else findings
 
     def _with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""

@@ -7,7 +7,7 @@ on what it affects. The order of deltas makes no difference to a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from locator.model import (
     KINDS,
     Endpoint,
     EndpointSlice,
+    Finding,
     Namespace,
     Node,
     Object,
@@ -41,6 +42,7 @@ from locator.state.snapshot import (
     mapping_after,
     service_addresses_after,
 )
+from locator.topology.constraint_findings import counts
 from locator.topology.constraints import declarations_of
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
@@ -55,6 +57,7 @@ class Store:
     *pods*, *nodes* and *pod_locators* say which kinds locate addresses; *pod_names* reads Pods in any
     case, to verify pod names. *scope* says which Services are served. Without *endpoint_records*,
     snapshots have no endpoints. *honor_kubernetes* says whether hints and ``trafficDistribution`` are constraints.
+    *default_keys* are the default topology keys of DNS zones, which the store only checks.
 
     Snapshots never change, so one thread may read a snapshot while another makes the next. Only one
     thread at a time may use the store itself.
@@ -73,6 +76,7 @@ class Store:
         scope: Scope | None = None,
         endpoint_records: bool = True,
         honor_kubernetes: bool = True,
+        default_keys: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._dns_services = DnsServices(forwarder_services)
         wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
@@ -85,7 +89,7 @@ class Store:
         self._pod_addresses = PodAddresses()
         self._addresses = AddressIndex()
         self._locations = self._addresses.locations
-        self._checks = Checks(self._objects, self._locations, self.kinds, self._exposed)
+        self._checks = Checks(self._objects, self._locations, self.kinds, default_keys or {})
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._update_namespace,
             Node: self._update_node,
@@ -102,6 +106,15 @@ class Store:
         self._snapshot: Snapshot | None = None
         self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
         self._empty = Snapshot({}, frozenset(), AddressBook(subnets=subnets, forwarders=forwarders), 0)
+
+    @property
+    def exposes_all(self) -> bool:
+        """Whether every namespace is served."""
+        return self._scope.exposes_all
+
+    def exposes(self, namespace: str) -> bool:
+        """Whether the Services of a namespace are served, as far as the namespace decides."""
+        return self._scope.exposes(namespace, self._objects.of(Namespace).get(namespace))
 
     @property
     def due(self) -> float | None:
@@ -195,11 +208,12 @@ class Store:
         return (self._pod_names and self._pod_addresses.update(key, before, after)) or visible
 
     def _update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
+        carried = self._locations.keys.carried
         visible = self._addresses.update_locator(key, before, after)
         slices = self._objects.slices_with(key)
         for slice_key in slices:
             self._mark_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
-        return visible or bool(slices)
+        return visible or bool(slices) or self._locations.keys.carried is not carried
 
     def _update_service(self, key: str, before: Service | None, after: Service | None) -> bool:
         self._services_changed.add(key)
@@ -213,6 +227,8 @@ class Store:
             self._checks.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
             return True
         if trust_changed or policies or replace(before, labels={}) != replace(after, labels={}):
+            return True
+        if counts(before) != counts(after):
             return True
         return self._scope.relevant_labels(before) != self._scope.relevant_labels(after)
 
@@ -260,13 +276,14 @@ class Store:
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
+        self._checks.mark_services(self._services_changed)
         self._services_changed = set()
         after = Snapshot(
             services=services,
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(),
+            findings=self._checks.all_findings(services),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
@@ -284,6 +301,10 @@ class Store:
         snapshot = self._snapshot
         self._locations.forget_unused(lambda: locations_in(snapshot))
         return snapshot
+
+    def advice(self) -> Iterator[Finding]:
+        """Yield what is worth knowing about the last snapshot although nothing is wrong in it (severity info)."""
+        return self._checks.advice(self._snapshot.services if self._snapshot is not None else {})
 
     def _address_book(self, before: AddressBook, now: float) -> AddressBook:
         dns_slices = None
@@ -324,8 +345,7 @@ class Store:
 
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:
         service = self._objects.of(Service).get(key)
-        if service is None or not self._exposed(service.namespace) or not self._scope.serves(service):
-            self._checks.check_service(key, None, ())
+        if service is None or not self.exposes(service.namespace) or not self._scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
         declarations = declarations_of(
@@ -334,7 +354,6 @@ class Store:
             hinted(endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints),
             honor_kubernetes=self._honor_kubernetes,
         )
-        self._checks.check_service(key, service, declarations)
         return compiled(
             service,
             declarations,
@@ -345,7 +364,4 @@ class Store:
         )
 
     def _namespaces(self) -> frozenset[str]:
-        return frozenset(filter(self._exposed, self._objects.namespaces()))
-
-    def _exposed(self, namespace: str) -> bool:
-        return self._scope.exposes(namespace, self._objects.of(Namespace).get(namespace))
+        return frozenset(filter(self.exposes, self._objects.namespaces()))

@@ -1,69 +1,102 @@
-"""The findings about what Services and ServicePolicies ask for."""
+"""The findings about what Services and ServicePolicies ask for. ``key_findings`` has those about single keys."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
-from locator.topology.annotations import valid_health
+from locator.topology.annotations import trimmed, valid_health
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
+    FEDERATED,
     FIELD,
     HEALTH,
-    IGNORED,
+    HINTS,
     MAX_KEYS,
     MIN_ENDPOINTS,
     POLICY,
     TOPOLOGY_KEYS,
+    TRAFFIC_DISTRIBUTION,
     Declaration,
     heard,
     min_endpoints,
 )
+from locator.topology.hints import OPT_IN_LABELS
 
-# The sources that this project, or the user, writes into the object: their faults are findings about the Service.
+# Where each source speaks.
 SOURCE_FIELDS = {
     POLICY: "metadata.labels",
     ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
     FIELD: "spec.topologyKeys",
+    HINTS: "endpoints[].hints",
+    TRAFFIC_DISTRIBUTION: "spec.trafficDistribution",
 }
+# The sources that people write in order to choose endpoints: what is wrong or useless in them was not meant.
+# Kubernetes' own sources mean virtual IPs, too.
+MEANT = (POLICY, ANNOTATION, FIELD)
+
+
+def counts(service: Service) -> bool:
+    """Whether a constraint on *service* can choose anything: endpoints in DNS, in hints, or between clusters."""
+    opted_in = any(service.labels.get(label) == "true" for label in OPT_IN_LABELS)
+    return service.headless or opted_in or service.annotations.get(FEDERATED) == "true"
+
+
+def decides(service: Service, declaration: Declaration | None) -> bool:
+    """Whether *declaration*, the one that is heard, chooses endpoints of *service*."""
+    if declaration is None or not declaration.valid:
+        return False
+    return declaration.effective or (not service.headless and declaration.source in MEANT and counts(service))
 
 
 def service_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield the findings about the constraint and the annotations of *service*."""
-
-    def finding(code: ClusterCode, field: str, message: str, expected: str) -> Finding:
-        return code.finding("Service", service.namespace, service.name, field=field, message=message, expected=expected)
-
-    declaration = heard(declarations)
-    if declaration is not None and declaration.source in SOURCE_FIELDS:
-        field = SOURCE_FIELDS[declaration.source]
-        if declaration.error is not None:
-            code = ClusterCode.InvalidTopologyKeys
-            expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
-            if declaration.source == POLICY:
-                code = ClusterCode.InvalidServicePolicy
-                expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-            yield finding(code, field, f"invalid constraint: {declaration.error}", expected)
-        elif declaration.without_effect is not None:
-            expected = "clusterIP: None" if not service.headless else f"the annotation {TOPOLOGY_KEYS}"
-            message = f"constraint without effect: {declaration.without_effect}"
-            yield finding(ClusterCode.ConstraintWithoutEffect, field, message, expected)
+    yield from _constraint_findings(service, declarations)
+    if TOPOLOGY_KEYS in service.annotations and not trimmed(service.annotations[TOPOLOGY_KEYS]):
+        expected = "label keys, or no annotation"
+        yield about(service, ClusterCode.EmptyTopologyKeys, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
     if min_endpoints(service) is None:
         message = f"{service.annotations[MIN_ENDPOINTS]!r} counts as 1"
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
-        yield finding(ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
+        yield about(service, ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
     health = service.annotations.get(HEALTH)
     if health is not None and not valid_health(health):
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
-        yield finding(ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
+        yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     for name in service.annotations:
         if name not in ANNOTATIONS:
             nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
             field = f"metadata.annotations[{name}]"
-            yield finding(ClusterCode.UnknownAnnotation, field, "unknown annotation", nearest)
+            yield about(service, ClusterCode.UnknownAnnotation, field, "unknown annotation", nearest)
+
+
+def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding if the constraint is invalid, or if it chooses nothing although somebody meant it to."""
+    declaration = heard(declarations)
+    if declaration is not None and declaration.source == POLICY:
+        if not counts(service):  # a policy may mean other Services; its own findings say so if there are none
+            declaration = next((later for later in declarations if later.source in (ANNOTATION, FIELD)), None)
+        elif service.headless and declaration.without_effect is not None:
+            message = f"constraint without effect: {declaration.without_effect}"
+            expected = f"the annotation {TOPOLOGY_KEYS}"
+            yield about(service, ClusterCode.ConstraintWithoutEffect, SOURCE_FIELDS[POLICY], message, expected)
+            return
+    if declaration is None or declaration.source not in MEANT:
+        return
+    field = SOURCE_FIELDS[declaration.source]
+    if declaration.error is not None:
+        code = ClusterCode.InvalidTopologyKeys
+        expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
+        if declaration.source == POLICY:
+            code = ClusterCode.InvalidServicePolicy
+            expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
+        yield about(service, code, field, f"invalid constraint: {declaration.error}", expected)
+    elif not counts(service):
+        message = f"constraint without effect: {declaration.without_effect}"
+        yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
 
 
 _INVALID = {ClusterCode.InvalidTopologyKeys.name, ClusterCode.InvalidServicePolicy.name}
@@ -74,14 +107,26 @@ def is_invalid_constraint(finding: Finding) -> bool:
     return finding.kind == "Service" and finding.code in _INVALID
 
 
-def policy_findings(policies: Iterable[ServicePolicy], services: Sequence[Service]) -> Iterator[Finding]:
-    """Yield a finding for each policy of a namespace that selects none of the namespace's *services*."""
-    for policy in policies:
-        if policy.mode != IGNORED and not any(policy.selector.matches(service.labels) for service in services):
-            yield ClusterCode.PolicySelectsNothing.finding(
-                "ServicePolicy",
-                policy.namespace,
-                policy.name,
-                field="spec.serviceSelector",
-                message="policy without effect: it selects no Service",
-            )
+def policy_findings(policy: ServicePolicy, selected: Sequence[Service]) -> Iterator[Finding]:
+    """Yield a finding if *policy* chooses nothing; *selected* are the Services that it selects."""
+    if not selected:
+        message = "policy without effect: it selects no Service"
+        yield about(policy, ClusterCode.PolicySelectsNothing, "spec.serviceSelector", message)
+    elif not any(map(counts, selected)):
+        message = "policy without effect: it selects no headless Service"
+        expected = "a Service with clusterIP: None"
+        yield about(policy, ClusterCode.ConstraintWithoutEffect, "spec.serviceSelector", message, expected)
+
+
+def about(
+    item: Service | ServicePolicy,
+    code: ClusterCode,
+    field: str,
+    message: str,
+    expected: str = "",
+    *,
+    severity: str | None = None,
+) -> Finding:
+    """Return a finding about a Service or a policy; *severity* is the code's own unless given."""
+    kind, namespace, name = type(item).__name__, item.namespace, item.name
+    return code.finding(kind, namespace, name, field=field, message=message, expected=expected, severity=severity)

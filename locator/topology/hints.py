@@ -13,6 +13,9 @@ from msgspec import Struct
 from locator.model import HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
+# With one of these labels and the value "true", a Service asks for hints in its EndpointSlices by its constraint.
+OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
+
 _NO_HINTS = Hints()
 
 
@@ -41,6 +44,12 @@ class Hinted(Struct, frozen=True):
     def soft(self) -> bool:
         """See ``Constraint``."""
         return True
+
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return tuple(
+            frozenset(name for located in endpoints for name in names_for(key, located)) for key in self.keys[:-1]
+        )
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""

@@ -18,6 +18,11 @@ class Scope(Struct, frozen=True):
     namespace_selector: Selector | None = None
     service_selector: Selector | None = None
 
+    @property
+    def exposes_all(self) -> bool:
+        """Whether every namespace is served."""
+        return not self.namespaces and self.namespace_selector is None
+
     def exposes(self, name: str, namespace: Namespace | None) -> bool:
         """Whether the namespace called *name* is served. *namespace* is its object; without it, no selector matches."""
         if self.namespaces and name not in self.namespaces:

@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from dnsserver.cli.parser import Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
+from locator.ip import Network, network_text
+from locator.model import ERROR, WARNING
+
+if TYPE_CHECKING:
+    from locator.places.subnet_proposals import Zone
+
+NO_CIDRS = "The pods are in no pod CIDR. With these flags, topodns locates a new pod before it has seen it:"
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the output format and the settings."""
+    """Add the output format, what counts as a failure, and the settings."""
     add_output_format(parser)
-    add_settings(parser, "check")
+    parser.flags.add_argument(
+        "--fail-on",
+        choices=(ERROR, WARNING),
+        default=ERROR,
+        help="The least severe finding for which the exit status is 1 (default: error)",
+    )
+    add_settings(parser, "check", short={"namespace": "-n"})
 
 
 def run(arguments: Namespace) -> int:
-    """Print all findings. The exit status is 1 if one of them is an error."""
+    """Print all findings. The exit status is 1 if one of them is as severe as --fail-on."""
     settings = settings_of(arguments)
-    from dnsserver.cli.cluster import read_cluster
+    from dnsserver.cli.cluster import check_cluster
     from dnsserver.cli.report import report
+    from locator.places.subnet_proposals import proposed_subnets
 
-    return report(read_cluster(settings).findings, arguments.output)
+    snapshot, findings = check_cluster(settings)
+    remarks = _subnet_flags(proposed_subnets(snapshot.addresses)) if arguments.output == "text" else ()
+    return report(findings, arguments.output, fail_on=arguments.fail_on, remarks=remarks)
+
+
+def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:
+    """Return lines with a flag for each network."""
+    labels = {
+        network_text(network): ",".join(f"{key}={value}" for key, value in zone.labels.items())
+        for network, zone in proposals.items()
+    }
+    flags = [f"--subnet {network}={text}" for network, text in labels.items()]
+    return [NO_CIDRS, *flags] if flags else []

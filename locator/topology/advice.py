@@ -1,0 +1,58 @@
+"""What is worth knowing about a Service's constraint although nothing is wrong: findings of severity info.
+
+Endpoints come and go, and with them this advice. So it is computed when somebody asks, not at each change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from locator.finding_codes import ClusterCode
+from locator.model import Finding, Service
+from locator.topology.constraint_findings import MEANT, SOURCE_FIELDS, about, counts, decides
+from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard
+from locator.topology.selection import ANY, LocatedEndpoint
+
+
+def advice(
+    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    """Yield what is worth knowing about the constraint of *service*, which has these ready *endpoints*."""
+    declaration = heard(declarations)
+    if declaration is None or not counts(service):
+        return
+    yield from _not_heard(service, declaration, declarations)
+    if decides(service, declaration):
+        yield from _nothing_to_choose(service, declaration, endpoints)
+
+
+def _not_heard(service: Service, declaration: Declaration, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding for each source that somebody wrote although *declaration* comes first."""
+    for later in declarations:
+        if later is not declaration and later.source in MEANT and later.unheard is None:
+            invalid = "" if later.error is None else f" (it is invalid, too: {later.error})"
+            message = f"not heard: {source_text(declaration)} comes first{invalid}"
+            yield about(service, ClusterCode.SourceNotHeard, SOURCE_FIELDS[later.source], message, "one source")
+
+
+def _nothing_to_choose(
+    service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    key, field = next(iter(declaration.constraint.keys), ANY), SOURCE_FIELDS[declaration.source]
+    if key == ANY or not endpoints:
+        return
+    if len(endpoints) == 1:
+        message = "nothing to choose: only one endpoint is ready"
+        yield about(service, ClusterCode.SingleEndpoint, field, message, "several endpoints")
+        return
+    value = endpoints[0].location.value(key)
+    if value is not None and all(located.location.value(key) == value for located in endpoints):
+        message = f"nothing to choose: all {len(endpoints)} ready endpoints have {key}={value}"
+        yield about(service, ClusterCode.EndpointsInOneDomain, field, message, "endpoints in several domains")
+
+
+def source_text(declaration: Declaration) -> str:
+    """Return what declares a constraint, as a message names it."""
+    if declaration.source == POLICY:
+        return f"ServicePolicy {', '.join(declaration.policies)}"
+    return f"the annotation {TOPOLOGY_KEYS}" if declaration.source == ANNOTATION else SOURCE_FIELDS[declaration.source]

@@ -1,0 +1,87 @@
+"""The findings about topology keys that no node carries: misspelled ones, mostly.
+
+The labels of ``--subnet`` do not count. They say where clients are, and a key needs endpoints that carry it, too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from locator.bounded_map import BoundedMap
+from locator.finding_codes import ClusterCode
+from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Service, ServicePolicy
+from locator.topology.constraint_findings import SOURCE_FIELDS, about
+from locator.topology.constraints import POLICY, REQUIRED, Declaration
+from locator.topology.selection import ANY, LocatedEndpoint
+
+MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
+
+
+class CarriedKeys:
+    """The label *keys* that nodes carry. If they are empty, no node is known, and any key may be carried."""
+
+    def __init__(self, keys: frozenset[str] = frozenset()) -> None:
+        self.keys = keys
+        self._nearest: BoundedMap[str, str] = BoundedMap(MAX_REMEMBERED)
+
+    def nearest(self, key: str) -> str | None:
+        """Return the key that nodes carry and that is most like a topology key; None if they may carry that itself."""
+        if not self.keys or key in (ANY, CLUSTER) or SUCCESSORS.get(key, key) in self.keys:
+            return None
+        nearest = self._nearest.get(key)
+        if nearest is None:
+            (nearest,) = difflib.get_close_matches(key, sorted(self.keys), 1, 0.0)
+            self._nearest[key] = nearest
+        return nearest
+
+    def missing(self, keys: Iterable[str], endpoints: Iterable[LocatedEndpoint] = ()) -> Iterator[tuple[str, str]]:
+        """Yield those of some topology keys that no node carries, nor any endpoint by its slice, with the nearest."""
+        for key in keys:
+            nearest = self.nearest(key)
+            if nearest is not None and all(located.location.value(key) is None for located in endpoints):
+                yield key, nearest
+
+
+def service_key_findings(
+    service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint], carried: CarriedKeys
+) -> Iterator[Finding]:
+    """Yield a finding for each key of *declaration*, which decides about *service*, that no node carries.
+
+    ServicePolicies have findings of their own.
+    """
+    if declaration.source == POLICY:
+        return
+    severity = WARNING if declaration.constraint.soft else ERROR
+    for key, nearest in carried.missing(declaration.constraint.keys, endpoints):
+        field = SOURCE_FIELDS[declaration.source]
+        yield about(service, ClusterCode.KeyOnNoNode, field, _message(key), nearest, severity=severity)
+
+
+def policy_key_findings(
+    policy: ServicePolicy, endpoints: Iterable[LocatedEndpoint], carried: CarriedKeys
+) -> Iterator[Finding]:
+    """Yield a finding if no node carries the key of a valid policy; *endpoints* are those that it chooses from."""
+    severity = ERROR if policy.mode == REQUIRED else WARNING
+    for key, nearest in carried.missing([policy.topology_key], endpoints):
+        yield about(policy, ClusterCode.KeyOnNoNode, "spec.topology.key", _message(key), nearest, severity=severity)
+
+
+def default_key_findings(defaults: Mapping[str, Sequence[str]], carried: CarriedKeys) -> Iterator[Finding]:
+    """Yield a finding for each default key of a DNS zone that no node carries; *defaults* has the keys by zone."""
+    for zone, keys in defaults.items():
+        severity = WARNING if keys[-1:] == (ANY,) else ERROR
+        for key, nearest in carried.missing(keys):
+            yield ClusterCode.KeyOnNoNode.finding(
+                "",
+                "",
+                "",
+                field="--default-topology-keys",
+                message=f"{zone}: {_message(key)}",
+                expected=nearest,
+                severity=severity,
+            )
+
+
+def _message(key: str) -> str:
+    return f"no node has the label {key}"

@@ -1,0 +1,375 @@
+"""``check``: which findings a cluster has, and that a healthy one has none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from dnsserver.from_settings import store_of
+from locator.api.deltas import Put
+from locator.finding_codes import ClusterCode
+from locator.ip import network_text
+from locator.model import ERROR, INFO, WARNING, Finding, object_key
+from locator.places.subnet_proposals import proposed_subnets
+from tests.api_objects import (
+    HOSTNAME,
+    MIN_ENDPOINTS,
+    RACK,
+    TOPOLOGY_KEYS,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    item,
+    namespace,
+    node,
+    pod,
+    pod_locator,
+    service,
+)
+from tests.in_memory import NOW, checked, dump_of, settings_of, snapshot_of, take_in
+
+CLEAN = sorted((Path(__file__).parent / "clean_clusters").glob("*.yaml"))
+
+RACKS = [node("a1", {ZONE: "a", RACK: "r1"}), node("b1", {ZONE: "b", RACK: "r2"})]
+BARE = [node("a1"), node("b1")]  # no zones, as kind makes nodes
+DNS = [
+    namespace("shop"),
+    service("kube-dns", cluster_ips=("10.96.0.10",), where="kube-system"),
+    endpoint_slice("kube-dns", 0, [endpoint("10.0.9.53", nodeName="a1")], where="kube-system"),
+]
+HEALTHY = [*RACKS, *DNS]
+SPREAD = [endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.2.1", nodeName="b1")]
+FEDERATED = {"topodns.io/federated": "true"}
+POD = {"kind": "Pod", "name": "web-0"}
+GARDENER = "endpoint-slice-hints.resources.gardener.cloud/consider"
+ANNOTATION, FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]", "spec.topologyKeys"
+DISTRIBUTION, POLICY, LABELS = "spec.trafficDistribution", "spec.topology.key", "metadata.labels"
+
+
+def web(
+    endpoints: Sequence[Item] = SPREAD, *, name: str = "web", labels: Mapping[str, str] | None = None, **fields: Any
+) -> list[Item]:
+    """Return a headless Service and its slice."""
+    return [service(name, labels={"app": name, **(labels or {})}, **fields), endpoint_slice(name, 1, endpoints)]
+
+
+def virtual(endpoints: Sequence[Item] = SPREAD, **fields: Any) -> list[Item]:
+    """Return a Service with a cluster IP, and its slice."""
+    return web(endpoints, cluster_ips=("10.96.0.7",), **fields)
+
+
+def policy(key: str, mode: str | None = "required", *, name: str = "near", app: str = "web") -> Item:
+    """Return a ServicePolicy for the Service *app*."""
+    topology = {"key": key} | ({"mode": mode} if mode is not None else {})
+    return item("ServicePolicy", name, "shop", spec={"serviceSelector": {"matchLabels": {"app": app}},
+                                                     "topology": topology})  # fmt: skip
+
+
+def hinted(zone: str) -> dict[str, Any]:
+    return {"hints": {"forZones": [{"name": zone}]}}
+
+
+class Row(NamedTuple):
+    """A cluster, and the findings in it: code, severity, object, field, and a part of the message or expectation."""
+
+    name: str
+    cluster: list[Item]
+    found: Sequence[tuple[str, str, str, str, str]] = ()
+    flags: Mapping[str, Any] = {}
+
+
+def key_missing(severity: str, where: str, field: str, key: str) -> tuple[str, str, str, str, str]:
+    return "KeyOnNoNode", severity, where, field, f"no node has the label {key}"
+
+
+WEB, NEAR = "Service shop/web", "ServicePolicy shop/near"
+TYPO = "topology.kubernetes.io/zones"
+
+INVALID = [
+    Row("invalid-annotation", [*HEALTHY, *web(keys="*,a")],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
+    Row("invalid-field", [*HEALTHY, *web(field=["a", "a"])],
+        [("InvalidTopologyKeys", ERROR, WEB, FIELD, "twice")]),
+    Row("invalid-and-not-headless", [*HEALTHY, *virtual(keys="*,a")],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
+    Row("invalid-policy", [*HEALTHY, *web(), policy("a b")],
+        [("InvalidServicePolicy", ERROR, NEAR, POLICY, "'a b'"),
+         ("InvalidServicePolicy", ERROR, WEB, LABELS, "ServicePolicy near")]),
+    Row("invalid-policy-for-no-headless-service", [*HEALTHY, *virtual(), policy("a b")],
+        [("InvalidServicePolicy", ERROR, NEAR, POLICY, "'a b'"),
+         ("ConstraintWithoutEffect", WARNING, NEAR, "spec.serviceSelector", "no headless Service")]),
+    Row("unreadable", [*HEALTHY, *web(), node("c1", {ZONE: "a"}, addresses=["10.0.0.300"])],
+        [("UnreadableObject", ERROR, "Node c1", "status.addresses[0].address", "10.0.0.300")]),
+    Row("policy-without-mode", [*HEALTHY, *web(), policy(ZONE, None)],
+        [("PolicyWithoutMode", WARNING, NEAR, "spec.topology.mode", "required, preferred, ignored")]),
+    Row("policy-written-ignored", [*HEALTHY, *web(), policy(ZONE, "ignored")]),
+    Row("policy-for-nothing", [*HEALTHY, *web(), policy(ZONE, app="none")],
+        [("PolicySelectsNothing", WARNING, NEAR, "spec.serviceSelector", "no Service")]),
+    Row("empty-annotation", [*HEALTHY, *web(keys=" ")],
+        [("EmptyTopologyKeys", WARNING, WEB, ANNOTATION, "empty")]),
+    Row("unknown-annotation", [*HEALTHY, *web(annotations={"topodns.io/topologykeys": ZONE})],
+        [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/topologykeys]", TOPOLOGY_KEYS)]),
+    Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
+        [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
+    Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],
+        [("InvalidMinEndpoints", WARNING, WEB, f"metadata.annotations[{MIN_ENDPOINTS}]", "'0' counts as 1")]),
+]  # fmt: skip
+
+KEYS = [
+    Row("hard", [*HEALTHY, *web(keys=TYPO)], [key_missing(ERROR, WEB, ANNOTATION, TYPO)]),
+    Row("nearest", [*HEALTHY, *web(keys=TYPO)], [("KeyOnNoNode", ERROR, WEB, ANNOTATION, f"expected {ZONE} [")]),
+    Row("soft", [*HEALTHY, *web(keys=f"{TYPO},{ZONE},*")], [key_missing(WARNING, WEB, ANNOTATION, TYPO)]),
+    Row("field", [*HEALTHY, *web(field=[ZONE, TYPO])], [key_missing(ERROR, WEB, FIELD, TYPO)]),
+    Row("two", [*HEALTHY, *web(keys="a,b,*")],
+        [key_missing(WARNING, WEB, ANNOTATION, "a"), key_missing(WARNING, WEB, ANNOTATION, "b")]),
+    Row("required", [*HEALTHY, *web(), policy(TYPO)], [key_missing(ERROR, NEAR, POLICY, TYPO)]),
+    Row("preferred", [*HEALTHY, *web(), policy(TYPO, "preferred"), policy(ZONE, name="p")],
+        [key_missing(WARNING, NEAR, POLICY, TYPO)]),
+    Row("policy-of-many", [*HEALTHY, *web(), service("other", labels={"app": "web"}), policy(TYPO)],
+        [key_missing(ERROR, NEAR, POLICY, TYPO)]),
+    Row("old-name", [*HEALTHY, *web([], keys="failure-domain.beta.kubernetes.io/zone")]),
+    Row("policy-on-peers", [*HEALTHY, *web(publishNotReadyAddresses=True), policy(TYPO)],
+        [("ConstraintWithoutEffect", WARNING, WEB, LABELS, TOPOLOGY_KEYS)]),
+    Row("policy-not-heard", [*HEALTHY, *web(keys=ZONE, publishNotReadyAddresses=True), policy(TYPO)],
+        [("SourceNotHeard", INFO, WEB, LABELS, "comes first")]),
+    Row("hostname-is-never-missing", [*BARE, *DNS, *web(keys=HOSTNAME)]),
+    Row("cluster", [*HEALTHY, *web(keys=f"topodns.io/cluster,{ZONE},*")]),
+    Row("invalid", [*HEALTHY, *web(keys=f"*,{TYPO}")], [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "last key")]),
+    Row("not-heard", [*HEALTHY, *web(keys=ZONE, field=[TYPO])],
+        [("SourceNotHeard", INFO, WEB, FIELD, "the annotation")]),
+    Row("without-effect", [*HEALTHY, *virtual(keys=TYPO)],
+        [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "not headless")]),
+    Row("ignored-policy", [*HEALTHY, *web(), policy(TYPO, "ignored")]),
+    Row("distribution", [*BARE, *DNS, *web(trafficDistribution="PreferSameZone")],
+        [key_missing(WARNING, WEB, DISTRIBUTION, ZONE)]),
+    Row("distribution-of-a-cluster-ip", [*BARE, *DNS, *virtual(trafficDistribution="PreferSameZone")]),
+    Row("distribution-ignored", [*BARE, *DNS, *web(trafficDistribution="PreferSameZone")], (),
+        {"traffic-distribution": "ignore"}),
+    Row("hints", [*BARE, *DNS, *web([endpoint("10.0.1.1", nodeName="a1", **hinted("a")),
+                                     endpoint("10.0.2.1", nodeName="b1", **hinted("b"))])],
+        [key_missing(WARNING, WEB, "endpoints[].hints", ZONE)]),
+    Row("zone-default", [*BARE, *DNS, *web()],
+        [("KeyOnNoNode", ERROR, "", "--default-topology-keys", f"cluster.local: no node has the label {TYPO}")],
+        {"default-topology-keys": f"cluster.local={HOSTNAME},{TYPO}"}),
+    Row("soft-zone-default", [*BARE, *DNS, *web()],
+        [("KeyOnNoNode", WARNING, "", "--default-topology-keys", f"expected {HOSTNAME} [")],
+        {"default-topology-keys": f"cluster.local={ZONE},*"}),
+    Row("subnets-carry-no-endpoints", [*HEALTHY, *web(keys=TYPO)], [key_missing(ERROR, WEB, ANNOTATION, TYPO)],
+        {"subnet": f"192.0.2.0/24={TYPO}=a"}),
+    Row("slice's-own-word", [*BARE, *DNS, *web([endpoint("10.0.1.1", zone="a"), endpoint("10.0.2.1", zone="b")],
+                                               keys=ZONE)]),
+    Row("no-node-known", [*DNS, *web(keys=TYPO)], (), {"client-source": "pods"}),
+    Row("locators-alone", [*DNS, *web([endpoint("10.0.1.1", targetRef=POD)], keys=TYPO),
+                           pod_locator("web-0", "shop", ["10.0.1.1"], nodeName="a1", nodeLabels={ZONE: "a"})],
+        [key_missing(ERROR, WEB, ANNOTATION, TYPO), ("SingleEndpoint", INFO, WEB, ANNOTATION, "only one")],
+        {"client-source": "podlocators"}),
+    Row("locators-carry-it", [*DNS, *web([endpoint("10.0.1.1", targetRef=POD)], keys=ZONE),
+                              pod_locator("web-0", "shop", ["10.0.1.1"], nodeName="a1", nodeLabels={ZONE: "a"})],
+        [("SingleEndpoint", INFO, WEB, ANNOTATION, "only one")], {"client-source": "podlocators"}),
+    Row("for-hints", [*HEALTHY, *virtual(keys=TYPO, labels={"topodns.io/hints": "true"})],
+        [key_missing(ERROR, WEB, ANNOTATION, TYPO)]),
+]  # fmt: skip
+
+EFFECT = [
+    Row("annotation-on-a-cluster-ip", [*HEALTHY, *virtual(keys=ZONE)],
+        [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "clusterIP: None")]),
+    Row("field-on-a-cluster-ip", [*HEALTHY, *virtual(field=[ZONE])],
+        [("ConstraintWithoutEffect", WARNING, WEB, FIELD, "not headless")]),
+    Row("annotation-and-policy", [*HEALTHY, *virtual(keys=ZONE), *web(name="api"), policy(ZONE),
+                                  policy(ZONE, name="api", app="api")],
+        [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "not headless"),
+         ("ConstraintWithoutEffect", WARNING, NEAR, "spec.serviceSelector", "no headless Service")]),
+    Row("federated", [*HEALTHY, *virtual(keys=ZONE, annotations=FEDERATED)]),
+    Row("hints-wanted", [*HEALTHY, *virtual(keys=ZONE, labels={GARDENER: "true"})]),
+    Row("hints-not-wanted", [*HEALTHY, *virtual(keys=ZONE, labels={GARDENER: "false"})],
+        [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "not headless")]),
+    Row("distribution-on-a-cluster-ip", [*HEALTHY, *virtual(trafficDistribution="PreferClose")]),
+    Row("hints-on-a-cluster-ip", [*HEALTHY, *virtual(endpoints=[endpoint("10.0.1.1", nodeName="a1", **hinted("a"))])]),
+    Row("policy-on-peers", [*HEALTHY, *web(publishNotReadyAddresses=True), policy(ZONE)],
+        [("ConstraintWithoutEffect", WARNING, WEB, LABELS, TOPOLOGY_KEYS)]),
+    Row("policy-for-cluster-ips-alone", [*HEALTHY, *virtual(), policy(ZONE)],
+        [("ConstraintWithoutEffect", WARNING, NEAR, "spec.serviceSelector", "no headless Service")]),
+    Row("policy-for-headless-ones-too",
+        [*HEALTHY, *web(), service("db", labels={"app": "web"}, cluster_ips=("10.96.0.8",)), policy(ZONE)]),
+    Row("policy-for-federated-ones", [*HEALTHY, *virtual(annotations=FEDERATED), policy(ZONE)]),
+]  # fmt: skip
+
+HEARD = [
+    Row("annotation-beside-a-policy", [*HEALTHY, *web(keys=ZONE), policy(ZONE)],
+        [("SourceNotHeard", INFO, WEB, ANNOTATION, "ServicePolicy near comes first")]),
+    Row("all-three", [*HEALTHY, *web(keys=ZONE, field=[ZONE]), policy(ZONE)],
+        [("SourceNotHeard", INFO, WEB, ANNOTATION, "near"), ("SourceNotHeard", INFO, WEB, FIELD, "near")]),
+    Row("policy-beside-the-word-of-peers", [*HEALTHY, *web(keys=ZONE, publishNotReadyAddresses=True), policy(ZONE)],
+        [("SourceNotHeard", INFO, WEB, LABELS, f"the annotation {TOPOLOGY_KEYS}")]),
+    Row("invalid-one", [*HEALTHY, *web(keys="*,a"), policy(ZONE)],
+        [("SourceNotHeard", INFO, WEB, ANNOTATION, "invalid, too: ")]),
+    Row("beside-an-ignored-policy", [*HEALTHY, *web(keys=ZONE), policy(ZONE, "ignored")]),
+    Row("distribution-outranked", [*HEALTHY, *web(keys=ZONE, trafficDistribution="PreferClose")]),
+]  # fmt: skip
+
+GAIN = [
+    Row("in-one-zone", [*HEALTHY, *web([endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.1.2", nodeName="a1")],
+                                       keys=f"{ZONE},*")],
+        [("EndpointsInOneDomain", INFO, WEB, ANNOTATION, f"all 2 ready endpoints have {ZONE}=a")]),
+    Row("in-one-zone-on-two-nodes",
+        [*HEALTHY, node("a2", {ZONE: "a"}),
+         *web([endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.1.2", nodeName="a2")], keys=f"{HOSTNAME},*")]),
+    Row("one-is-not-ready", [*HEALTHY, *web([SPREAD[0], endpoint("10.0.2.1", nodeName="b1", ready=False)],
+                                            keys=f"{ZONE},*")],
+        [("SingleEndpoint", INFO, WEB, ANNOTATION, "only one endpoint is ready")]),
+    Row("both-families-of-one",
+        [*HEALTHY, *web([endpoint("10.0.1.1", nodeName="a1", targetRef=POD)], trafficDistribution="PreferClose"),
+         endpoint_slice("web", 2, [endpoint("fd00::1", nodeName="a1", targetRef=POD)], family="IPv6")],
+        [("SingleEndpoint", INFO, WEB, DISTRIBUTION, "only one")]),
+    Row("none-ready", [*HEALTHY, *web([], keys=ZONE)]),
+    Row("by-policy", [*HEALTHY, *web(SPREAD[:1]), policy(ZONE)], [("SingleEndpoint", INFO, WEB, LABELS, "only one")]),
+    Row("by-hints", [*HEALTHY, *web([endpoint(f"10.0.1.{host}", nodeName="a1", **hinted("a")) for host in (1, 2)])],
+        [("EndpointsInOneDomain", INFO, WEB, "endpoints[].hints", f"{ZONE}=a")]),
+    Row("any-alone", [*HEALTHY, *web(SPREAD[:1], keys="*")]),
+    Row("unconstrained", [*HEALTHY, *web(SPREAD[:1])]),
+    Row("of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=SPREAD[:1], trafficDistribution="PreferClose")]),
+    Row("invalid-keys", [*HEALTHY, *web(SPREAD[:1], keys=f"{ZONE},{ZONE}")],
+        [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),
+]  # fmt: skip
+
+GONE = endpoint("10.0.3.1", nodeName="gone")
+SLICE = "EndpointSlice shop/web-1"
+
+PLACES = [
+    Row("no-dns", [*RACKS, *web()], [("NoTrustedForwarder", WARNING, "", "", "no trusted forwarder")]),
+    Row("forwarder-given", [*RACKS, *web()], (), {"trusted-forwarder": "10.0.9.53/32"}),
+    Row("one-node-without-zone", [*HEALTHY, node("c1")],
+        [("NodeWithoutZone", WARNING, "Node c1", f"metadata.labels[{ZONE}]", "node without zone")]),
+    Row("no-node-with-zone", [*BARE, *DNS]),
+    Row("endpoint-on-an-unknown-node", [*HEALTHY, *web([*SPREAD, GONE], keys=f"{ZONE},*")],
+        [("EndpointWithoutLocation", WARNING, SLICE, "endpoints[2].nodeName", "there is no Node gone")]),
+    Row("endpoint-anywhere", [*HEALTHY, *web([*SPREAD, endpoint("10.0.3.1")], trafficDistribution="PreferClose")],
+        [("EndpointWithoutLocation", WARNING, SLICE, "endpoints[2].nodeName", "endpoint without location")]),
+    Row("endpoint-with-a-zone", [*HEALTHY, *web([*SPREAD, {**GONE, "zone": "a"}], keys=ZONE)]),
+    Row("endpoint-of-an-unconstrained-service", [*HEALTHY, *web([*SPREAD, GONE])]),
+    Row("endpoint-of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=[*SPREAD, GONE], trafficDistribution="PreferClose")]),
+    Row("lying-pod-cidr", [*HEALTHY, *web(), node("c1", {ZONE: "a"}, cidrs=["10.0.1.0/24"])],
+        [("PodCidrDistrusted", WARNING, "Node c1", "spec.podCIDRs", "10.0.1.1")]),
+    Row("slice-without-service", [*HEALTHY, endpoint_slice("web", 1, SPREAD)],
+        [("SliceWithoutService", WARNING, SLICE, "metadata.labels[kubernetes.io/service-name]", "shop/web")]),
+    Row("twice", [*HEALTHY, *web(), *web()],
+        [("ObjectTwice", WARNING, WEB, "", ""), ("ObjectTwice", WARNING, SLICE, "", "")]),
+]  # fmt: skip
+
+ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *PLACES]
+
+
+def where(finding: Finding) -> str:
+    return f"{finding.kind} {object_key(finding.namespace, finding.name)}".strip()
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_findings(row: Row) -> None:
+    """Exactly these, each with its code, severity, object and field."""
+    findings = checked(row.cluster, row.flags)
+    found = [(finding.code, finding.severity, where(finding), finding.field) for finding in findings]
+    assert sorted(found) == sorted(expected[:4] for expected in row.found), findings
+    for *_, words in row.found:
+        assert any(words in str(finding) for finding in findings), findings
+
+
+@pytest.mark.parametrize("code", ClusterCode, ids=lambda code: code.name)
+def test_every_code_has_a_row(code: ClusterCode) -> None:
+    """What no row shows would be a promise of the page alone."""
+    severities = {severity for row in ROWS for name, severity, *_ in row.found if name == code.name}
+    assert code.severity in severities
+
+
+NEXT_DOOR = [
+    *HEALTHY,
+    namespace("lab", {"team": "x"}),
+    service("bad", where="lab", keys=TYPO),
+    service("single", where="lab", keys=ZONE),
+    endpoint_slice("single", 1, SPREAD[:1], where="lab"),
+    endpoint_slice("gone", 1, [], where="lab"),
+    pod("unreadable", ["10.0.0.300"], "a1", where="lab"),
+    item("ServicePolicy", "vain", "lab", spec={"serviceSelector": {"matchLabels": {"app": "none"}},
+                                               "topology": {"key": ZONE, "mode": "required"}}),
+    node("c1"),
+]  # fmt: skip
+OF_THE_LAB = ["KeyOnNoNode", "PolicySelectsNothing", "SingleEndpoint", "SliceWithoutService", "UnreadableObject"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "codes"),
+    [
+        ({}, [*OF_THE_LAB, "NodeWithoutZone"]),
+        ({"namespace": "lab"}, [*OF_THE_LAB, "NodeWithoutZone"]),
+        ({"namespace-selector": "team=x"}, [*OF_THE_LAB, "NodeWithoutZone"]),
+        ({"namespace": "shop"}, ["NodeWithoutZone"]),
+        ({"namespace-selector": "team=y"}, ["NodeWithoutZone"]),
+        ({"namespace": "shop", "forwarder-service": "dns/none"}, ["NoTrustedForwarder", "NodeWithoutZone"]),
+        ({"service-selector": "app"}, sorted({*OF_THE_LAB, "NodeWithoutZone"} - {"KeyOnNoNode", "SingleEndpoint"})),
+    ],
+    ids=lambda value: " ".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, dict) else "",
+)
+def test_only_what_is_served_is_checked(flags: Mapping[str, Any], codes: list[str]) -> None:
+    """Findings about objects in other namespaces are left out; those about nodes and forwarders stay."""
+    assert sorted(finding.code for finding in checked(NEXT_DOOR, flags)) == sorted(codes)
+
+
+LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str, Any]]] = [
+    # name, cluster, what changes in it, codes before, codes after, flags
+    ("node-gains-the-key", [*BARE, *DNS, *web(keys=RACK)], [node("b1", {RACK: "r2"})],
+     ["KeyOnNoNode"], [], {}),
+    ("node-gains-the-key-of-a-policy", [*BARE, *DNS, *web(), policy(RACK)], [node("b1", {RACK: "r2"})],
+     ["KeyOnNoNode"], [], {}),
+    ("node-gains-the-key-of-a-zone", [*BARE, *DNS], [node("b1", {RACK: "r2"})],
+     ["KeyOnNoNode"], [], {"default-topology-keys": f"cluster.local={RACK}"}),
+    ("locator-gains-the-key", [*DNS, *web([], keys=RACK), pod_locator("p", "shop", [], nodeName="a1")],
+     [pod_locator("p", "shop", [], nodeName="a1", nodeLabels={RACK: "r1"})], ["KeyOnNoNode"], [],
+     {"client-source": "podlocators"}),
+    ("first-node-gains-a-zone", [*BARE, *DNS], [node("a1", {ZONE: "a"})], [], ["NodeWithoutZone"], {}),
+    ("service-gains-a-constraint", [*HEALTHY, *web([*SPREAD, GONE])], web(keys=ZONE)[:1],
+     [], ["EndpointWithoutLocation"], {}),
+    ("service-asks-for-hints", [*HEALTHY, *virtual(keys=ZONE)], virtual(keys=ZONE, labels={GARDENER: "true"})[:1],
+     ["ConstraintWithoutEffect"], [], {}),
+    ("service-becomes-headless", [*HEALTHY, *virtual(), policy(ZONE)], web()[:1],
+     ["ConstraintWithoutEffect"], [], {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cluster", "change", "before", "after", "flags"), [row[1:] for row in LIVE],
+                         ids=[row[0] for row in LIVE])  # fmt: skip
+def test_findings_follow_a_live_cluster(
+    cluster: list[Item], change: list[Item], before: list[str], after: list[str], flags: Mapping[str, Any]
+) -> None:
+    """A change that brings or ends a finding is worth publishing, and so is its end."""
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(cluster).objects)
+    assert [finding.code for finding in store.publish(NOW).findings] == before
+    (changed,) = dump_of(change).objects
+    (known,) = (each for each in dump_of(cluster).objects if (type(each), each.key) == (type(changed), changed.key))
+    for state, codes in ((changed, after), (known, before)):
+        assert store.apply(Put(state))
+        assert [finding.code for finding in store.publish(NOW).findings] == codes
+
+
+def test_there_are_clean_clusters() -> None:
+    """A rule over no files would hold for ever."""
+    assert [path.stem for path in CLEAN] == ["eks", "gke", "kind", "kubeadm"]
+
+
+@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", ["pods,nodes", "nodes", "pods"])
+def test_a_clean_cluster_has_no_findings(path: Path, source: str) -> None:
+    """As a provider makes it: with endpoints on no node, Services that ask for nothing, perhaps without zones."""
+    assert checked(path.read_text(), {"client-source": source}) == []
+
+
+@pytest.mark.parametrize("path", CLEAN, ids=lambda path: path.stem)
+def test_subnets_are_proposed_on_eks_alone(path: Path) -> None:
+    """The proposals are the subnets of the cluster's VPC; elsewhere pods have pod CIDRs."""
+    subnets = {"192.168.0.0/19": "eu-west-1a", "192.168.32.0/19": "eu-west-1b", "192.168.64.0/19": "eu-west-1c"}
+    proposed = proposed_subnets(snapshot_of(path.read_text()).addresses)
+    found = {network_text(network): zone.zone for network, zone in proposed.items()}
+    assert found == (subnets if path.stem == "eks" else {})
