@@ -21,6 +21,7 @@ from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Rec
 from dnsserver.names import MAX_LABEL, labels_of, name_text
 
 MAX_PACKED = 65536  # packed records of hot endpoints: about 10 MB
+MAX_ENDINGS = 4096  # names of Services, which end the names of their endpoints
 LENGTHS = [bytes((length,)) for length in range(MAX_LABEL + 1)]
 ROOT = LENGTHS[0]
 QUESTION = (POINTER | wire.HEADER).to_bytes(2)  # a pointer to the queried name
@@ -162,18 +163,26 @@ def _pack_without_owner(rtype: int, ttl: int, data: Address | Srv) -> bytes:
     if isinstance(data, Address):
         packed = data.packed
     else:  # RFC 2782 forbids compressing the target
-        packed = struct.pack("!HHH", data.priority, data.weight, data.port) + _name(data.target)
+        packed = struct.pack("!HHH", data.priority, data.weight, data.port) + _target(data.target)
     return struct.pack("!HHIH", rtype, wire.IN, ttl, len(packed)) + packed
 
 
-def _name(name: str, names: Mapping[tuple[bytes, ...], int] | None = None) -> bytes:
-    """Pack a name, compressed against *names* if given: where the rest is among them, a pointer follows.
+def _target(name: str) -> bytes:
+    """Pack the target of an SRV record. All targets of a Service end with the same labels."""
+    label, (_, dot, rest) = _labels(name)[0], name.partition(".")
+    return LENGTHS[len(label)] + label + (_ending(rest) if dot else ROOT)
 
-    See RFC 1035, section 4.1.4.
-    """
+
+@lru_cache(MAX_ENDINGS)
+def _ending(name: str) -> bytes:
+    return _name(name, {})
+
+
+def _name(name: str, names: Mapping[tuple[bytes, ...], int]) -> bytes:
+    """Pack a name, compressed against *names*: where the rest is among them, a pointer follows (RFC 1035, 4.1.4)."""
     labels, packed = _labels(name), b""
     for start, label in enumerate(labels):
-        if names is not None and (offset := names.get(labels[start:])) is not None:
+        if (offset := names.get(labels[start:])) is not None:
             return packed + (POINTER | offset).to_bytes(2)
         packed += LENGTHS[len(label)] + label
     return packed + ROOT
