@@ -1,4 +1,4 @@
-"""Measure topodns, unbound and CoreDNS, a flood of client subnets, the loading of dumps and the cost of a change.
+"""Measure topodns, unbound and CoreDNS, a flood of client subnets, constraints, dumps, and the cost of a change.
 
 Sends to loopback only.
 """
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import answering, comparing, flooding, loading, programming, publishing, report
+from bench import answering, choosing, comparing, flooding, loading, programming, publishing, report
 from bench.replay import BadReply
 from bench.rounds import Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[Path, Pace], str]] = {
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
     "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),
     "comparing": lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))),
+    "choosing": lambda folder, pace: report.choosing(choosing.measure()),
     "loading": lambda folder, pace: report.loading(loading.measure(folder)),
     "publishing": lambda folder, pace: report.publishing(publishing.measure()),
     "programming": lambda folder, pace: report.programming(programming.measure(folder)),

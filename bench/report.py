@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from bench import dumps
+from bench.choosing import SERVICES, Chosen
+from bench.choosing import SIZE as CHOSEN_SIZE
 from bench.cluster import CLIENTS
 from bench.flooding import FLOOD, SOCKETS, Flooded
 from bench.loading import Loaded
@@ -28,6 +30,7 @@ COMPARED = ("CoreDNS", "CoreDNS with cache", "unbound", "topodns")
 # Queries in a second, at least, to CoreDNS's: by the endpoints of a Service, and whether it is asked over TCP.
 FASTER = {(3, False): 2.5, (3, True): 1.3, (60, False): 6.0}
 SECONDS = {"pods.yaml": 15.0, "pods.json": 3.0}  # at most to load a dump
+FIRST_ANSWER = 2.0  # milliseconds at most for an answer that nothing is remembered of
 MILLISECONDS = 20.0  # at most to publish a change
 FULL_LOAD = 0.95  # share of the time that the server has its core; below it, the verdict says so
 NOT_FULL = ", not at full load"
@@ -128,6 +131,26 @@ def _compared(asked: Asked, by_server: Mapping[str, Sequence[Run]]) -> Sequence[
     least = FASTER.get((asked.endpoints, asked.transport.tcp))
     verdict = _target(ratios["topodns"], least, "≥ {:.1f}", "" if full else NOT_FULL)
     return (str(asked.endpoints), asked.qtype, asked.transport.title, *cells, verdict)
+
+
+def choosing(rows: Sequence[Chosen]) -> str:
+    """Return the table of constraints: what the first answer costs, and a remembered one."""
+    plain = rows[0]
+    lines = []
+    for row in rows:
+        cells = [row.constraint]
+        for seconds in row.first.values():
+            middle = median(seconds) * 1e3
+            cells += [f"{middle:.2f} ms", f"{max(seconds) * 1e3:.2f} ms", _target(middle, FIRST_ANSWER, "≤ {:.0f} ms")]
+        ratio = median(mine / other for mine, other in zip(row.remembered, plain.remembered, strict=True))
+        lines.append((*cells, f"{median(row.remembered) * 1e6:.2f} µs", f"{ratio:.2f}"))
+    heads = [(f"first {qtype}", "longest", "target") for qtype in plain.first]
+    head = ("constraint", *(cell for heads_of_type in heads for cell in heads_of_type), "remembered A", "ratio")
+    return (
+        f"{_table(head, lines)}\nCPU time, without the network; ratio: to that of a Service without a constraint. The "
+        f"cluster: {CHOSEN_SIZE}. {sum(row.computed for row in rows):,} remembered answers were computed again. "
+        f"Medians of {SERVICES} Services, and of {len(plain.remembered)} rounds.\n"
+    )
 
 
 def loading(dumps_loaded: Iterable[Loaded]) -> str:

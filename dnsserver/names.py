@@ -111,10 +111,11 @@ def parse_zone(text: str) -> Zone:
 def labels_of(text: str) -> tuple[bytes, ...]:
     """Return the labels, in lower case, of a name written as text. Raises ValueError."""
     try:
-        labels = tuple(label.encode("ascii") for label in text.rstrip(".").lower().split(".")) if text != "." else ()
+        labels = tuple(text.rstrip(".").lower().encode("ascii").split(b".")) if text != "." else ()
     except UnicodeEncodeError:
         raise ValueError(f"{text!r} is not ASCII") from None
-    if any(not 0 < len(label) <= MAX_LABEL for label in labels) or sum(map(len, labels)) + len(labels) > 254:
+    sizes = [len(label) for label in labels]
+    if 0 in sizes or max(sizes, default=0) > MAX_LABEL or sum(sizes) + len(sizes) > 254:
         raise ValueError(f"{text!r} is not a domain name")
     return labels
 

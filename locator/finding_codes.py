@@ -197,6 +197,13 @@ class ClusterCode(FindingCode):
         "Correct the label, or delete the slice if its Service is gone:",
         "kubectl -n NAMESPACE delete endpointslice NAME",
     )
+    EndpointsTruncated = (
+        WARNING,
+        "A dump has an Endpoints object and no EndpointSlice of a Service. Kubernetes has cut the object off at 1,000"
+        " endpoints (`endpoints.kubernetes.io/over-capacity: truncated`). No answer contains the others.",
+        "Dump the EndpointSlices of the Service, too:",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
+    )
     ObjectTwice = (
         WARNING,
         "The files of `--snapshot` contain the same object twice. The later one counts.",

@@ -28,6 +28,8 @@ SUCCESSORS = {
     "failure-domain.beta.kubernetes.io/region": REGION,
 }
 
+ENDPOINTS = "Endpoints"  # the older kind, with all endpoints of a Service in one object
+
 NODE_NAME = ""  # stands for a node's name where label keys are listed; no label key is empty
 
 MAX_NAME = 253  # characters of a domain name without its final dot (RFC 1035, section 3.1)
@@ -216,10 +218,20 @@ class Endpoint(Struct, frozen=True):
 
 
 class EndpointSlice(Namespaced, frozen=True):
-    """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it."""
+    """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it.
+
+    ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
+    """
 
     service: str | None
     endpoints: tuple[Endpoint, ...] = ()
+    kind: str = "EndpointSlice"
+
+    @property
+    def key(self) -> str:
+        """The object's ``namespace/name``, marked if it is an Endpoints object: a slice may have the same name."""
+        own = f"{self.namespace}/{self.name}"
+        return f"{own} ({ENDPOINTS})" if self.kind == ENDPOINTS else own
 
     @property
     def service_key(self) -> str | None:

@@ -192,6 +192,11 @@ def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250"
     return [service(name, keys=keys), *slices]
 
 
+def endpoints(name: str, *subsets: Item, where: str = "shop", annotations: Mapping[str, str] | None = None) -> Item:
+    """Return an Endpoints object, the kind before EndpointSlices; *subsets* are written as in the API."""
+    return item("Endpoints", name, where, annotations=annotations, subsets=list(subsets))
+
+
 def pod_locator(name: str, where: str, addresses: Sequence[str], **fields: Any) -> Item:
     """Return a PodLocator; *fields* are ``nodeName`` and ``nodeLabels``."""
     return item("PodLocator", name, where, ips=[{"ip": address} for address in addresses], **fields)

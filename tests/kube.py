@@ -42,6 +42,7 @@ KINDS = {
     "Pod": ("/api/v1", "pods", True),
     "Service": ("/api/v1", "services", True),
     "EndpointSlice": ("/apis/discovery.k8s.io/v1", "endpointslices", True),
+    "Endpoints": ("/api/v1", "endpoints", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "Event": ("/api/v1", "events", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
@@ -297,9 +298,9 @@ class ControlPlane:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
 
-    def dump(self) -> str:
+    def dump(self, kinds: str = DUMPED) -> str:
         """Return a dump of the cluster by kubectl, as ``--snapshot`` reads it."""
-        return self.kubectl("get", DUMPED, "-A", "-o", "yaml")
+        return self.kubectl("get", kinds, "-A", "-o", "yaml")
 
     def _config(self, token: str, port: int) -> str:
         cluster = {"certificate-authority": str(self._certificate)}

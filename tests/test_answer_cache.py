@@ -28,7 +28,7 @@ from locator.cluster import dump_files
 from locator.ip import Network, parse_client
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import AddressBook
-from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.api_objects import HOSTNAME, ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
 
 WEB = "web.shop.svc.cluster.local"
@@ -176,7 +176,7 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
         decision = Decision(None, A, 0, (), authority_records=(soa,))
         location = Location(None, {ZONE: zone})
         return cache.keep(name, lambda: renderer.render(read, decision), basis=compiled, location=location,
-                          terms=(ZONE,), share_key=share_key)  # fmt: skip
+                          terms=(ZONE,), useful=lambda: (frozenset("ab"),), share_key=share_key)  # fmt: skip
 
     cache.publish(first)
     keep(b"web", "a", "shared")
@@ -221,7 +221,8 @@ def test_unlimited_names_share_a_small_memory() -> None:
         question = b"\x06%06d\0\0\x01\0\x01" % number
         read = Query(len(question), (b"%06d" % number,), A, 1, None)
         decision = Decision(None, A, 0, tuple(records))
-        cache.keep(question, lambda: renderer.render(read, decision), basis=None, location=UNKNOWN, terms=())  # noqa: B023
+        rendered = renderer.render(read, decision)
+        cache.keep(question, lambda rendered=rendered: rendered, basis=None, location=UNKNOWN, terms=(), useful=tuple)
     assert MAX_UNLIMITED / 4 < sum(found.weight for found in cache.unlimited.values()) <= MAX_UNLIMITED
 
 
@@ -262,6 +263,57 @@ def test_a_flood_of_places_leaves_a_hot_one() -> None:
         cluster.ask(WEB, "A")
         assert cluster.counts.computed == before, number
         cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}")
+
+
+@pytest.mark.parametrize(
+    "hints", [None, {"forNodes": [{"name": "a1"}], "forZones": [{"name": "a"}]}], ids=["keys", "hints"]
+)
+def test_nodes_without_an_endpoint_share_an_answer(hints: Item | None) -> None:
+    """A key that differs on every node costs one answer for each node with an endpoint, and one for each zone."""
+    cluster, nodes = Changing(), 3000
+    own = service("web", keys=None if hints else f"{HOSTNAME},{ZONE},*")
+    cluster.become([
+        own,
+        endpoint_slice("web", 1, [endpoint("10.0.0.1", nodeName="a1", **({"hints": hints} if hints else {}))]),
+        *(node(f"n{number}", {ZONE: "ab"[number % 2]}, addresses=[f"127.2.{number // 250}.{number % 250 + 1}"])
+          for number in range(nodes)),
+    ])  # fmt: skip
+    before = cluster.counts.computed
+    for _ in range(2):
+        for number in range(nodes):
+            assert cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}") == ["10.0.0.1"]
+    assert cluster.counts.computed - before <= 4
+
+
+def test_a_daemon_on_every_node() -> None:
+    """Each client of a node-local agent gets the agent on its node, and each answer is computed once."""
+    cluster, nodes = Changing(), 1500
+    agents = [endpoint(f"10.{number // 250}.{number % 250}.1", nodeName=f"n{number}") for number in range(nodes)]
+    cluster.become([
+        service("web", keys=HOSTNAME),
+        *(endpoint_slice("web", start, agents[start : start + 100]) for start in range(0, nodes, 100)),
+        *(node(f"n{number}", addresses=[f"127.2.{number // 250}.{number % 250 + 1}"]) for number in range(nodes)),
+    ])  # fmt: skip
+    for turn in range(3):
+        before = cluster.counts.computed
+        for number in range(nodes):
+            answer = cluster.ask(WEB, "A", f"127.2.{number // 250}.{number % 250 + 1}")
+            assert answer == [f"10.{number // 250}.{number % 250}.1"]
+        assert turn == 0 or cluster.counts.computed == before
+
+
+@pytest.mark.parametrize("order", [("127.1.0.1", "127.1.0.2"), ("127.1.0.2", "127.1.0.1")], ids=["value", "no-label"])
+def test_an_error_names_the_clients_own_value(order: Sequence[str]) -> None:
+    """A value without an endpoint and no value at all get the same endpoints, none, but not the same text."""
+    cluster = Changing()
+    bare = node("bare", addresses=["127.1.0.2"])
+    cluster.become([*headless("web", "10.0.0.1", keys=ZONE, on="b1"), bare])
+    texts = {}
+    for client in (*order, *order):
+        reply = ask_in_memory(cluster.responder, dns.message.make_query(WEB, "A", use_edns=0), client)
+        assert reply is not None
+        texts[client] = str(reply.options[0])
+    assert f"{ZONE}=a" in texts["127.1.0.1"] and "no label" in texts["127.1.0.2"]
 
 
 def test_a_flood_of_terms_leaves_a_hot_list() -> None:

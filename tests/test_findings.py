@@ -121,6 +121,7 @@ IN_A_CLUSTER = {
     "EndpointWithoutLocation": WARNING,
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
+    "EndpointsTruncated": WARNING,
     "ObjectTwice": WARNING,
 }
 

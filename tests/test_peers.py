@@ -118,6 +118,14 @@ def test_benchmark_floods_with_random_subnets() -> None:
     assert re.search(r"MB of memory before the flood, .* after 32,768 random subnets", printed), printed
 
 
+def test_benchmark_remembers_with_every_constraint() -> None:
+    """Wherever a constraint comes from, an answer to a client on any node is computed once."""
+    printed = benchmark("choosing")
+    rows = re.findall(r"^\| ([^|]*?) +\| \d", printed, re.MULTILINE)
+    assert {"none", "16 keys", "10 ServicePolicies", "hints for nodes and zones"} <= {*rows}, printed
+    assert " 0 remembered answers were computed again" in printed
+
+
 # Tools that ask
 
 

@@ -139,6 +139,18 @@ def test_terms_tell_clients_apart(constraint: Constraint, client: str, ready: st
 
 
 @pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
+def test_useless_values_are_as_good_as_none(constraint: Constraint, client: str, ready: str) -> None:
+    """A client's values that can match no endpoint make no difference: the answer cache relies on it."""
+    endpoints, here = [ENDPOINTS[name] for name in ready.split()], client_at(client)
+    useful = dict(zip(constraint.terms, constraint.useful_values(endpoints), strict=True))
+    node = here.node if here.node in useful.get(NODE_NAME, ()) else "elsewhere"
+    labels = {key: value for key, value in here.labels.items() if value in useful.get(key, ())}
+    kept = select(constraint, Location(node, labels, here.known), endpoints)
+    whole = select(constraint, here, endpoints)
+    assert (kept.endpoints, kept.outcome, kept.key) == (whole.endpoints, whole.outcome, whole.key)
+
+
+@pytest.mark.parametrize(("constraint", "client", "ready"), [row[1:4] for row in ROWS], ids=IDS)
 def test_a_soft_constraint_denies_nobody(constraint: Constraint, client: str, ready: str) -> None:
     """With a soft constraint each client gets a ready endpoint; with a hard one, a client without labels gets none."""
     endpoints = [ENDPOINTS[name] for name in ready.split()]

@@ -7,7 +7,7 @@ can rotate packed records, leave some out and join them without packing them aga
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -16,11 +16,15 @@ import dnslib
 from dnslib.label import DNSBuffer
 
 from dnsserver.message import wire
-from dnsserver.message.glue import Glue, Target
+from dnsserver.message.glue import POINTER, Glue, Target
 from dnsserver.message.records import Address, Data, Host, HostInfo, Opaque, Record, Soa, Srv, Text
-from dnsserver.names import labels_of, name_text
+from dnsserver.names import MAX_LABEL, labels_of, name_text
 
 MAX_PACKED = 65536  # packed records of hot endpoints: about 10 MB
+MAX_ENDINGS = 4096  # names of Services, which end the names of their endpoints
+LENGTHS = [bytes((length,)) for length in range(MAX_LABEL + 1)]
+ROOT = LENGTHS[0]
+QUESTION = (POINTER | wire.HEADER).to_bytes(2)  # a pointer to the queried name
 
 
 class Packer:
@@ -61,7 +65,8 @@ class Packer:
         """Return *addresses* as the glue of SRV or NS *answers*, or None without addresses."""
         packed: dict[str, list[bytes]] = {}
         for record in addresses:
-            packed.setdefault(record.name, []).append(_pack_without_owner(record))
+            assert isinstance(record.data, Address)
+            packed.setdefault(record.name, []).append(_pack_without_owner(record.rtype, record.ttl, record.data))
         if not packed:
             return None
         targets: dict[str, Target] = {}
@@ -101,14 +106,19 @@ def _question_names(labels: Sequence[bytes]) -> _KnownNames:
 
 
 @lru_cache(MAX_PACKED)
+def _labels(name: str) -> tuple[bytes, ...]:
+    """Return the labels of a name in lower case. The hundreds of endpoints of a Service share all but the first."""
+    first, _, rest = name.partition(".")
+    return (first.encode("ascii"), *_labels(rest)) if rest else labels_of(first)
+
+
 def _label(name: str) -> dnslib.DNSLabel:
-    return dnslib.DNSLabel(labels_of(name))
+    return dnslib.DNSLabel(_labels(name))
 
 
-# Data -> dnslib's class for it. A new record type needs a class in ``records`` and a row here.
+# Data -> dnslib's class for it. A new record type needs a class in ``records`` and a row here. Addresses and SRV data
+# are packed without dnslib: large answers consist of them, and dnslib is ten times as slow.
 _DATA: dict[type[Data], Callable[[Any], Any]] = {
-    Address: lambda data: dnslib.A(tuple(data.packed)) if len(data.packed) == 4 else dnslib.AAAA(tuple(data.packed)),
-    Srv: lambda data: dnslib.SRV(data.priority, data.weight, data.port, _label(data.target)),
     Soa: lambda data: dnslib.SOA(
         _label(data.mname),
         _label(data.rname),
@@ -133,12 +143,14 @@ def _pack_behind_question(rtype: int, ttl: int, data: Data) -> bytes:
     The owner is always a pointer to the question, so the bytes are the same for every name. The cache keeps a Service
     that loses one of its hundred endpoints from packing the other 99 again.
     """
+    if isinstance(data, (Address, Srv)):
+        return QUESTION + _pack_without_owner(rtype, ttl, data)
     return _pack(Record("question", rtype, ttl, data), _question_names((b"question",)))
 
 
 def _pack(record: Record, names: _KnownNames) -> bytes:
-    if isinstance(record.data, Address):  # large answers consist of them, and dnslib is ten times as slow
-        return _name(record.name, names) + _pack_without_owner(record)
+    if isinstance(record.data, (Address, Srv)):
+        return _name(record.name, names) + _pack_without_owner(record.rtype, record.ttl, record.data)
     buffer = DNSBuffer()
     buffer.names = names
     data = _DATA[type(record.data)](record.data)
@@ -146,19 +158,34 @@ def _pack(record: Record, names: _KnownNames) -> bytes:
     return bytes(buffer.data)
 
 
-def _pack_without_owner(record: Record) -> bytes:
-    """Pack an address record without its owner name."""
-    assert isinstance(record.data, Address)
-    packed = record.data.packed
-    return struct.pack("!HHIH", record.rtype, wire.IN, record.ttl, len(packed)) + packed
+def _pack_without_owner(rtype: int, ttl: int, data: Address | Srv) -> bytes:
+    """Pack an address or SRV record without its owner name."""
+    if isinstance(data, Address):
+        packed = data.packed
+    else:  # RFC 2782 forbids compressing the target
+        packed = struct.pack("!HHH", data.priority, data.weight, data.port) + _target(data.target)
+    return struct.pack("!HHIH", rtype, wire.IN, ttl, len(packed)) + packed
 
 
-def _name(name: str, names: _KnownNames) -> bytes:
-    """Pack a name, compressed against *names*."""
-    buffer = DNSBuffer()
-    buffer.names = names
-    buffer.encode_name(_label(name))
-    return bytes(buffer.data)
+def _target(name: str) -> bytes:
+    """Pack the target of an SRV record. All targets of a Service end with the same labels."""
+    label, (_, dot, rest) = _labels(name)[0], name.partition(".")
+    return LENGTHS[len(label)] + label + (_ending(rest) if dot else ROOT)
+
+
+@lru_cache(MAX_ENDINGS)
+def _ending(name: str) -> bytes:
+    return _name(name, {})
+
+
+def _name(name: str, names: Mapping[tuple[bytes, ...], int]) -> bytes:
+    """Pack a name, compressed against *names*: where the rest is among them, a pointer follows (RFC 1035, 4.1.4)."""
+    labels, packed = _labels(name), b""
+    for start, label in enumerate(labels):
+        if (offset := names.get(labels[start:])) is not None:
+            return packed + (POINTER | offset).to_bytes(2)
+        packed += LENGTHS[len(label)] + label
+    return packed + ROOT
 
 
 def _text(text: str) -> bytes:

@@ -11,7 +11,8 @@ They share one bounded memory, so a flood of them displaces no other answer.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from dnsserver.answers.decision import EndpointNames
 from dnsserver.message.rendering import RenderedAnswer
@@ -23,21 +24,31 @@ MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names th
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
 MAX_LOCATIONS = 16_384  # for each tuple: a large cluster has 5,000 nodes
 MAX_ANSWERS = 1024  # to one question, by the client's values
+MAX_DIRECT = MAX_ANSWERS // 2  # of them by all of the client's values; at most this many displace no shared answer
 MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
 
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
+UsefulValues = tuple[frozenset[str | None], ...]  # for each of these keys, those that can match an endpoint
 
 # What the cache has for a question: one answer for all clients, or what selects one of several.
 Remembered = RenderedAnswer | tuple[Mapping[Location, Values], Mapping[object, RenderedAnswer], "DependentAnswers"]
 
 
 class DependentAnswers:
-    """The answers to one question that depend on the client's values of the label keys ``terms``."""
+    """The answers to one question that depend on the client's values of the label keys ``terms``.
 
-    __slots__ = ("_answers", "_values", "terms")
+    *useful* returns the values that can match an endpoint (``Constraint.useful_values``). Clients with other values
+    share the answers of clients without a value: in a large cluster, most nodes have no endpoint of a Service.
+    """
 
-    def __init__(self, terms: tuple[str, ...], values: BoundedMap[Location, Values]) -> None:
+    __slots__ = ("_answers", "_find_useful", "_useful", "_values", "terms")
+
+    def __init__(
+        self, terms: tuple[str, ...], useful: Callable[[], UsefulValues], values: BoundedMap[Location, Values]
+    ) -> None:
         self.terms = terms
+        self._find_useful = useful
+        self._useful: Sequence[dict[Any, Any]] = ()  # maps each useful value to itself; empty before a second client
         self._values = values
         self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
 
@@ -48,19 +59,36 @@ class DependentAnswers:
 
     def get(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""
-        return self._answers.get(self._values_at(location))
+        values = self._values_at(location)
+        return self._answers.get(values) or self.shared(values)
+
+    def shared(self, values: Values) -> RenderedAnswer | None:
+        """Return the answer for all clients that have the same useful values, None if it is not remembered."""
+        if not self._useful:
+            useful = self._find_useful()
+            self._useful = ({True: True, False: False}, *(dict(zip(each, each, strict=True)) for each in useful))
+            # Room for the answer of each endpoint, by values and by share key, in each generation.
+            self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
+        answer = self._answers.get(self._useful_of(values))
+        if answer is None or answer.error is not None:  # the text of an error is about the client's own values
+            return None
+        if len(self._answers.recent) < MAX_DIRECT:
+            self._answers[values] = answer  # the next time, the hot look-up finds it
+        return answer
 
     def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
-        """Remember and return the answer for clients with the same values as *location*.
+        """Remember and return the answer for clients with the same useful values as *location*.
 
-        Clients with an equal *share_key* that is not None share one answer, and its rotation.
+        Clients with an equal *share_key* share one answer, and its rotation. If it is None, the answer is only for
+        clients with the same values.
         """
-        answer = self._answers.get(share_key) if share_key is not None else None
-        if answer is None:
-            answer = render()
-            if share_key is not None:
-                self._answers[share_key] = answer
-        self._answers[self._values_at(location)] = answer
+        values = self._values_at(location)
+        if share_key is None:
+            answer = self._answers[values] = render()
+            return answer
+        known = self._answers.get(share_key)
+        answer = render() if known is None else known
+        self._answers[share_key] = self._answers[self._useful_of(values) if self._useful else values] = answer
         return answer
 
     def all(self) -> Iterable[RenderedAnswer]:
@@ -72,6 +100,10 @@ class DependentAnswers:
         if values is None:
             values = self._values[location] = (location.known, *map(location.term, self.terms))
         return values
+
+    def _useful_of(self, values: Values) -> Values:
+        """Return *values* without those that match no endpoint."""
+        return tuple(map(dict.get, self._useful, values))
 
 
 class _ServiceAnswers:
@@ -138,12 +170,13 @@ class AnswerCache:
         basis: CompiledService | Snapshot | None,
         location: Location,
         terms: tuple[str, ...],
+        useful: Callable[[], UsefulValues],
         share_key: object = None,
     ) -> RenderedAnswer:
         """Render the answer to a question, remember it, and return it.
 
-        *basis* and *terms* are those of the decision. *location* is the client's. *share_key* is that
-        of ``DependentAnswers.put``.
+        *basis* and *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those
+        of ``DependentAnswers``, and matter only if there are *terms*.
         """
         if basis is None:
             answer = render()
@@ -164,7 +197,7 @@ class AnswerCache:
         if isinstance(remembered, tuple):
             answers = remembered[2]
         else:
-            answers = DependentAnswers(terms, self._values_of(terms))
+            answers = DependentAnswers(terms, useful, self._values_of(terms))
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
 

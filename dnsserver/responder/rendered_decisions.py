@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
@@ -13,6 +14,7 @@ from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.rotation import Rotations
 from dnsserver.message.wire import Query
 from dnsserver.metrics.counters import Counts, Tally, counted_type
+from locator.topology.constraints import in_effect
 
 MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
 
@@ -87,3 +89,9 @@ def share_key(decision: Decision) -> object:
     if selection is None or decision.extended_error is not None:  # its text differs by client
         return None
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key
+
+
+def useful_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
+    """Return a function that finds, for each term of a decision, the clients' values that can match an endpoint."""
+    endpoints = decision.service.endpoints if decision.service is not None else ()
+    return partial(in_effect(decision.declaration).useful_values, endpoints)

@@ -42,7 +42,7 @@ from dnsserver.responder.recognition import (
     WITH_OPT,
     EdnsProfiles,
 )
-from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key
+from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
@@ -160,7 +160,8 @@ class Responder:
         folded = question.lower()
         answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
         if answer.__class__ is tuple:  # (location -> values, values -> answer, DependentAnswers): see ``Remembered``
-            answer = answer[1].get(answer[0].get(place.location))
+            values = answer[0].get(place.location)
+            answer = answer[1].get(values) or (values and answer[2].shared(values))
         if answer is None:
             return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
@@ -291,6 +292,7 @@ class Responder:
             basis=decision.basis if belongs_to_basis(decision) else None,
             location=location,
             terms=decision.terms,
+            useful=useful_values(decision),
             share_key=share_key(decision),
         )
 

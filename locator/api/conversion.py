@@ -7,7 +7,7 @@ never raise. They return None for an object that is not usable at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
@@ -15,6 +15,7 @@ from locator.finding_codes import ClusterCode
 from locator.ip import Network, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
+    ENDPOINTS,
     HOSTNAME,
     MAX_NAME,
     ZONE,
@@ -209,7 +210,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
         if endpoint.zone:
             slice_labels[ZONE] = endpoint.zone
-        target, hints = endpoint.target_ref, _hints(endpoint.hints)
+        hints = _hints(endpoint.hints)
         endpoints.append(
             Endpoint(
                 addresses=tuple(dict.fromkeys(addresses)),
@@ -218,7 +219,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
                 node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
                 slice_labels=slice_labels,
                 ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
-                pod=target.name if target is not None and target.kind in (None, "Pod") else None,
+                pod=_pod(endpoint.target_ref),
                 hints=None if hints is None else shared.setdefault(hints, hints),
             )
         )
@@ -228,6 +229,48 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
         endpoints=tuple(endpoints),
     )
+
+
+def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> EndpointSlice:
+    """Convert an Endpoints object to one slice of the Service of its name.
+
+    Kubernetes' EndpointSliceMirroring controller makes the same endpoints of it.
+    """
+    endpoints: list[Endpoint] = []
+    for position, subset in enumerate(raw.subsets or ()):
+        path = f"subsets[{position}]"
+        ports = _ports(subset.ports, f"{path}.ports", collector)
+        endpoints += _subset(f"{path}.addresses", subset.addresses, ports, collector, ready=True)
+        endpoints += _subset(f"{path}.notReadyAddresses", subset.not_ready_addresses, ports, collector, ready=False)
+    if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
+        collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
+    namespace, name = raw.metadata.namespace or "default", raw.metadata.name or ""
+    return EndpointSlice(namespace, name, service=name, endpoints=tuple(endpoints), kind=ENDPOINTS)
+
+
+def _subset(
+    path: str,
+    rows: Sequence[schema.EndpointAddress] | None,
+    ports: tuple[Port, ...],
+    collector: FindingCollector,
+    *,
+    ready: bool,
+) -> Iterator[Endpoint]:
+    """Yield an endpoint for each of the addresses in *rows*, which are at *path* in an Endpoints object."""
+    for position, row in enumerate(rows or ()):
+        if address := collector.address(f"{path}[{position}].ip", row.ip or ""):
+            yield Endpoint(
+                addresses=address,
+                ports=ports,
+                hostname=_hostname(row.hostname, f"{path}[{position}].hostname", collector),
+                node=row.node_name or None,
+                ready=ready,
+                pod=_pod(row.target_ref),
+            )
+
+
+def _pod(target: schema.Reference | None) -> str | None:
+    return target.name if target is not None and target.kind in (None, "Pod") else None
 
 
 def _hints(raw: schema.Hints | None) -> Hints | None:

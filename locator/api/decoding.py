@@ -19,6 +19,7 @@ from locator.api import conversion, schema
 from locator.api.finding_collector import FindingCollector
 from locator.finding_codes import ClusterCode
 from locator.model import (
+    ENDPOINTS,
     EndpointSlice,
     Finding,
     Namespace,
@@ -78,8 +79,10 @@ RESOURCES: Mapping[type[Object], Resource] = {
         conversion.to_endpoint_slice,
     ),
 }
+# Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.
+_ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints), conversion.to_endpoints)
 RESOURCES_BY_GROUP_KIND: Mapping[tuple[str, str], Resource] = {
-    (resource.group, resource.name): resource for resource in RESOURCES.values()
+    (resource.group, resource.name): resource for resource in (*RESOURCES.values(), _ENDPOINTS)
 }
 
 

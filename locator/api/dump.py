@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, field
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, decode_untrusted, error_words
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Object
+from locator.model import ENDPOINTS, EndpointSlice, Finding, Object, Service
 
 # Blocks of kubectl's YAML that topodns does not read, two thirds of a pod. A block is a key and all lines indented
 # deeper. No label can be mistaken for one, since labels hold no blocks.
@@ -92,6 +92,17 @@ def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Findin
         raise NotADump("nested too deeply") from None
     if not documents:  # such as the file of a kubectl that has just been started
         raise NotADump("empty, expected Kubernetes objects")
+
+
+def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
+    """Return the keys of the Services whose Endpoints count in a dump: those that have no EndpointSlice in it."""
+    services, sliced = set[str](), set[str | None]()
+    for item in objects:
+        if isinstance(item, Service):
+            services.add(item.key)
+        elif isinstance(item, EndpointSlice) and item.kind != ENDPOINTS:
+            sliced.add(item.service_key)
+    return services - sliced
 
 
 def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:

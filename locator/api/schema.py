@@ -183,6 +183,42 @@ class EndpointSlice(Struct, rename="camel"):
     ports: list[Port] | None = None
 
 
+class EndpointAddress(Struct, rename="camel"):
+    """An address in a subset of an Endpoints object."""
+
+    ip: str | None = None
+    hostname: str | None = None
+    node_name: str | None = None
+    target_ref: Reference | None = None
+
+
+class EndpointSubset(Struct, rename="camel"):
+    """Addresses of an Endpoints object that have the same ports."""
+
+    addresses: list[EndpointAddress] | None = None
+    not_ready_addresses: list[EndpointAddress] | None = None
+    ports: list[Port] | None = None
+
+
+class Capacity(Struct):
+    """The annotation of an Endpoints object that had more than the 1,000 endpoints that Kubernetes 1.22 allows it."""
+
+    over_capacity: str | None = field(name="endpoints.kubernetes.io/over-capacity", default=None)
+
+
+class EndpointsMeta(Meta):
+    """Metadata with the annotation about capacity."""
+
+    annotations: Capacity | None = None
+
+
+class Endpoints(Struct):
+    """An Endpoints object: all endpoints of the Service of its name."""
+
+    metadata: EndpointsMeta
+    subsets: list[EndpointSubset] | None = None
+
+
 class PodLocator(Struct, rename="camel"):
     """A PodLocator (KEP-536)."""
 

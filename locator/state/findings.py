@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from locator.finding_codes import ClusterCode
-from locator.model import HOSTNAME, ZONE, EndpointSlice, Finding, Location
+from locator.model import ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -91,12 +91,13 @@ def location_findings(
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
         why = f": no PodLocator locates {endpoint_slice.namespace}/{endpoint.pod}"
-    more = f" (and {len(unlocated) - 1} more in this slice)" if len(unlocated) > 1 else ""
+    whole = "object" if endpoint_slice.kind == ENDPOINTS else "slice"
+    more = f" (and {len(unlocated) - 1} more in this {whole})" if len(unlocated) > 1 else ""
     field, expected = (".nodeName", "the name of a Node") if nodes_known else (".targetRef", "a pod with a PodLocator")
     yield _about(
         endpoint_slice,
         ClusterCode.EndpointWithoutLocation,
-        f"endpoints[{unlocated[0]}]{field}",
+        "subsets" if endpoint_slice.kind == ENDPOINTS else f"endpoints[{unlocated[0]}]{field}",
         f"endpoint without location{why}{more}",
         f"{expected}, or a zone",
     )
@@ -109,4 +110,4 @@ def is_located(location: Location) -> bool:
 
 def _about(endpoint_slice: EndpointSlice, code: ClusterCode, field: str, message: str, expected: str) -> Finding:
     namespace, name = endpoint_slice.namespace, endpoint_slice.name
-    return code.finding("EndpointSlice", namespace, name, field=field, message=message, expected=expected)
+    return code.finding(endpoint_slice.kind, namespace, name, field=field, message=message, expected=expected)

@@ -45,6 +45,12 @@ class Hinted(Struct, frozen=True):
         """See ``Constraint``."""
         return True
 
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return tuple(
+            frozenset(name for located in endpoints for name in names_for(key, located)) for key in self.keys[:-1]
+        )
+
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
         steps: list[Step] = []

@@ -65,6 +65,12 @@ class Constraint(Protocol):
     def soft(self) -> bool:
         """Whether every client gets at least one endpoint if there is any."""
 
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """Return, for each of ``terms``, the client's values that can match some of *endpoints*.
+
+        To have any other value is the same as to have none: it leads to the same endpoints.
+        """
+
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose among *endpoints* for a client at a location. To choose none is a valid result, not an error."""
 
@@ -94,6 +100,10 @@ class Unconstrained(Struct, frozen=True):
     terms: tuple[str, ...] = ()
     soft: bool = True
 
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return ()
+
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """Choose all endpoints."""
         return Selection(tuple(endpoints), UNCONSTRAINED)
@@ -118,6 +128,10 @@ class FirstMatch(Struct, frozen=True):
     def soft(self) -> bool:
         """Whether the last key is ``*``."""
         return self.keys[-1:] == (ANY,)
+
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return _values_of(self.terms, endpoints)
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
@@ -158,6 +172,10 @@ class Narrowing(Struct, frozen=True):
         """Whether no key is required."""
         return not self.required
 
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return _values_of(self.terms, endpoints)
+
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``. The last key that narrowed is the one that decided."""
         steps: list[Step] = []
@@ -196,6 +214,10 @@ class NamedDomain(Struct, frozen=True):
         """See ``Constraint``."""
         return self.or_all
 
+    def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+        """See ``Constraint``."""
+        return ()
+
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
         inside = tuple(
@@ -213,11 +235,19 @@ def _terms(keys: Sequence[str]) -> tuple[str, ...]:
     return tuple(SUCCESSORS.get(key, key) for key in keys if key != ANY)
 
 
+def _values_of(terms: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
+    """Return, for each of some label keys, the values that *endpoints* have."""
+    labels = [located.location.labels for located in endpoints]
+    return tuple(frozenset([of_node.get(term) for of_node in labels]) for term in terms)
+
+
 def _tier(
     key: str, client: Location, endpoints: Sequence[LocatedEndpoint], steps: list[Step]
 ) -> tuple[LocatedEndpoint, ...]:
     """Return the endpoints that have the client's value of *key*, and append the step to *steps*."""
-    value = client.value(key)
-    tier = () if value is None else tuple(located for located in endpoints if located.location.value(key) == value)
+    label = SUCCESSORS.get(key, key)  # once, not for each of hundreds of endpoints
+    value = client.labels.get(label)
+    same = [] if value is None else [located for located in endpoints if located.location.labels.get(label) == value]
+    tier = tuple(same)
     steps.append(Step(key, value, len(tier)))
     return tier

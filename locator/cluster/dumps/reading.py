@@ -15,7 +15,7 @@ from msgspec import Struct
 from locator.api import dump, packing
 from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
-from locator.model import KINDS, Finding, Object, Pod
+from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, object_key
 
 
 class BadDump(Exception):
@@ -40,9 +40,10 @@ class Dump(Struct):
 def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
 
-    If an object occurs twice, the later one counts, and there is a finding.
+    If an object occurs twice, the later one counts, and there is a finding. Endpoints count only for a Service that
+    has no EndpointSlice in any file.
     """
-    objects: dict[tuple[type, str], Object] = {}
+    objects: dict[tuple[str, str], Object] = {}  # by kind and key
     findings: list[Finding] = []
     origins: dict[str, str] = {}
     for name, content in inputs:
@@ -50,22 +51,38 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
             if isinstance(item, Finding):
                 findings.append(msgspec.structs.replace(item, file=name))
                 continue
-            key, kind = (type(item), item.key), type(item).__name__
-            if key in objects:
-                namespace, _, own_name = item.key.rpartition("/")
+            kind, key = _identity(item)
+            if (kind, key) in objects:
+                namespace, _, own_name = key.rpartition("/")
                 message = "the same object occurs twice; the later one counts"
                 finding = ClusterCode.ObjectTwice.finding(
                     kind, namespace, own_name, field="", message=message, file=name
                 )
                 findings.append(finding)
-            objects[key] = item
+            objects[kind, key] = item
             if not isinstance(item, Pod):
-                origins[object_reference(kind, item.key)] = name
+                origins[object_reference(kind, key)] = name
     if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join(kind.__name__ for kind in KINDS)
         raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}")
-    return Dump(list(objects.values()), findings, origins)
+    served = dump.services_by_endpoints(objects.values())
+
+    def counts(kind: str, key: str) -> bool:
+        return kind != ENDPOINTS or key in served
+
+    return Dump(
+        [item for (kind, key), item in objects.items() if counts(kind, key)],
+        [row for row in findings if counts(row.kind, object_key(row.namespace or "default", row.name))],
+        origins,
+    )
+
+
+def _identity(item: Object) -> tuple[str, str]:
+    """Return the kind and the ``namespace/name`` of an object as Kubernetes has it."""
+    if isinstance(item, EndpointSlice):
+        return item.kind, object_key(item.namespace, item.name)
+    return type(item).__name__, item.key
 
 
 def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
