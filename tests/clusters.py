@@ -7,14 +7,14 @@ import ipaddress
 import json
 import random
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tests import random_sources
 from tests.api_objects import (
     HOSTNAME,
     OLD,
     RACK,
     REGION,
-    TOPOLOGY_KEYS,
     ZONE,
     Item,
     endpoint,
@@ -27,8 +27,6 @@ from tests.api_objects import (
     pod,
     service,
 )
-
-KEYS = (HOSTNAME, RACK, ZONE, REGION)
 
 UNKNOWN_CLIENT = "203.0.113.9"
 FORWARDER = "10.244.0.53"
@@ -65,7 +63,7 @@ WITH_ALIASES = listed(
 
 
 def world(seed: int, *, truthful: bool = False) -> World:
-    """Return a small cluster with reused addresses, old labels, unready endpoints, both families.
+    """Return a small cluster with reused addresses, old labels, unready endpoints, both families, every constraint.
 
     In a *truthful* one all pods run, and each is in its node's pod CIDR.
     """
@@ -77,6 +75,7 @@ class _Builder:
         self.rng, self.truthful = rng, truthful
         self.count = rng.randint(2, 6)
         self.hosts = [0] * (self.count + 2)
+        self.labels: dict[str, dict[str, str]] = {}  # by node
         self.born = 0
         self.items: list[Item] = []
         self.addresses = [UNKNOWN_CLIENT, OUTSIDE, "198.51.7.7", FORWARDER, "2001:db8::9"]
@@ -98,6 +97,7 @@ class _Builder:
         ]
         for number in range(self.rng.randint(2, 5)):
             self.service(f"s{number}")
+        self.items += random_sources.policies(self.rng)
         for number in range(self.rng.randint(0, 4)):
             self.alias(f"alias-{number}")
         for number in range(self.rng.randint(0, 6)):
@@ -134,7 +134,7 @@ class _Builder:
     def node(self, number: int) -> Item:
         labels = {}
         for key, values, percent in (
-            (HOSTNAME, (f"node-{number}",), 80),
+            (HOSTNAME, (f"node-{number}", f"node-{number}", "host"), 80),
             (ZONE, "abc", 85),
             (REGION, ("r1", "r2"), 70),
         ):
@@ -144,6 +144,7 @@ class _Builder:
             labels[OLD[ZONE]] = "old"  # the newer label counts
         if self.chance(50):
             labels[RACK] = self.rng.choice(("1", "2"))
+        self.labels[f"node-{number}"] = labels
         cidrs = [f"10.244.{number}.0/24", f"fd00:244:a{number:x}::/64"]
         if not self.truthful and self.chance(20):
             cidrs = self.rng.choice(([], [f"10.244.{(number + 1) % self.count}.0/24"], [f"10.244.{number}.0/25"]))
@@ -164,43 +165,37 @@ class _Builder:
         if not self.truthful and self.chance(15):
             number = self.rng.randrange(self.count + 1)  # the last one is unknown
         self.items.append(pod(name, addresses, f"node-{number}", phase=phase, created=self.moment()))
+        self.locator(name, addresses, f"node-{number}")
         if not self.truthful and self.chance(15):  # its address, reused later
             other = self.rng.randrange(self.count)
             self.items.append(pod(f"{name}-again", addresses[:1], f"node-{other}", created=self.moment()))
 
-    def keys(self) -> list[str]:
-        keys = self.rng.sample(KEYS, self.rng.choice((0, 1, 2, 2, 3)))
-        keys = [OLD[key] if key in OLD and self.chance(20) else key for key in keys]
-        return keys + ["*"] * (not keys or self.chance(40))
+    def locator(self, name: str, addresses: Sequence[str], on: str) -> None:
+        if self.chance(60):
+            self.items.append(random_sources.locator(self.rng, name, addresses, on, self.labels.get(on, {})))
 
     def service(self, name: str) -> None:
         rng = self.rng
         ports = [("main", 80, "TCP"), ("metrics", 9090, "TCP"), ("main-udp", 80, "UDP"), ("", 7, "TCP")]
         ports = rng.sample(ports[:3], rng.randint(1, 2)) if self.chance(85) else ports[3:]
-        spoken: dict[str, Any] = {}
-        if self.chance(60):
-            spoken["keys"] = ",".join(self.keys())
-        elif self.chance(60):
-            spoken["field"] = self.keys()
-        if self.chance(8):
-            spoken["keys"] = rng.choice(("*,a", f"{ZONE},{ZONE}", "-bad-", ","))
-        if self.chance(40):
-            spoken["least"] = rng.choice(("2", "2", "3", "0", "x"))
         headless = self.chance(85)
         addresses = (
             ("None",) if headless else (f"10.96.0.{20 + len(self.items) % 200}", f"fd00:96::{len(self.items):x}")
         )
-        own = service(name, cluster_ips=addresses, ports=ports, **spoken)
-        if self.chance(5):
-            own["spec"]["externalTrafficPolicy"] = "Local"
+        own = service(name, cluster_ips=addresses, ports=ports, **random_sources.declarations(rng))
         self.items.append(own)
         base = f"{name}.shop.svc.cluster.local"
         self.names += [base, base, f"_main._tcp.{base}", f"_tcp.{base}", f"_nope._tcp.{base}", f"nope.{base}"]
         count = rng.choice((0, 1, 1, 2, 2, 3, 5, 8, 120)) if headless else 2
-        dual, named = self.chance(50), self.chance(50)
+        dual, named, hinted = self.chance(50), self.chance(50), rng.choice(random_sources.HINTED)
         rows: dict[str, list[Item]] = {"IPv4": [], "IPv6": []}
         for number in range(count):
             self.endpoint(f"{name}-{number}", rows, dual=dual, hostname=f"{name}-{number}" if named else None)
+        for row in rows.values():
+            if row and self.chance(15):  # on its way from one slice to another
+                row.append({**rng.choice(row), "conditions": {"ready": self.chance(50)}})
+            for entry in row:
+                random_sources.set_hints(rng, entry, hinted, self.count)
         for family, row in rows.items():
             size = rng.choice((1, 3, 100)) if len(row) < 10 else 100
             for start in range(0, len(row), size):
@@ -234,6 +229,7 @@ class _Builder:
         if self.truthful or self.chance(60):
             self.pod(name, addresses, on if on < self.count else number)
         else:
+            self.locator(name, addresses, f"node-{on}")
             self.addresses.append(addresses[0])
 
 
@@ -242,17 +238,16 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
     rng = random.Random(seed)
     later = copy.deepcopy(list(items))
     for _ in range(rng.randint(0, 3)):
-        kind = rng.choice(("Service", "EndpointSlice", "Node", "Node", "Pod"))
+        kind = rng.choice(
+            ("Service", "EndpointSlice", "EndpointSlice", "Node", "Node", "Pod", "ServicePolicy", "PodLocator")
+        )
         of_kind = [item for item in later if item["kind"] == kind]
         if not of_kind:
             continue
         item = rng.choice(of_kind)
-        if kind == "Service":
-            if rng.randrange(3) == 0:
-                later.remove(item)
-            else:
-                item["metadata"]["annotations"][TOPOLOGY_KEYS] = rng.choice((ZONE, "*", f"{RACK},*"))
-        elif kind == "EndpointSlice" and item["endpoints"]:
+        if kind in ("Service", "ServicePolicy", "PodLocator") and rng.randrange(3) == 0:
+            later.remove(item)
+        elif kind == "EndpointSlice" and item["endpoints"] and rng.randrange(2):
             rng.choice((item["endpoints"].pop, item["endpoints"].reverse, item["ports"].clear))()
         elif kind == "Node":
             rng.choice(
@@ -260,6 +255,13 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
             )()
         elif kind == "Pod":
             later.remove(item)
+        elif kind == "PodLocator":  # their node was relabelled
+            zone = rng.choice("abc")
+            for locator in of_kind:
+                if locator["nodeName"] == item["nodeName"]:
+                    locator["nodeLabels"][ZONE] = zone
+        else:
+            random_sources.change(rng, item)
     for item in later:  # a change that no answer shows
         item["metadata"]["resourceVersion"] = str(rng.randrange(10**6))
     return later

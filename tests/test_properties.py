@@ -23,20 +23,22 @@ from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.responder.replies import PendingReply
 from locator.cluster import dump_files
-from locator.ip import Network, parse_address
+from locator.ip import Network, address_text, parse_address
 from locator.model import KINDS, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from locator.topology.selection import FirstMatch, LocatedEndpoint, select
 from tests import api_objects, clusters, dns_queries, random_queries
-from tests.api_objects import HOSTNAME, OLD, Item
+from tests.api_objects import HOSTNAME, Item
 from tests.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, replied, without_header
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
+from tests.twin import Modes, Twin
+from tests.twin_map import of_kind
 
 steady = settings(
     derandomize=True,
@@ -179,192 +181,15 @@ def rows_at(rows: Sequence[object], numbers: Iterable[int]) -> list[int]:
 # The cluster read naively
 
 
-class Twin:
-    """A second implementation, which reads kubectl's JSON without any index: slow and simple."""
-
-    def __init__(self, items: Sequence[Item]) -> None:
-        self.pods, self.nodes = (
-            of_kind(items, "Pod"),
-            {item["metadata"]["name"]: item for item in of_kind(items, "Node")},
-        )
-        self.slices = of_kind(items, "EndpointSlice")
-        self.services = {item["metadata"]["name"]: item for item in of_kind(items, "Service")}
-        self.believed = self.believed_blocks()
-
-    def node_labels(self, name: str) -> dict[str, str]:
-        return plain({HOSTNAME: name, **self.nodes[name]["metadata"]["labels"]})
-
-    def endpoint_labels(self, endpoint: Item) -> dict[str, str]:
-        name = endpoint.get("nodeName")
-        if name in self.nodes:
-            return self.node_labels(name)
-        labels = plain(endpoint.get("deprecatedTopology", {}))
-        if "zone" in endpoint:
-            labels[api_objects.ZONE] = endpoint["zone"]
-        return {HOSTNAME: name, **labels} if name else labels
-
-    def locate(self, text: str) -> tuple[str, dict[str, str]]:
-        """Return how an address is located, and its labels: the first match wins."""
-        running = [pod for pod in self.pods if pod["status"]["phase"] not in ("Succeeded", "Failed")
-                   and text in [row["ip"] for row in pod["status"]["podIPs"]]]  # fmt: skip
-        own = [each for each in running if not each["spec"].get("hostNetwork")]
-        if own:
-            name = max(own, key=lambda each: each["metadata"]["creationTimestamp"])["spec"]["nodeName"]
-            return "pod", self.node_labels(name) if name in self.nodes else {HOSTNAME: name}
-        for endpoint in self.endpoints():
-            if text in endpoint["addresses"] and self.endpoint_labels(endpoint):
-                return "endpoint", self.endpoint_labels(endpoint)
-        for name, node in self.nodes.items():
-            if text in [row["address"] for row in node["status"]["addresses"]]:
-                return "node", self.node_labels(name)
-        if running:
-            return "node", self.node_labels(running[0]["spec"]["nodeName"])
-        address = ipaddress.ip_address(text)
-        for network in longest_first(self.believed, address):
-            rows = [self.node_labels(name) for name in self.owners(network)]
-            shared = {key: value for key, value in rows[0].items() if all(row.get(key) == value for row in rows)}
-            return "podcidr", shared
-        for network in longest_first(map(ipaddress.ip_network, SUBNETS), address):
-            return "subnet", SUBNETS[str(network)]
-        return "unknown", {}
-
-    def agreed(self, network: Any) -> dict[str, str]:
-        """Return the labels that all known parts of a block share.
-
-        The trusted pod CIDRs around it and within it; known addresses in it that are in no pod CIDR; if there is
-        neither, the configured subnets, likewise.
-        """
-        speaking = longest_first(self.believed, network)[:1]
-        speaking += [block for block in self.believed if within(block, network) and block != network]
-        rows = [self.shared(map(self.node_labels, self.owners(part))) for part in speaking]
-        for text in self.held():
-            address = ipaddress.ip_address(text)
-            if address in network and not longest_first(self.believed, address):
-                by, labels = self.locate(text)
-                rows += [labels] if by not in ("subnet", "unknown") else []
-        if not rows:
-            subnets = list(map(ipaddress.ip_network, SUBNETS))
-            speaking = longest_first(subnets, network)[:1]
-            speaking += [subnet for subnet in subnets if within(subnet, network) and subnet != network]
-            rows = [SUBNETS[str(part)] for part in speaking]
-        return self.shared(rows)
-
-    @staticmethod
-    def shared(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-        first, *rest = [*rows] or [{}]
-        return {key: value for key, value in first.items() if all(row.get(key) == value for row in rest)}
-
-    def held(self) -> set[str]:
-        """Return the addresses that some object has."""
-        found = {row["ip"] for pod in self.pods for row in pod["status"]["podIPs"]}
-        found |= {row["address"] for node in self.nodes.values() for row in node["status"]["addresses"]}
-        return found | {address for endpoint in self.endpoints() for address in endpoint["addresses"]}
-
-    def endpoints(self) -> Iterator[Item]:
-        for endpoint_slice in self.slices:
-            yield from endpoint_slice["endpoints"]
-
-    def owners(self, network: Any) -> list[str]:
-        return [
-            name
-            for name, node in self.nodes.items()
-            if network in map(ipaddress.ip_network, node["spec"].get("podCIDRs", ()))
-        ]
-
-    def believed_blocks(self) -> list[Any]:
-        """Return the nodes' pod CIDRs, except those that hold an endpoint on another node."""
-        texts = dict.fromkeys(text for node in self.nodes.values() for text in node["spec"].get("podCIDRs", ()))
-        networks = list(map(ipaddress.ip_network, texts))
-        lies = set()
-        for endpoint in self.endpoints():
-            for address in map(ipaddress.ip_address, endpoint["addresses"]):
-                for network in longest_first(networks, address)[:1]:
-                    if endpoint.get("nodeName") and endpoint["nodeName"] not in self.owners(network):
-                        lies.add(network)
-        return [network for network in networks if network not in lies]
-
-    def keys(self, name: str) -> list[str]:
-        """Return the keys of a Service's constraint, empty if it has none."""
-        meta, spec = self.services[name]["metadata"], self.services[name]["spec"]
-        said = meta["annotations"].get(api_objects.TOPOLOGY_KEYS, "")
-        keys = said.split(",") if said else spec.get("topologyKeys", [])
-        valid = (
-            len(set(keys)) == len(keys) <= 16
-            and "*" not in keys[:-1]
-            and all(key == "*" or re.fullmatch(r"([a-z.-]+/)?[a-z][a-z-]*[a-z]", key) for key in keys)
-            and spec.get("externalTrafficPolicy") != "Local"
-        )
-        return keys if valid else []
-
-    def chosen(self, name: str, here: Mapping[str, str]) -> set[str]:
-        """Return the addresses, of both families, that a client with these labels gets of a headless Service."""
-        ready: dict[str, tuple[set[str], dict[str, str]]] = {}
-        for endpoint_slice in self.slices:
-            if endpoint_slice["metadata"]["labels"][api_objects.SERVICE_NAME] == name:
-                for endpoint in endpoint_slice["endpoints"]:
-                    if endpoint["conditions"].get("ready", True):
-                        row = ready.setdefault(endpoint["targetRef"]["name"], (set(), self.endpoint_labels(endpoint)))
-                        row[0].update(endpoint["addresses"])
-        keys = self.keys(name) or ["*"]
-        least = self.services[name]["metadata"]["annotations"].get(api_objects.MIN_ENDPOINTS, "1")
-        fallback: list[set[str]] = []
-        for key in keys:
-            key = {old: new for new, old in OLD.items()}.get(key, key)
-            tier = [
-                row for row, labels in ready.values() if key == "*" or (key in here and labels.get(key) == here[key])
-            ]
-            if key == "*" or len(tier) >= (int(least) if least.isdigit() and int(least) else 1):
-                return set().union(*tier)
-            fallback = fallback or tier
-        return set().union(*fallback)
-
-
-def of_kind(items: Iterable[Item], kind: str) -> list[Item]:
-    return [item for item in items if item["kind"] == kind]
-
-
-def plain(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels under their current names; the current name has precedence over the old one."""
-    renamed = {new: labels[old] for new, old in OLD.items() if old in labels}
-    return {**renamed, **{key: value for key, value in labels.items() if key not in OLD.values()}}
-
-
-def longest_first(networks: Iterable[Any], inner: Any) -> list[Any]:
-    """Return the subnets around an address or a block, the longest first."""
-    return sorted((network for network in networks if within(inner, network)), key=lambda network: -network.prefixlen)
-
-
-def within(inner: Any, outer: Any) -> bool:
-    """Whether an address or a block lies in, or equals, a block."""
-    if inner.version != outer.version:
-        return False
-    return inner.subnet_of(outer) if hasattr(inner, "prefixlen") else inner in outer
-
-
 @steady
 @given(seed=SEEDS)
 def test_every_address_is_where_the_first_match_says(seed: int) -> None:
     """Pod, endpoint, node, the node's pod CIDR if trusted, subnet, unknown."""
     world = clusters.world(seed)
-    twin, book = Twin(world.items), store_with(world.items).publish(NOW).addresses
+    twin, book = twin_of(world.items), store_with(world.items).publish(NOW).addresses
     for address in world.addresses:
-        place = book.locate(parse_address(address))
-        assert (address, place.located_by, place.location.labels) == (address, *twin.locate(address))
-
-
-@steady
-@given(seed=SEEDS)
-def test_every_client_gets_what_the_rules_say_when_read_from_the_json(seed: int) -> None:
-    """A and AAAA hold the endpoints that the twin chooses, and no others."""
-    world = clusters.world(seed)
-    twin, responder = Twin(world.items), responder_on(world.items)
-    headless = [name for name, service in twin.services.items() if service["spec"].get("clusterIP") == "None"]
-    for name in headless:
-        for client in random.Random(seed).sample(world.addresses, min(12, len(world.addresses))):
-            if client == clusters.FORWARDER:
-                continue
-            expected = twin.chosen(name, twin.locate(client)[1])
-            assert (name, client, addresses(responder, name, client)) == (name, client, expected)
+        place, where = book.locate(parse_address(address)), twin.map.locate(address)
+        assert (address, place.located_by, place.location.node, place.location.labels) == (address, *where)
 
 
 PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 120)}
@@ -373,7 +198,7 @@ PREFIXES = {4: (8, 16, 22, 23, 24, 25, 31), 6: (8, 32, 47, 48, 56, 63, 64, 65, 1
 @steady
 @given(seed=SEEDS, later=SEEDS)
 def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: int) -> None:
-    """The same for client subnets shorter than a host, asked twice, and after a change."""
+    """A and AAAA for client subnets shorter than a host: what the twin chooses, asked twice, and after a change."""
     world = clusters.world(seed)
     items, store = world.items, store_with(world.items)
     responder = responder_for(store.publish(NOW))
@@ -383,11 +208,11 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
         for client in rng.sample(world.addresses, min(10, len(world.addresses)))
     ]
     for number in range(3):
-        twin = Twin(items)
-        headless = [name for name, service in twin.services.items() if service["spec"].get("clusterIP") == "None"]
-        for name in headless:
-            for block in blocks:
-                expected = twin.chosen(name, twin.agreed(block))
+        twin = twin_of(items)
+        places = {block: twin.map.agreed(block) for block in blocks}
+        for namespace, name in twin.headless():
+            for block, where in places.items():
+                expected = twin.given((namespace, name), where).addresses
                 for _ in range(2):
                     found = addresses(responder, name, clusters.FORWARDER, edns=opt(ecs(str(block))))
                     assert (name, str(block), found) == (name, str(block), expected)
@@ -396,12 +221,17 @@ def test_every_block_of_clients_gets_what_all_of_it_agrees_on(seed: int, later: 
         responder.publish(store.publish(NOW + number))
 
 
+def twin_of(items: Sequence[Item]) -> Twin:
+    return Twin(items, Modes(subnets=SUBNETS))
+
+
 def addresses(responder: CountedResponder, name: str, client: str, *, edns: bytes = b"") -> set[str]:
     """Return a client's answers for A and AAAA together."""
     found = set()
-    for qtype in ("A", "AAAA"):
+    for qtype, size in (("A", 4), ("AAAA", 16)):
         reply = answer(responder, Asked(query(f"{name}.shop.svc.cluster.local", qtype, edns=edns), client, "tcp"))
-        found |= {row.to_text() for rrset in parsed(reply).answer for row in rrset}
+        assert reply is not None
+        found |= {address_text(record[-size:]) for record in parts_of(reply).answers}
     return found
 
 
@@ -455,7 +285,7 @@ def test_nodes_alone_tell_as_much_as_pods_where_their_blocks_tell_the_truth(seed
     """If pod CIDRs are right, clients are located as well without pods."""
     world = clusters.world(seed, truthful=True)
     with_pods, without = responder_on(world.items), responder_on(world.items, {"client-source": "nodes"})
-    for name in Twin(world.items).services:
+    for name in (service["metadata"]["name"] for service in of_kind(world.items, "Service")):
         for client in random.Random(seed).sample(world.addresses, min(8, len(world.addresses))):
             each = Asked(query(f"{name}.shop.svc.cluster.local", edns=opt()), client, "tcp")
             assert_same(answer(with_pods, each), answer(without, each), answer(without, each))
@@ -577,7 +407,8 @@ def service_parts(items: Sequence[Item]) -> dict[str, list[str]]:
         ]
         names = {endpoint.get("nodeName") for endpoint_slice in slices for endpoint in endpoint_slice["endpoints"]}
         nodes = [item for item in of_kind(items, "Node") if item["metadata"]["name"] in names]
-        parts[f"{meta['namespace']}/{meta['name']}"] = visible([service, *slices, *nodes])
+        policies = of_kind(items, "ServicePolicy")
+        parts[f"{meta['namespace']}/{meta['name']}"] = visible([service, *slices, *nodes, *policies])
     return parts
 
 
@@ -664,8 +495,7 @@ def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: st
         srv = parsed(reply)
         if srv.answer and srv.additional:
             glue = {row.to_text() for rrset in srv.additional for row in rrset}
-            headless = Twin(world.items).services[name.split(".")[0]]["spec"]["clusterIP"] == "None"
-            if headless:
+            if ("shop", name.split(".")[0]) in twin_of(world.items).headless():
                 assert glue == addresses(responder, name.split(".")[0], source)
         for qtype in ("A", "AAAA"):
             if srv.rcode() == dns.rcode.NXDOMAIN:
