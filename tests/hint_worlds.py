@@ -12,7 +12,8 @@ from locator.api.decoding import decode_untrusted
 from locator.api.deltas import Replace
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.hint_store import HintStore
-from locator.hints.objects import OPT_IN_LABELS, WEBHOOK_RESOURCES
+from locator.hints.objects import WEBHOOK_RESOURCES
+from locator.topology.hints import OPT_IN_LABELS
 
 Item = dict[str, Any]
 HINTED = {OPT_IN_LABELS[0]: "true"}

@@ -23,6 +23,7 @@ from tests.api_objects import (
     Item,
     endpoint,
     endpoint_slice,
+    endpoints,
     item,
     namespace,
     node,
@@ -256,6 +257,10 @@ PLACES = [
         [("PodCidrDistrusted", WARNING, "Node c1", "spec.podCIDRs", "10.0.1.1")]),
     Row("slice-without-service", [*HEALTHY, endpoint_slice("web", 1, SPREAD)],
         [("SliceWithoutService", WARNING, SLICE, "metadata.labels[kubernetes.io/service-name]", "shop/web")]),
+    Row("endpoints-cut-off", [*HEALTHY, service("web"), endpoints(
+        "web", {"addresses": [{"ip": "10.0.1.1", "nodeName": "a1"}]},
+        annotations={"endpoints.kubernetes.io/over-capacity": "truncated"})],
+        [("EndpointsTruncated", WARNING, "Endpoints shop/web", "subsets", "missing")]),
     Row("twice", [*HEALTHY, *web(), *web()],
         [("ObjectTwice", WARNING, WEB, "", ""), ("ObjectTwice", WARNING, SLICE, "", "")]),
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.reading import read_settings
 from dnsserver.webhook_app import HTTPS_PORT, NAME
 from locator.cluster.certificates.issuing import issue
-from locator.hints.objects import OPT_IN_LABELS
+from locator.topology.hints import OPT_IN_LABELS
 from tests import kustomize
 from tests.api_objects import item, node
 from tests.kube import ApiError, ControlPlane, Item

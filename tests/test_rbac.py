@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from locator.hints.objects import OPT_IN_LABELS
+from locator.topology.hints import OPT_IN_LABELS
 from tests import api_objects, kustomize
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.kube import ControlPlane, Item

@@ -18,11 +18,7 @@ from locator.api.decoding import RESOURCES, Resource
 from locator.api.finding_collector import FindingCollector
 from locator.labels import valid_label_value
 from locator.model import Endpoint, EndpointSlice, Hints, Namespaced, Node, Service, ServicePolicy
-
-# A slice that carries one of these labels with the value "true" gets hints. The EndpointSlice controller copies the
-# labels of a Service to its slices. The second label is that of Gardener's webhook.
-OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
-OPTED_IN = "true"
+from locator.topology.hints import asks_for_hints
 
 SLICES = "endpointslices"
 GROUP, VERSION = "discovery.k8s.io", "v1"
@@ -105,7 +101,7 @@ def to_hinted_slice(raw: SliceJson, collector: FindingCollector) -> HintedSlice:
         name=raw.metadata.name or "",
         version=raw.metadata.version or "",
         service=labels.get(SERVICE_NAME) or "",
-        opted_in=any(labels.get(label) == OPTED_IN for label in OPT_IN_LABELS),
+        opted_in=asks_for_hints(labels),
         endpoints=tuple(
             HintedEndpoint(
                 endpoint=to_endpoint(endpoint, position, (), shared, collector),

@@ -24,7 +24,7 @@ from locator.topology.constraints import (
     heard,
     min_endpoints,
 )
-from locator.topology.hints import OPT_IN_LABELS
+from locator.topology.hints import asks_for_hints
 
 # Where each source speaks.
 SOURCE_FIELDS = {
@@ -41,8 +41,7 @@ MEANT = (POLICY, ANNOTATION, FIELD)
 
 def counts(service: Service) -> bool:
     """Whether a constraint on *service* can choose anything: endpoints in DNS, in hints, or between clusters."""
-    opted_in = any(service.labels.get(label) == "true" for label in OPT_IN_LABELS)
-    return service.headless or opted_in or service.annotations.get(FEDERATED) == "true"
+    return service.headless or asks_for_hints(service.labels) or service.annotations.get(FEDERATED) == "true"
 
 
 def decides(service: Service, declaration: Declaration | None) -> bool:

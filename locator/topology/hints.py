@@ -6,15 +6,17 @@ headless Services, where it knows the node of the client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from locator.model import HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
-# With one of these labels and the value "true", a Service asks for hints in its EndpointSlices by its constraint.
+# With one of these labels and the value "true", a Service, or a slice, asks the webhook for hints by its constraint.
+# The EndpointSlice controller copies the labels of a Service to its slices. The second label is of Gardener's webhook.
 OPT_IN_LABELS = ("topodns.io/hints", "endpoint-slice-hints.resources.gardener.cloud/consider")
+OPTED_IN = "true"
 
 _NO_HINTS = Hints()
 
@@ -62,6 +64,11 @@ class Hinted(Struct, frozen=True):
                 return Selection(chosen, NEAREST, tuple(steps), key, (key,))
         steps.append(Step(ANY, None, len(endpoints)))
         return Selection(tuple(endpoints), ALL, tuple(steps), ANY)
+
+
+def asks_for_hints(labels: Mapping[str, str]) -> bool:
+    """Whether a Service or an EndpointSlice with these labels asks for hints by its constraint."""
+    return any(labels.get(label) == OPTED_IN for label in OPT_IN_LABELS)
 
 
 def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
