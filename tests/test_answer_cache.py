@@ -141,6 +141,21 @@ def test_what_did_not_change_is_not_computed_again() -> None:
     assert cluster.counts.computed == computed
 
 
+def test_a_publication_that_changes_no_answer_forgets_none() -> None:
+    """An endpoint that is not ready makes another snapshot: even names that do not exist stay remembered."""
+    store, responder = store_of(settings_of()), CountedResponder()
+    starting = {**endpoint("10.0.0.2", nodeName="b1"), "conditions": {"ready": False}}
+    seen = []
+    for rows in ([], [starting]):
+        cluster = [*BASE, *headless("web", "10.0.0.1"), endpoint_slice("web", 2, rows)]
+        take_in(store, dump_files.read_here([("cluster.json", listed(cluster).encode())]).objects)
+        seen.append(store.publish(NOW + len(seen)))
+        responder.publish(seen[-1])
+        for name in (WEB, "nobody.shop.svc.cluster.local"):
+            ask_in_memory(responder, dns.message.make_query(name, "A"), "127.1.0.1")
+    assert seen[0] is not seen[1] and responder.counts.computed == 2
+
+
 def test_services_that_are_gone_leave_nothing() -> None:
     """Whatever is remembered of deleted and changed Services is freed, though nobody asks for their names again."""
     cluster = Changing()

@@ -46,7 +46,7 @@ from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, answers_differ
 
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
@@ -90,9 +90,9 @@ class Responder:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
-        if snapshot is self._snapshot:  # only findings changed
-            return
-        self._snapshot = snapshot
+        before, self._snapshot = self._snapshot, snapshot
+        if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
+            return  # only findings, numbers of objects, or endpoints that are not ready changed
         self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
 
