@@ -147,7 +147,7 @@ def test_a_publication_that_changes_no_answer_forgets_none() -> None:
     starting = {**endpoint("10.0.0.2", nodeName="b1"), "conditions": {"ready": False}}
     seen = []
     for rows in ([], [starting]):
-        cluster = [*BASE, *headless("web", "10.0.0.1"), endpoint_slice("web", 2, rows)]
+        cluster = [*BASE, *headless("web", "10.0.0.1"), endpoint_slice("web", 2, rows), pod("x", ["10.0.0.2"], "b1")]
         take_in(store, dump_files.read_here([("cluster.json", listed(cluster).encode())]).objects)
         seen.append(store.publish(NOW + len(seen)))
         responder.publish(seen[-1])
