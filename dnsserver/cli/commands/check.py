@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.parser import Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.ip import Network, network_text
-from locator.model import ERROR, WARNING
 
 if TYPE_CHECKING:
     from locator.places.subnet_proposals import Zone
@@ -18,14 +17,8 @@ NO_CIDRS = "The pods are in no pod CIDR. With these flags, topodns locates a new
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the output format, what counts as a failure, and the settings."""
+    """Add the output format and the settings."""
     add_output_format(parser)
-    parser.flags.add_argument(
-        "--fail-on",
-        choices=(ERROR, WARNING),
-        default=ERROR,
-        help="The least severe finding for which the exit status is 1 (default: error)",
-    )
     add_settings(parser, "check", short={"namespace": "-n"})
 
 
@@ -38,7 +31,7 @@ def run(arguments: Namespace) -> int:
 
     snapshot, findings = check_cluster(settings)
     remarks = _subnet_flags(proposed_subnets(snapshot.addresses)) if arguments.output == "text" else ()
-    return report(findings, arguments.output, fail_on=arguments.fail_on, remarks=remarks)
+    return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 
 def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:
