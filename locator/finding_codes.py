@@ -142,7 +142,7 @@ class ClusterCode(FindingCode):
         " are not ready, ServicePolicies come after its own annotation and field.",
         "Nothing, if that is meant. Otherwise remove the source that should not count. `topodns explain` shows which"
         " one is heard:",
-        "kubectl -n NAMESPACE get servicepolicies,service/NAME -o yaml",
+        "kubectl topodns explain svc/NAME -n NAMESPACE --client node/NODE",
     )
     EndpointsInOneDomain = (
         INFO,
