@@ -782,6 +782,14 @@ def test_check_of_a_namespace(topodns: Run, tmp_path: Path, flags: tuple[str, ..
     assert len(topodns("check", "--snapshot", path, "-o", "json").json) == 2
 
 
+@pytest.mark.parametrize("left_out", [(), ("Namespace",)], ids=["namespaces", "none-in-the-dump"])
+def test_check_of_an_unknown_namespace(topodns: Run, tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    """``check`` looks at nothing there, so it says so, and suggests the nearest; known ones need no word."""
+    (path,) = _files(tmp_path, yaml.safe_dump_all([item for item in CLUSTER if item["kind"] not in left_out]))
+    ran = topodns("check", "--snapshot", path, "-n", "shpo", "-n", "shop")
+    assert (ran.status, ran.err) == (DONE, "topodns: --namespace: no namespace shpo, did you mean shop?\n")
+
+
 def test_subnets_that_check_proposes(topodns: Run, tmp_path: Path) -> None:
     """In a cluster without pod CIDRs, the text proposes flags by which a pod is located that nobody has seen yet."""
     nodes = [node("a1", {ZONE: "a"}, addresses=["10.0.1.1"]), node("b1", {ZONE: "b"}, addresses=["10.0.2.1"])]
