@@ -130,9 +130,10 @@ class ClusterCode(FindingCode):
         " address for all clients, so its annotation or `spec.topologyKeys` does nothing, nor does a ServicePolicy that"
         " selects no headless Service. If a Service publishes addresses that are not ready, ServicePolicies do not"
         " narrow its answers, so that its peers find each other.",
-        "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service), or remove the"
-        " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
-        " `topodns.io/topology-keys`.",
+        "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service). Or let"
+        " kube-proxy choose by the constraint: run `topodns webhook`, and label the Service `topodns.io/hints=true`. Or"
+        " remove the constraint. If its peers should find only near peers, ask for that with the Service's own"
+        " annotation `topodns.io/topology-keys`.",
         "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys-",
     )
     SourceNotHeard = (
