@@ -9,6 +9,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from hypothesis import Phase, given, settings
@@ -224,6 +225,35 @@ def test_zonal_names_stand_above_every_source(seed: int) -> None:
             for client in case.clients[:2]:
                 addresses = twin.in_zone(key, value, word)
                 assert (name, answer(responder, name, client)) == (name, Answer(addresses, not twin.ready(key)))
+
+
+@steady
+@given(seed=SEEDS)
+def test_policies_that_compete_narrow_in_their_order(seed: int) -> None:
+    """Required keys first; of the preferred ones, the older policy's goes first, then by name.
+
+    No label of these nodes follows from another one, and few have an endpoint: so the order decides what is left.
+    """
+    rng = random.Random(seed)
+    places = list(product("ab", "12", ("r1", "r2")))
+    items = [
+        api_objects.node(f"node-{n}", {ZONE: zone, RACK: rack, REGION: region}, addresses=[f"192.168.0.{n}"])
+        for n, (zone, rack, region) in enumerate(places)
+    ]
+    rows = [
+        api_objects.endpoint(f"10.250.0.{n}", nodeName=f"node-{n}") for n in rng.sample(range(8), rng.randint(2, 4))
+    ]
+    least = rng.choice((None, None, "2"))
+    items += [
+        api_objects.service("web", labels={"app": "web"}, least=least),
+        api_objects.endpoint_slice("web", 0, rows),
+    ]
+    for number in range(rng.randint(2, 4)):
+        policy = random_sources.policy(rng, f"policy-{number}", invalid=False)
+        policy["spec"]["serviceSelector"], policy["metadata"]["namespace"] = {"matchLabels": {"app": "web"}}, "shop"
+        items.append(policy)
+    case = Case(items, Modes(), [f"192.168.0.{n}" for n in range(8)])
+    assert_as_expected(Twin(items, case.modes), responder_for(case, store_with(case).publish(NOW)), rows_of(case))
 
 
 # While the cluster changes
