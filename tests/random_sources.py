@@ -55,7 +55,7 @@ def declarations(rng: random.Random) -> dict[str, Any]:
     if early and chance(rng, 45):
         spoken["field"] = keys(rng) if chance(rng, 85) else rng.choice(([], ["*", ZONE], [ZONE, ZONE]))
     if chance(rng, 40):
-        spoken["least"] = rng.choice(("2", "2", "3", "0", "x", "-1", "1000000000"))
+        spoken["least"] = rng.choice(("2", "02", " 3 ", "0", "x", "-1", "1000000000"))
     if chance(rng, 50):
         spoken["trafficDistribution"] = rng.choice(DISTRIBUTIONS)
     for name in (AWARE, MODE):

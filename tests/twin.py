@@ -182,7 +182,7 @@ class Twin:
 
     def chosen(self, asked: Asked, key: tuple[str, str], rows: list[Row], where: Where) -> list[Row]:
         text = (self.services[key]["metadata"].get("annotations") or {}).get("topodns.io/min-endpoints", "")
-        least = int(text) if re.fullmatch("[1-9][0-9]{0,8}", text) else 1
+        least = max(1, int(text)) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 1
         if asked.by_hints:
             return by_hints(rows, where)
         if asked.keys:
