@@ -198,9 +198,18 @@ CANDIDATES = {
     "unknown-client-gets-all": (
         cluster(service("web", keys=ZONE)), {"client": UNKNOWN, "flags": {"unknown-client": "all"}},
         [(True, "the client is unknown, and --unknown-client is all")] * 3 + [NOT_READY]),
+    "unknown-client-of-a-soft-constraint": (
+        cluster(service("web", keys=f"{ZONE},*")), {"client": UNKNOWN},
+        [(True, "the client cannot be located, and the constraint allows any")] * 3 + [NOT_READY]),
+    "unknown-client-and-hints": (
+        cluster(service("web"), hints=ONE_FOR_ZONES), {"client": UNKNOWN},
+        [(True, "the client cannot be located, and the constraint allows any")] * 3 + [NOT_READY]),
     "too-few": (
         cluster(service("web", keys=f"{RACK},{ZONE},*", least="3")), {"client": "127.1.0.2"},
-        [(True, "none is nearer, and the constraint allows any")] * 3 + [NOT_READY]),
+        [(True, "too few are nearer (min-endpoints is 3), and the constraint allows any")] * 3 + [NOT_READY]),
+    "too-few-for-a-policy": (
+        cluster(service("web", least="3", **WEB), [PREFERS]), {},
+        [(True, "too few are nearer (min-endpoints is 3), and the constraint allows any")] * 3 + [NOT_READY]),
     "too-few-of-one-key": (
         cluster(service("web", keys=f"{RACK},{ZONE},*", least="3"), on="a2"), {},
         [(True, SAME_ZONE), (True, SAME_ZONE),

@@ -14,7 +14,17 @@ from locator.model import HOSTNAME, ZONE, Location
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
-from locator.topology.selection import ALL, NEAREST, UNCONSTRAINED, UNMET, Constraint, NamedDomain, Selection
+from locator.topology.selection import (
+    ALL,
+    NEAREST,
+    UNCONSTRAINED,
+    UNMET,
+    Constraint,
+    FirstMatch,
+    NamedDomain,
+    Narrowing,
+    Selection,
+)
 
 ANY_WILL_DO = "none is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
@@ -136,9 +146,13 @@ def why_all(case: Case, selection: Selection) -> str:
         return "the client is unknown, and --unknown-client is all"
     if isinstance(constraint, NamedDomain):
         return f"none has {constraint.key}={constraint.value}, which the name prefers"
+    if constraint is not None and constraint.terms and not case.location.known:
+        return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
         return f"no hint names the client's {tried}" if tried else "not all have hints, so none counts"
+    if isinstance(constraint, FirstMatch | Narrowing) and any(step.matched for step in selection.steps if step.value):
+        return f"too few are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
     return AUTO_MODE if left_to_kubernetes(case) else ANY_WILL_DO
 
 
