@@ -31,8 +31,8 @@ def add_arguments(parser: Parser) -> None:
         "-n",
         dest="in_namespace",
         metavar="NAMESPACE",
-        help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: that of the "
-        "kubeconfig's context; with --snapshot: default)",
+        help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: the only one of "
+        "--namespace, or that of the kubeconfig's context; with --snapshot: default)",
     )
     add_output_format(parser, "yaml")
     add_settings(parser, "explain")
@@ -58,7 +58,8 @@ def run(arguments: Namespace) -> int:
     kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, kubectl_names.Reference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     snapshot = reading.publication.snapshot
-    known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or reading.namespace)
+    usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
+    known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or usual)
     explanation = explain(
         kubectl_names.question_name(name, known, authority),
         qtype,
