@@ -86,10 +86,12 @@ def nearest_label_key(key: str, known: Collection[str]) -> str:
     """Return the one of *known*, which must not be empty, that *key* was probably meant to be.
 
     The name after the slash says more than the prefix: ``kubernetes.io/zone`` was not meant to be ``kubernetes.io/os``.
+    A name alone means Kubernetes' own key if there is one: clouds have a ``zone`` of theirs beside it.
     """
-    name = key.rpartition("/")[2]
-    same_name = [other for other in known if other.rpartition("/")[2] == name]
-    return difflib.get_close_matches(key, sorted(same_name or known), 1, 0.0)[0]
+    prefix, _, name = key.lower().rpartition("/")
+    same_name = [other for other in known if other.lower().rpartition("/")[2] == name]
+    own = [] if prefix else [other for other in same_name if other.rpartition("/")[0].endswith("kubernetes.io")]
+    return difflib.get_close_matches(key, sorted(own or same_name or known), 1, 0.0)[0]
 
 
 def valid_label_value(text: str) -> bool:

@@ -139,11 +139,14 @@ def test_namespaces_that_only_unwatched_pods_are_in() -> None:
         ("topology.kubernetes.io/rack", "topology.example.com/rack"),
         ("topology.kubernetes.io/hostname", "kubernetes.io/hostname"),
         ("rack", "topology.example.com/rack"),
+        ("zone", "topology.kubernetes.io/zone"),
+        ("Zone", "topology.kubernetes.io/zone"),
+        ("topology.gke.io/Zone", "topology.gke.io/zone"),
         ("example.com/rakc", "topology.example.com/rack"),
     ],
 )
 def test_nearest_label_key(key: str, nearest: str) -> None:
     """A key with the same name counts as nearer than one with the same prefix."""
-    known = ("kubernetes.io/hostname", "kubernetes.io/os", "topology.example.com/rack",
+    known = ("kubernetes.io/hostname", "kubernetes.io/os", "topology.example.com/rack", "topology.gke.io/zone",
              "topology.kubernetes.io/region", "topology.kubernetes.io/zone")  # fmt: skip
     assert nearest_label_key(key, known) == nearest
