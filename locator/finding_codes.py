@@ -106,9 +106,10 @@ class ClusterCode(FindingCode):
     )
     UnknownAnnotation = (
         WARNING,
-        "A Service has an annotation that begins with `topodns.io/` and that topodns does not know. topodns ignores it."
-        " It is probably misspelled: the finding names the nearest annotation that topodns knows.",
-        "Write the annotation as the finding expects it, and remove the wrong one:",
+        "A Service has an annotation or a label that begins with `topodns.io/` and that topodns does not know. topodns"
+        " ignores it. It is probably misspelled, or an annotation was written as a label or the other way round. The"
+        " finding names the nearest one that topodns knows.",
+        "Write it as the finding expects it, and remove the wrong one (a label with `kubectl label`):",
         "kubectl -n NAMESPACE annotate service NAME ANNOTATION-",
     )
     InvalidMinEndpoints = (

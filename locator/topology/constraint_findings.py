@@ -18,6 +18,7 @@ from locator.topology.constraints import (
     MAX_KEYS,
     MIN_ENDPOINTS,
     POLICY,
+    PREFIX,
     TOPOLOGY_KEYS,
     TRAFFIC_DISTRIBUTION,
     Declaration,
@@ -44,6 +45,11 @@ def counts(service: Service) -> bool:
     return service.headless or asks_for_hints(service.labels) or service.annotations.get(FEDERATED) == "true"
 
 
+def own_labels(service: Service) -> list[str]:
+    """Return the keys of the labels that begin as those of topodns do."""
+    return [key for key in service.labels if key.startswith(PREFIX)]
+
+
 def decides(service: Service, declaration: Declaration | None) -> bool:
     """Whether *declaration*, the one that is heard, chooses endpoints of *service*."""
     if declaration is None or not declaration.valid:
@@ -65,12 +71,18 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
     if health is not None and not valid_health(health):
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
         yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
-    for name in service.annotations:
-        if name not in ANNOTATIONS:
-            nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
-            expected = f"the label {name}" if name in OPT_IN_LABELS else nearest
-            field = f"metadata.annotations[{name}]"
-            yield about(service, ClusterCode.UnknownAnnotation, field, "unknown annotation", expected)
+    yield from _unknown_names(service)
+
+
+def _unknown_names(service: Service) -> Iterator[Finding]:
+    """Yield a finding for each annotation and label that begins as those of topodns do, and is none of them."""
+    annotations = ((name, "annotation") for name in service.annotations if name not in ANNOTATIONS)
+    labels = ((name, "label") for name in own_labels(service) if name not in OPT_IN_LABELS)
+    for name, kind in (*annotations, *labels):
+        (nearest,) = difflib.get_close_matches(name, (*ANNOTATIONS, OPT_IN_LABELS[0]), 1, 0.0)
+        meant = "label" if nearest in OPT_IN_LABELS else "annotation"
+        expected = nearest if meant == kind else f"the {meant} {nearest}"
+        yield about(service, ClusterCode.UnknownAnnotation, f"metadata.{kind}s[{name}]", f"unknown {kind}", expected)
 
 
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
