@@ -106,9 +106,9 @@ class ClusterCode(FindingCode):
     )
     UnknownAnnotation = (
         WARNING,
-        "A Service has an annotation or a label that begins with `topodns.io/` and that topodns does not know. topodns"
-        " ignores it. It is probably misspelled, or an annotation was written as a label or the other way round. The"
-        " finding names the nearest one that topodns knows.",
+        "A Service has an annotation or a label that begins with `topodns.io/` and that topodns does not know, or one"
+        " whose value means nothing to it. topodns ignores it. It is probably misspelled, or an annotation was written"
+        " as a label or the other way round. The finding names the nearest one that topodns knows.",
         "Write it as the finding expects it, and remove the wrong one (a label with `kubectl label`):",
         "kubectl -n NAMESPACE annotate service NAME ANNOTATION-",
     )
@@ -145,6 +145,14 @@ class ClusterCode(FindingCode):
         "Nothing, if that is meant. Otherwise remove the source that should not count. `topodns explain` shows which"
         " one is heard:",
         "kubectl topodns explain svc/NAME -n NAMESPACE --client node/NODE",
+    )
+    KeyOnNoEndpoint = (
+        ERROR,
+        "A Service's constraint is hard, and its ready endpoints have none of the labels that it demands, or lack one"
+        " that a ServicePolicy requires. Nodes have these labels, but not those of the endpoints. Nobody gets an"
+        " endpoint.",
+        "Compare the nodes of the pods with the labels of the nodes:",
+        "kubectl -n NAMESPACE get pods -o wide",
     )
     EndpointsInOneDomain = (
         INFO,

@@ -120,6 +120,10 @@ INVALID = [
         [("UnknownAnnotation", WARNING, WEB, f"metadata.labels[{MIN_ENDPOINTS}]", f"the annotation {MIN_ENDPOINTS}")]),
     Row("unknown-label", [*HEALTHY, *web(labels={"topodns.io/hint": "true"})],
         [("UnknownAnnotation", WARNING, WEB, "metadata.labels[topodns.io/hint]", "expected topodns.io/hints [")]),
+    Row("hints-label-with-another-value", [*HEALTHY, *web(labels={"topodns.io/hints": "yes"})],
+        [("UnknownAnnotation", WARNING, WEB, "metadata.labels[topodns.io/hints]", "'yes' counts as false")]),
+    Row("federated-with-another-value", [*HEALTHY, *web(annotations={"topodns.io/federated": "True"})],
+        [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/federated]", "true or false")]),
     Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
         [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
     Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],
@@ -190,6 +194,8 @@ EFFECT = [
                                   policy(ZONE, name="api", app="api")],
         [("ConstraintWithoutEffect", WARNING, WEB, ANNOTATION, "not headless"),
          ("ConstraintWithoutEffect", WARNING, NEAR, "spec.serviceSelector", "no headless Service")]),
+    Row("min-endpoints-on-a-cluster-ip", [*HEALTHY, *virtual(least="2")],
+        [("ConstraintWithoutEffect", WARNING, WEB, f"metadata.annotations[{MIN_ENDPOINTS}]", "not headless")]),
     Row("federated", [*HEALTHY, *virtual(keys=ZONE, annotations=FEDERATED)]),
     Row("hints-wanted", [*HEALTHY, *virtual(keys=ZONE, labels={GARDENER: "true"})]),
     Row("hints-not-wanted", [*HEALTHY, *virtual(keys=ZONE, labels={GARDENER: "false"})],
@@ -218,7 +224,19 @@ HEARD = [
     Row("distribution-outranked", [*HEALTHY, *web(keys=ZONE, trafficDistribution="PreferClose")]),
 ]  # fmt: skip
 
+NO_RACK = node("c1", {ZONE: "c"})
+ON_C = [endpoint("10.0.3.1", nodeName="c1")]
+NOBODY = "no ready endpoint has the label example.com/rack: nobody gets any"
+
 GAIN = [
+    Row("nobody-gets-any", [*HEALTHY, NO_RACK, *web(ON_C, keys=RACK)],
+        [("KeyOnNoEndpoint", ERROR, WEB, ANNOTATION, NOBODY)]),
+    Row("nobody-gets-any-by-policy", [*HEALTHY, NO_RACK, *web(ON_C), policy(RACK)],
+        [("KeyOnNoEndpoint", ERROR, WEB, LABELS, NOBODY)]),
+    Row("another-key-may-match", [*HEALTHY, NO_RACK, *web([*ON_C, *ON_C], keys=f"{RACK},{ZONE}")],
+        [("SingleEndpoint", INFO, WEB, ANNOTATION, "only one")]),
+    Row("soft-keys-of-no-endpoint", [*HEALTHY, NO_RACK, *web(ON_C, keys=f"{RACK},*")],
+        [("SingleEndpoint", INFO, WEB, ANNOTATION, "only one")]),
     Row("in-one-zone", [*HEALTHY, *web([endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.1.2", nodeName="a1")],
                                        keys=f"{ZONE},*")],
         [("EndpointsInOneDomain", INFO, WEB, ANNOTATION, f"all 2 ready endpoints have {ZONE}=a")]),

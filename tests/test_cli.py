@@ -884,10 +884,11 @@ def test_explain_says_why_a_constraint_counts_for_nothing(topodns: Run, tmp_path
         ((NAME, "--client", "nobody"), "--client: 'nobody'"),
         ((NAME, "--client", "10.0.0.0/33"), "--client: '10.0.0.0/33'"),
         ((NAME, "BOGUS", "--client", "10.0.0.1"), "'BOGUS' is not a record type"),
+        (("svc", "memcached", "--client", "10.0.0.1"), "expected svc/memcached as NAME, or a record type"),
         (("a..b", "--client", "10.0.0.1"), "'a..b' is not a domain name"),
         (("é.test", "--client", "10.0.0.1"), "ASCII"),
     ],
-    ids=["client", "prefix", "type", "name", "no-ascii"],
+    ids=["client", "prefix", "type", "two-words", "name", "no-ascii"],
 )
 def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, ...], message: str) -> None:
     """A question that cannot be asked ends with status 2 and one line."""

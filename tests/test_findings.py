@@ -114,6 +114,7 @@ IN_A_CLUSTER = {
     "InvalidHealth": WARNING,
     "ConstraintWithoutEffect": WARNING,
     "SourceNotHeard": INFO,
+    "KeyOnNoEndpoint": ERROR,
     "EndpointsInOneDomain": INFO,
     "SingleEndpoint": INFO,
     "NoTrustedForwarder": WARNING,

@@ -107,7 +107,8 @@ class Checks:
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         for key, compiled in sorted(services.items()):
-            yield from advice(self._objects.of(Service)[key], compiled.declarations, compiled.endpoints)
+            service = self._objects.of(Service)[key]
+            yield from advice(service, compiled.declarations, compiled.endpoints, self._carried)
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""

@@ -1,4 +1,4 @@
-"""What is worth knowing about a Service's constraint although nothing is wrong: findings of severity info.
+"""What is worth knowing about a Service's constraint, given its endpoints. Most of it is of severity info.
 
 Endpoints come and go, and with them this advice. So it is computed when somebody asks, not at each change.
 """
@@ -11,19 +11,42 @@ from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service
 from locator.topology.constraint_findings import MEANT, SOURCE_FIELDS, about, counts, decides
 from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard
-from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.key_findings import CarriedKeys
+from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
 
 
 def advice(
-    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+    service: Service,
+    declarations: Sequence[Declaration],
+    endpoints: Sequence[LocatedEndpoint],
+    carried: CarriedKeys,
 ) -> Iterator[Finding]:
-    """Yield what is worth knowing about the constraint of *service*, which has these ready *endpoints*."""
+    """Yield what is worth knowing about the constraint of *service*, which has these ready *endpoints*.
+
+    *carried* are the keys that nodes carry; other keys have findings of their own.
+    """
     declaration = heard(declarations)
     if declaration is None or not counts(service):
         return
     yield from _not_heard(service, declaration, declarations)
-    if decides(service, declaration):
+    if not decides(service, declaration):
+        return
+    keys = [key for key in _in_vain(declaration.constraint, endpoints) if carried.keys and carried.nearest(key) is None]
+    for key in keys:
+        message = f"no ready endpoint has the label {key}: nobody gets any"
+        expected = "endpoints on nodes with this label"
+        yield about(service, ClusterCode.KeyOnNoEndpoint, SOURCE_FIELDS[declaration.source], message, expected)
+    if not keys:
         yield from _nothing_to_choose(service, declaration, endpoints)
+
+
+def _in_vain(constraint: Constraint, endpoints: Sequence[LocatedEndpoint]) -> list[str]:
+    """Return the keys for which no client gets any of *endpoints*; none if a client somewhere does."""
+    if constraint.soft or not endpoints:
+        return []
+    demanded = constraint.required if isinstance(constraint, Narrowing) else constraint.keys
+    absent = [key for key in demanded if all(located.location.value(key) is None for located in endpoints)]
+    return absent if isinstance(constraint, Narrowing) or len(absent) == len(demanded) else []
 
 
 def _not_heard(service: Service, declaration: Declaration, declarations: Sequence[Declaration]) -> Iterator[Finding]:

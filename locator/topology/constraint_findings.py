@@ -17,6 +17,7 @@ from locator.topology.constraints import (
     HINTS,
     MAX_KEYS,
     MIN_ENDPOINTS,
+    NOT_HEADLESS,
     POLICY,
     PREFIX,
     TOPOLOGY_KEYS,
@@ -72,6 +73,17 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
         yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
+    yield from _unknown_values(service)
+
+
+def _unknown_values(service: Service) -> Iterator[Finding]:
+    """Yield a finding for each annotation and label that is a switch, and is neither on nor off."""
+    switches = [("annotations", FEDERATED, service.annotations.get(FEDERATED))]
+    switches += [("labels", label, service.labels.get(label)) for label in OPT_IN_LABELS]
+    for where, name, value in switches:
+        if value not in (None, "true", "false"):
+            message = f"{value!r} counts as false"
+            yield about(service, ClusterCode.UnknownAnnotation, f"metadata.{where}[{name}]", message, "true or false")
 
 
 def _unknown_names(service: Service) -> Iterator[Finding]:
@@ -97,6 +109,9 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
             yield about(service, ClusterCode.ConstraintWithoutEffect, SOURCE_FIELDS[POLICY], message, expected)
             return
     if declaration is None or declaration.source not in MEANT:
+        if MIN_ENDPOINTS in service.annotations and not counts(service):
+            field, message = f"metadata.annotations[{MIN_ENDPOINTS}]", f"without effect: {NOT_HEADLESS}"
+            yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
         return
     field = SOURCE_FIELDS[declaration.source]
     if declaration.error is not None:

@@ -26,6 +26,7 @@ FEDERATED = "topodns.io/federated"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
+NOT_HEADLESS = "the Service is not headless"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
 
 POLICY = "policy"
@@ -210,7 +211,7 @@ def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Decl
 
 def _why_without_effect(service: Service, source: str) -> str | None:
     if not service.headless:
-        return "the Service is not headless"
+        return NOT_HEADLESS
     if service.publishes_unready and source not in (ANNOTATION, FIELD):
         return "the Service publishes addresses that are not ready, so only its own topology keys apply"
     return None

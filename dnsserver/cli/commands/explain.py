@@ -51,7 +51,10 @@ def run(arguments: Namespace) -> int:
     from dnsserver.message.records import type_number
 
     name = parse_argument("NAME", kubectl_names.parse_name, arguments.name, kubectl_names.NAMES)
-    qtype = parse_argument("TYPE", type_number, arguments.type, "a record type such as A, AAAA or SRV")
+    types = "a record type such as A, AAAA or SRV"
+    if arguments.name in kubectl_names.KINDS:  # kubectl also takes two words
+        types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
+    qtype = parse_argument("TYPE", type_number, arguments.type, types)
     client = parse_argument("--client", kubectl_names.parse_asker, arguments.client, kubectl_names.CLIENTS)
     if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
         raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
