@@ -101,8 +101,11 @@ def test_without_a_certificate_no_handshake_succeeds() -> None:
 # From files
 
 
-def test_files_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A new pair is served as soon as it is whole; a broken one is logged, and the old one stays."""
+    monkeypatch.setattr("locator.cluster.certificates.files.LOOK_SECONDS", 0.05)
     caplog.set_level("INFO")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     (first, pair), (second, later) = issue([NAME], time.time(), LIFE), issue([NAME], time.time(), LIFE)
