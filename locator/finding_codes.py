@@ -130,9 +130,10 @@ class ClusterCode(FindingCode):
         " address for all clients, so its annotation or `spec.topologyKeys` does nothing, nor does a ServicePolicy that"
         " selects no headless Service. If a Service publishes addresses that are not ready, ServicePolicies do not"
         " narrow its answers, so that its peers find each other.",
-        "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service), or remove the"
-        " constraint. If its peers should find only near peers, ask for that with the Service's own annotation"
-        " `topodns.io/topology-keys`.",
+        "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service). Or let"
+        " kube-proxy choose by the constraint: run `topodns webhook`, and label the Service `topodns.io/hints=true`. Or"
+        " remove the constraint. If its peers should find only near peers, ask for that with the Service's own"
+        " annotation `topodns.io/topology-keys`.",
         "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys-",
     )
     SourceNotHeard = (
@@ -142,7 +143,7 @@ class ClusterCode(FindingCode):
         " are not ready, ServicePolicies come after its own annotation and field.",
         "Nothing, if that is meant. Otherwise remove the source that should not count. `topodns explain` shows which"
         " one is heard:",
-        "kubectl -n NAMESPACE get servicepolicies,service/NAME -o yaml",
+        "kubectl topodns explain svc/NAME -n NAMESPACE --client node/NODE",
     )
     EndpointsInOneDomain = (
         INFO,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -79,6 +80,16 @@ def valid_label_key(key: str) -> bool:
     if slash and not (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix)):
         return False
     return _NAME.fullmatch(name) is not None
+
+
+def nearest_label_key(key: str, known: Collection[str]) -> str:
+    """Return the one of *known*, which must not be empty, that *key* was probably meant to be.
+
+    The name after the slash says more than the prefix: ``kubernetes.io/zone`` was not meant to be ``kubernetes.io/os``.
+    """
+    name = key.rpartition("/")[2]
+    same_name = [other for other in known if other.rpartition("/")[2] == name]
+    return difflib.get_close_matches(key, sorted(same_name or known), 1, 0.0)[0]
 
 
 def valid_label_value(text: str) -> bool:

@@ -114,6 +114,8 @@ INVALID = [
         [("EmptyTopologyKeys", WARNING, WEB, ANNOTATION, "empty")]),
     Row("unknown-annotation", [*HEALTHY, *web(annotations={"topodns.io/topologykeys": ZONE})],
         [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/topologykeys]", TOPOLOGY_KEYS)]),
+    Row("a-label", [*HEALTHY, *web(annotations={"topodns.io/hints": "true"})],
+        [("UnknownAnnotation", WARNING, WEB, "metadata.annotations[topodns.io/hints]", "the label topodns.io/hints")]),
     Row("health", [*HEALTHY, *web(annotations={"topodns.io/health": "ping"})],
         [("InvalidHealth", WARNING, WEB, "metadata.annotations[topodns.io/health]", "'ping' counts as none")]),
     Row("min-endpoints", [*HEALTHY, *web(keys=f"{ZONE},*", least="0")],

@@ -127,6 +127,7 @@ BAD_SETTINGS = [
     ("log-format", "xml", "text or json"),
     ("snapshot", "", "file"),
 ]
+CHOICES = ("MODE", "FORMAT", "LEVEL", "SEVERITY")  # metavars of flags that take one of a few words
 BAD_SERVER_SETTINGS = [
     ("proxy-protocol", "v2", "on or off"),
     ("listen", "127.0.0.1", "PORT"),
@@ -225,11 +226,13 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
          "/none/crt: No such file or directory, expected a file in PEM"),
         (("webhook", "--tls-secret=a/b"), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
+        (("webhook", "--snapshot=x"), "--snapshot: a flag of serve, explain and check, not of webhook"),
+        (("serve", "--fail-on=error"), "--fail-on: a flag of check, not of serve"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
          "no-cluster", "two-clusters", "two-defaults", "output", "no-value", "value-of-a-switch", "certificate-alone",
          "key-alone", "two-certificates", "whose-configuration", "secret", "https", "no-certificate",
-         "certificate-not-there", "webhook-without-cluster"],
+         "certificate-not-there", "webhook-without-cluster", "of-three-others", "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""
@@ -745,6 +748,28 @@ def test_what_fails(
     assert topodns("check", "--snapshot", path, *flags).status == status
 
 
+def test_what_fails_by_environment_or_file(topodns: Run, tmp_path: Path) -> None:
+    """``--fail-on`` is a setting like others: a pipeline can have it in its environment or its file."""
+    rest = [item for item in CLUSTER if item["metadata"]["name"] != NODE_B["metadata"]["name"]]
+    (path,) = _files(tmp_path, yaml.safe_dump_all([*rest, changed(NODE_B, metadata__labels={})]))
+    config = tmp_path / "config.yaml"
+    config.write_text("fail-on: warning\ncandidates: true\n")
+    check = ("check", "--snapshot", path)
+    assert topodns(*check, TOPODNS_FAIL_ON="warning").status == FAILED
+    assert topodns(*check, "--config", str(config)).status == FAILED
+    assert topodns(*check, "--config", str(config), TOPODNS_FAIL_ON="error").status == DONE
+    explain = ("explain", NAME, "--client", "10.0.0.1", "--snapshot", path)
+    assert "\ncandidates  CHOSEN" in topodns(*explain, "--config", str(config)).out
+    assert "\ncandidates  CHOSEN" in topodns(*explain, TOPODNS_CANDIDATES="on").out
+
+
+@pytest.mark.parametrize("name", [name for name, flag in FLAGS.items() if flag.syntax.metavar in CHOICES])
+def test_help_names_each_word_that_a_flag_takes(name: str) -> None:
+    """A flag that takes one of a few words says which."""
+    words = set(re.findall(r"\w+", FLAGS[name].syntax.expected)) - {"or"}
+    assert words <= set(re.findall(r"\w+", FLAGS[name].help))
+
+
 @pytest.mark.parametrize(
     "flags", [("-n", "lab"), ("-nlab",), ("--namespace", "lab"), ("-n", "none", "--namespace=lab")], ids=" ".join
 )
@@ -755,6 +780,14 @@ def test_check_of_a_namespace(topodns: Run, tmp_path: Path, flags: tuple[str, ..
     found = topodns("check", "--snapshot", path, "-o", "json", *flags)
     assert (found.status, [finding["namespace"] for finding in found.json]) == (FAILED, ["lab"])
     assert len(topodns("check", "--snapshot", path, "-o", "json").json) == 2
+
+
+@pytest.mark.parametrize("left_out", [(), ("Namespace",)], ids=["namespaces", "none-in-the-dump"])
+def test_check_of_an_unknown_namespace(topodns: Run, tmp_path: Path, left_out: tuple[str, ...]) -> None:
+    """``check`` looks at nothing there, so it says so, and suggests the nearest; known ones need no word."""
+    (path,) = _files(tmp_path, yaml.safe_dump_all([item for item in CLUSTER if item["kind"] not in left_out]))
+    ran = topodns("check", "--snapshot", path, "-n", "shpo", "-n", "shop")
+    assert (ran.status, ran.err) == (DONE, "topodns: --namespace: no namespace shpo, did you mean shop?\n")
 
 
 def test_subnets_that_check_proposes(topodns: Run, tmp_path: Path) -> None:

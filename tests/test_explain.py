@@ -252,7 +252,7 @@ CANDIDATES = {
         [(False, "the name is another endpoint's")] * 2 + [(True, "the name is its own"), NOT_READY]),
     "no-such-endpoint": (
         cluster(service("web", keys=ZONE)), {"name": "10-0-0-4.web.shop.svc.cluster.local"},
-        [(False, "no endpoint or port of the Service has this name")] * 3 + [NOT_READY]),
+        [(False, "no port and no ready endpoint of the Service has this name")] * 3 + [NOT_READY]),
     "cluster-ip": (
         cluster(service("web", cluster_ips=["10.96.0.1"])), {},
         [(False, "kube-proxy chooses behind the cluster IP")] * 3 + [NOT_READY]),

@@ -95,9 +95,16 @@ def test_what_the_image_leaves_out_is_never_imported() -> None:
     assert not [path for path in loaded if removed & {path, *path.parents}]
 
 
-@pytest.mark.parametrize("command", ["serve", "controller"])
-def test_both_commands_are_there(image: Image, tmp_path: Path, command: str) -> None:
-    """One image serves both Deployments."""
+def test_its_size_is_what_the_readme_says(image: Image) -> None:
+    """What it adds to its base, to within a tenth: libraries differ between versions of Python."""
+    (said,) = re.findall(r"It adds (\d+) MB to its base", (ROOT / "README.md").read_text())
+    size = sum(path.lstat().st_size for path in (image.root / "opt/topodns").rglob("*"))
+    assert size / 1e6 == pytest.approx(int(said), rel=0.1)
+
+
+@pytest.mark.parametrize("command", ["serve", "controller", "webhook"])
+def test_the_commands_of_the_deployments_are_there(image: Image, tmp_path: Path, command: str) -> None:
+    """One image serves all Deployments."""
     ran = run_in(image, tmp_path, command, "--help")
     assert ran.returncode == 0, ran.stderr
     assert f"usage: topodns {command}" in ran.stdout

@@ -183,6 +183,10 @@ WRONG_ARGUMENTS = [
     # NAME, --client, flags, message
     ("svc/memcachd", "10.0.0.1", ("-n", "shop"), "NAME: no Service shop/memcachd, did you mean memcached?"),
     ("svc/memcached", "10.0.0.1", (), "NAME: no Service default/memcached, did you mean shop/memcached (-n shop)?"),
+    ("svc/memcached.shop", "10.0.0.1", (),
+     "NAME: no Service default/memcached.shop, did you mean shop/memcached (-n shop)?"),
+    ("svc/memcached.shop.svc.cluster.local", "10.0.0.1", ("-n", "shop"),
+     "NAME: no Service shop/memcached.shop.svc.cluster.local, did you mean memcached?"),
     ("svc/memcache", "10.0.0.1", ("-n", "no"), "NAME: no Service no/memcache, did you mean shop/memcached (-n shop)?"),
     ("svc/web", "10.0.0.1", ("--zone", ".".join(["z" * 60] * 4)[:241]), "NAME: 'web.default.svc.zzz"),
     ("svc/a/b", "10.0.0.1", (), "NAME: 'svc/a/b', expected svc/NAME or a domain name"),

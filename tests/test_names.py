@@ -338,7 +338,7 @@ REASONS = [
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
-    (f"none.{DB}", "A", {}, "no endpoint or port of the Service has this name"),
+    (f"none.{DB}", "A", {}, "no port and no ready endpoint of the Service has this name"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
     ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
     (DB, "A", {}, "the Service has no constraint"),

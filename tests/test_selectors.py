@@ -1,4 +1,4 @@
-"""Label selectors: what they select, which are invalid, and what of a cluster they let topodns serve."""
+"""Label selectors: what they select, which are invalid, and what of a cluster they let topodns serve. Label keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from locator.labels import parse_selector
+from locator.labels import nearest_label_key, parse_selector
 from locator.model import Namespace, Pod, Service
 from locator.state.store import Store
 from locator.topology.scope import Scope
@@ -129,3 +129,21 @@ def test_namespaces_that_only_unwatched_pods_are_in() -> None:
     assert store.replace(Pod, [Pod("lab", "web-0")]) is True
     assert store.publish(2).namespaces == {"lab"}
     assert store.replace(Pod, [Pod("lab", "web-1")]) is False
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("topology.kubernetes.io/zon", "topology.kubernetes.io/zone"),
+        ("kubernetes.io/zone", "topology.kubernetes.io/zone"),
+        ("topology.kubernetes.io/rack", "topology.example.com/rack"),
+        ("topology.kubernetes.io/hostname", "kubernetes.io/hostname"),
+        ("rack", "topology.example.com/rack"),
+        ("example.com/rakc", "topology.example.com/rack"),
+    ],
+)
+def test_nearest_label_key(key: str, nearest: str) -> None:
+    """A key with the same name counts as nearer than one with the same prefix."""
+    known = ("kubernetes.io/hostname", "kubernetes.io/os", "topology.example.com/rack",
+             "topology.kubernetes.io/region", "topology.kubernetes.io/zone")  # fmt: skip
+    assert nearest_label_key(key, known) == nearest

@@ -84,7 +84,11 @@ def _unnarrowed(case: Case) -> str:
         return "the Service's externalName is not a domain name"
     if not exists:
         empty = meaning.shape == names.SERVICE and compiled.empty
-        return "the Service has no ready endpoint" if empty else "no endpoint or port of the Service has this name"
+        return (
+            "the Service has no ready endpoint"
+            if empty
+            else "no port and no ready endpoint of the Service has this name"
+        )
     if meaning.shape == names.ENDPOINT:
         return OWN_NAME
     return _unconstrained(decision, compiled)

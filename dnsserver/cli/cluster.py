@@ -19,7 +19,6 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
-from locator.state.snapshot import Snapshot
 
 
 @contextmanager
@@ -47,10 +46,10 @@ class Reading(NamedTuple):
     namespace: str
 
 
-def check_cluster(settings: Settings) -> tuple[Snapshot, list[Finding]]:
-    """Read the cluster once; return its snapshot and all findings, also those of severity info. Raises CommandError."""
-    (publication, *_), view = _read(settings, ())
-    return publication.snapshot, [*publication.findings, *view.advice()]
+def check_cluster(settings: Settings) -> tuple[Reading, list[Finding]]:
+    """Read the cluster once; also return all findings, those of severity info included. Raises CommandError."""
+    reading, view = _read(settings, ())
+    return reading, [*reading.publication.findings, *view.advice()]
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:

@@ -79,8 +79,8 @@ def _overview() -> str:
         prog=program(),
         usage="COMMAND [flags]",
         description="A DNS server for Kubernetes that gives each client the nearest endpoints of a headless Service.",
-        epilog=f"'{program()} COMMAND --help' lists the flags of a command. You can also set a flag in a file "
-        "(--config FILE) or in an environment variable (TOPODNS_LOG_LEVEL for --log-level). A flag overrides the "
+        epilog=f"'{program()} COMMAND --help' lists the flags of a command. You can also set most flags in a "
+        "file (--config FILE) or in an environment variable (TOPODNS_LOG_LEVEL for --log-level). A flag overrides the "
         "variable, and the variable overrides the file.",
     )
     commands = parser.add_argument_group("Commands")
@@ -97,5 +97,7 @@ def _reject(argument: str, name: str, parser: Parser) -> NoReturn:
     if not argument.startswith("-") or argument == "-":
         raise WrongInput(f"{argument!r} found, expected no more arguments after {name}")
     if (setting := FLAGS.get(flag.removeprefix("--").replace("-", "_"))) is not None:
-        raise WrongInput(f"{flag}: a flag of {' and '.join(setting.commands)}, not of {name}")
+        *others, last = setting.commands
+        commands = f"{', '.join(others)} and {last}" if others else last
+        raise WrongInput(f"{flag}: a flag of {commands}, not of {name}")
     raise WrongInput(f"{flag}: unknown flag{nearest(flag, parser.known_flags())}; see '{parser.prog} --help'")

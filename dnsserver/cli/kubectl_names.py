@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.answers.decision import Authority
@@ -14,7 +14,7 @@ from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, meaning_of
 from dnsserver.spelling import nearest, nearest_key
 from locator.ip import Network, parse_client
-from locator.labels import valid_label_key
+from locator.labels import nearest_label_key, valid_label_key
 from locator.model import (
     HOSTNAME,
     SUCCESSORS,
@@ -71,8 +71,10 @@ class Known(NamedTuple):
         suggestion = nearest(name, by_key) if kind is Node else self._suggestion(name, by_key)
         raise WrongInput(f"{argument}: no {kind.__name__} {key}{suggestion}")
 
-    def _suggestion(self, name: str, keys: Iterable[str]) -> str:
-        closest = nearest_key(self.namespace, name, keys)
+    def _suggestion(self, name: str, keys: Collection[str]) -> str:
+        service, _, rest = name.partition(".")
+        whole = f"{rest.partition('.')[0]}/{service}"  # of a domain name, such as memcached.shop
+        closest = whole if rest and whole in keys else nearest_key(self.namespace, name, keys)
         if closest is None:
             return ""
         namespace, _, other = closest.partition("/")
@@ -177,8 +179,9 @@ def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node
     given = topology.labels
     for key, value in given.items():
         values = {node.labels[key] for node in nodes if key in node.labels}
+        known = {key for node in nodes for key in node.labels}
         if not values:
-            yield f"no node has the label {key}{nearest(key, sorted({key for node in nodes for key in node.labels}))}"
+            yield f"no node has the label {key}" + (f", did you mean {nearest_label_key(key, known)}?" if known else "")
         elif value not in values:
             yield f"no node has {key}={value}{nearest(value, sorted(values))}"
     there = [node for node in nodes if given.items() <= node.labels.items()]

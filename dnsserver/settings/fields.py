@@ -14,12 +14,15 @@ from dnsserver.settings import values
 from dnsserver.settings.flags import (
     ALL,
     ANSWERS,
+    CHECKING,
     CLIENTS,
     CLUSTER,
     CONTROLLER,
     CONTROLLING,
+    EXPLAINING,
     HINTING,
     LOGGING,
+    OUTPUT,
     RUNNING,
     SERVER,
     SERVING,
@@ -48,12 +51,26 @@ from dnsserver.settings.values import (
 )
 from locator.ip import Network
 from locator.labels import Selector
-from locator.model import ZONE
+from locator.model import ERROR, WARNING, ZONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the operator configures. A command reads the settings once, when it starts, and hands them down."""
+
+    candidates: bool = switch(
+        theme=OUTPUT, help="List every endpoint, and why it was chosen or not", commands=EXPLAINING
+    )
+    """Off, because a Service can have thousands of endpoints."""
+
+    fail_on: str = single(
+        ERROR,
+        choice("SEVERITY", ERROR, WARNING),
+        theme=OUTPUT,
+        help="The least severe finding for which the exit status is 1: error or warning",
+        commands=CHECKING,
+    )
+    """A warning may be meant; a pipeline that wants none says so."""
 
     snapshot: tuple[str, ...] = repeatable(
         (),
@@ -184,7 +201,7 @@ class Settings:
         choice("MODE", HONOR, IGNORE),
         theme=ANSWERS,
         help="Whether a headless Service's trafficDistribution and the hints of its EndpointSlices choose endpoints, "
-        "as kube-proxy does for cluster IPs",
+        "as kube-proxy does for cluster IPs: honor, or ignore",
     )
     """Kubernetes itself heeds both for virtual IPs only."""
 
@@ -211,7 +228,8 @@ class Settings:
         (),
         values.SUBNET,
         theme=CLIENTS,
-        help="Node labels to assume for clients in a network outside the cluster",
+        help="Node labels to assume for clients in this network that nothing else locates: machines outside "
+        "the cluster, or new pods of one without pod CIDRs, for which 'check' proposes this flag",
         shown="none",
     )
     """The longest prefix counts. An address that the cluster knows is located by the cluster first."""
@@ -426,7 +444,7 @@ class Settings:
         "text",
         choice("FORMAT", "text", "json"),
         theme=LOGGING,
-        help="Format of log lines",
+        help="Format of log lines: text or json",
         commands=ALL,
     )
     """JSON suits programs that collect logs."""
@@ -435,7 +453,7 @@ class Settings:
         "info",
         choice("LEVEL", "debug", "info", "warning", "error"),
         theme=LOGGING,
-        help="Log messages of this level and above",
+        help="Log messages of this level and above: debug, info, warning or error",
         commands=ALL,
     )
     """topodns logs single queries at debug level only."""

@@ -15,6 +15,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 # The headings of --help, in their order.
+OUTPUT = "Output"
 CLUSTER = "Cluster to read"
 ANSWERS = "Names and answers"
 CLIENTS = "Clients and forwarders"
@@ -22,11 +23,13 @@ CONTROLLER = "Controller"
 WEBHOOK = "Webhook"
 SERVER = "Server"
 LOGGING = "Logging"
-THEMES = (CLUSTER, ANSWERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
+THEMES = (OUTPUT, CLUSTER, ANSWERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
 
 # The commands that have a flag.
 SERVING = ("serve",)
-READING = (*SERVING, "explain", "check")
+EXPLAINING = ("explain",)
+CHECKING = ("check",)
+READING = (*SERVING, *EXPLAINING, *CHECKING)
 CONTROLLING = ("controller",)
 HINTING = ("webhook",)
 WRITING = (*CONTROLLING, *HINTING)

@@ -86,6 +86,7 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
         given, snapshot = sources[live[0]], sources["snapshot"]
         raise InvalidSetting(f"{given}: given together with {snapshot}, expected only one of them")
     _check_defaults(settings, sources)
+    _check_certificate(sources)
     networks = [subnet.network for subnet in settings.subnet]
     for index, network in enumerate(networks):
         if network in networks[:index]:
@@ -106,6 +107,9 @@ def _check_defaults(settings: Settings, sources: Mapping[str, str]) -> None:
             raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is given twice, expected each zone once")
         seen.append(name)
 
+
+def _check_certificate(sources: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if it is unclear which certificate the webhook serves."""
     if len(pair := {"tls_cert", "tls_key"} & sources.keys()) == 1:
         (given,) = pair
         (other,) = {"tls_cert", "tls_key"} - pair

@@ -24,7 +24,7 @@ from locator.topology.constraints import (
     heard,
     min_endpoints,
 )
-from locator.topology.hints import asks_for_hints
+from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
 
 # Where each source speaks.
 SOURCE_FIELDS = {
@@ -68,8 +68,9 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
     for name in service.annotations:
         if name not in ANNOTATIONS:
             nearest = difflib.get_close_matches(name, ANNOTATIONS, 1, 0.0)[0]
+            expected = f"the label {name}" if name in OPT_IN_LABELS else nearest
             field = f"metadata.annotations[{name}]"
-            yield about(service, ClusterCode.UnknownAnnotation, field, "unknown annotation", nearest)
+            yield about(service, ClusterCode.UnknownAnnotation, field, "unknown annotation", expected)
 
 
 def _constraint_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:

@@ -5,11 +5,11 @@ The labels of ``--subnet`` do not count. They say where clients are, and a key n
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from locator.bounded_map import BoundedMap
 from locator.finding_codes import ClusterCode
+from locator.labels import nearest_label_key
 from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Service, ServicePolicy
 from locator.topology.constraint_findings import SOURCE_FIELDS, about
 from locator.topology.constraints import POLICY, REQUIRED, Declaration
@@ -31,8 +31,7 @@ class CarriedKeys:
             return None
         nearest = self._nearest.get(key)
         if nearest is None:
-            (nearest,) = difflib.get_close_matches(key, sorted(self.keys), 1, 0.0)
-            self._nearest[key] = nearest
+            nearest = self._nearest[key] = nearest_label_key(key, self.keys)
         return nearest
 
     def missing(self, keys: Iterable[str], endpoints: Iterable[LocatedEndpoint] = ()) -> Iterator[tuple[str, str]]:

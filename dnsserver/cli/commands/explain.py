@@ -34,9 +34,6 @@ def add_arguments(parser: Parser) -> None:
         help="Namespace of svc/NAME and pod/NAME, and of a partial name without one (default: that of the "
         "kubeconfig's context; with --snapshot: default)",
     )
-    parser.flags.add_argument(
-        "--candidates", action="store_true", help="List every endpoint, and why it was chosen or not"
-    )
     add_output_format(parser, "yaml")
     add_settings(parser, "explain")
 
@@ -68,7 +65,7 @@ def run(arguments: Namespace) -> int:
         kubectl_names.asker_named(client, known),
         snapshot,
         authority,
-        candidates=arguments.candidates,
+        candidates=settings.candidates,
     )
     write(_rendered(explanation, arguments.output))
     if isinstance(client, kubectl_names.Topology):
