@@ -47,6 +47,8 @@ def test_a_patch() -> None:
         pytest.param(review(None), IGNORED, id="no-object"),
         pytest.param(review({"metadata": {"labels": HINTED}, "endpoints": "many"}), IGNORED, id="odd-object"),
         pytest.param(review([]), IGNORED, id="a-list"),
+        pytest.param(review({**SLICE, "endpoints": SLICE["endpoints"] * 1000}), PATCHED, id="as-many-as-can-be"),
+        pytest.param(review({**SLICE, "endpoints": SLICE["endpoints"] * 1001}), IGNORED, id="more-than-can-be"),
         pytest.param(review(NAMELESS), PATCHED, id="no-name-yet"),
     ],
 )

@@ -69,12 +69,19 @@ GOOD = issue([NAME], time.time(), LIFE)[1]
 OTHER = issue([NAME], time.time(), LIFE)[1]
 
 
+# The object identifier of the names of a certificate, in place of that of its key's usage: it then has names twice.
+TWICE = ssl.DER_cert_to_PEM_cert(
+    ssl.PEM_cert_to_DER_cert(GOOD.certificate.decode()).replace(b"\x06\x03\x55\x1d\x0f", b"\x06\x03\x55\x1d\x11")
+).encode()
+
+
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
         pytest.param(Pair(b"", b""), "no certificate found", id="nothing"),
         pytest.param(Pair(b"-----BEGIN CERTIFICATE-----\nx\n", GOOD.key), "no certificate found", id="cut"),
-        pytest.param(Pair(GOOD.certificate, b""), "no private key found", id="no-key"),
+        pytest.param(Pair(TWICE, GOOD.key), "Duplicate 2.5.29.17 extension", id="an-extension-twice"),
+        pytest.param(Pair(GOOD.certificate, b""), "no private key found, or one with a password", id="no-key"),
         pytest.param(Pair(GOOD.certificate, OTHER.key), "the key is not that of the certificate", id="another-key"),
     ],
 )
@@ -101,8 +108,11 @@ def test_without_a_certificate_no_handshake_succeeds() -> None:
 # From files
 
 
-def test_files_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A new pair is served as soon as it is whole; a broken one is logged, and the old one stays."""
+    monkeypatch.setattr("locator.cluster.certificates.files.LOOK_SECONDS", 0.05)
     caplog.set_level("INFO")
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     (first, pair), (second, later) = issue([NAME], time.time(), LIFE), issue([NAME], time.time(), LIFE)
@@ -128,6 +138,22 @@ def test_files_are_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
     trio.run(main)
     assert shakes_hands(serving, second)
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [(0.0, "ok"), (2 * LIFE, "the certificate ended at 20"), (-LIFE, "the certificate begins at 20")],
+    ids=["valid", "over", "not-yet"],
+)
+def test_files_with_a_certificate_that_clients_refuse_now(tmp_path: Path, age: float, said: str) -> None:
+    """They are served, since only the clients' clocks count, but the webhook is not ready, and says why."""
+    pair, serving = issue([NAME], time.time() - age, LIFE)[1], ServingCertificate()
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    files = CertificateFiles(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"), serving)
+    files.load()
+    assert serving.pair == pair
+    assert files.health().ok == (said == "ok") and files.health().text.startswith(said)
 
 
 @pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
@@ -236,6 +262,9 @@ def run_until(holds: Callable[[], object], *secrets: CertificateSecret) -> None:
         pytest.param(issued(names=["another"])[1], id="for-another-name"),
         pytest.param({**issued()[1], "tls.key": issued()[1]["tls.key"]}, id="another-key"),
         pytest.param({**issued()[1], "ca.crt": ""}, id="no-CA"),
+        pytest.param({**issued()[1], "ca.crt": issued()[1]["ca.crt"]}, id="another-CA"),
+        pytest.param({**issued()[1], "tls.crt": base64.b64encode(TWICE).decode()}, id="an-extension-twice"),
+        pytest.param(issued(age=-LIFE)[1], id="by-a-clock-that-was-ahead"),
         pytest.param(issued(age=LIFE * 0.7)[1], id="past-two-thirds"),
         pytest.param(issued(age=LIFE * 2)[1], id="over"),
     ],

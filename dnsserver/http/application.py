@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 from hypercorn.config import Config
-from hypercorn.trio import serve as serve_http
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -16,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from dnsserver.http import connections
 from locator.model import Health
 
 Healths = Callable[[], Mapping[str, Health]]
@@ -64,8 +63,5 @@ async def serve(
 ) -> None:
     """Serve *app* at a bound socket until cancelled, and close the socket."""
     config = Config()
-    config.bind = [f"fd://{sock.detach()}"]
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
     config.graceful_timeout = 1.0
-    await serve_http(app, config, mode="asgi", task_status=task_status)  # type: ignore[arg-type]
+    await connections.serve(sock, app, config, task_status=task_status)

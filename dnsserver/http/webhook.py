@@ -11,12 +11,12 @@ from contextlib import aclosing
 
 import trio
 from hypercorn.config import Config
-from hypercorn.trio import serve as serve_http
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from dnsserver.http import connections
 from dnsserver.metrics.webhook import BUSY, FAILED, SLOW, TOO_LARGE, WebhookCounts
 from locator.hints.admission import UNREADABLE, Reply
 
@@ -110,21 +110,6 @@ def _closing(status: int) -> Response:
     return Response(status_code=status, headers={"Connection": "close"})
 
 
-class _TlsConfig(Config):
-    """A configuration with a TLS context that its owner may change."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__()
-        self._context = context
-
-    @property
-    def ssl_enabled(self) -> bool:
-        return True
-
-    def create_ssl_context(self) -> ssl.SSLContext:
-        return self._context
-
-
 async def serve(
     sock: socket.socket,
     app: Starlette,
@@ -134,11 +119,8 @@ async def serve(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve *app* over TLS at a bound socket until *until* returns; end requests that have begun; close the socket."""
-    config = _TlsConfig(context)
-    config.bind = [f"fd://{sock.detach()}"]
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
+    config = Config()
     config.ssl_handshake_timeout = HANDSHAKE_SECONDS
     config.keep_alive_timeout = config.read_timeout = IDLE_SECONDS  # the second also ends what never became HTTP/1.1
     config.graceful_timeout = GRACE_SECONDS
-    await serve_http(app, config, mode="asgi", shutdown_trigger=until, task_status=task_status)  # type: ignore[arg-type]
+    await connections.serve(sock, app, config, tls=context, until=until, task_status=task_status)

@@ -18,6 +18,7 @@ from locator.hints.objects import GROUP, SLICES, VERSION, HintedSlice, SliceJson
 from locator.model import EndpointSlice
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+MAX_ENDPOINTS = 1000  # of a slice: the API server refuses more, and 85,000, which fit a review, would take a second
 
 # What became of a review, as the metric counts it.
 PATCHED = "patched"
@@ -94,10 +95,12 @@ def _judge_untrusted(request: _Request, store: HintStore) -> tuple[str, bytes]:
 
 
 def _slice_untrusted(request: _Request) -> HintedSlice | None:
-    """Return the slice under review, None if it is unreadable. A new slice may not have its name yet."""
+    """Return the slice under review, None if it is unreadable or too large. A new slice may not have its name yet."""
     try:
         raw = _SLICES.decode(request.object)
     except _UNDECODABLE:
+        return None
+    if len(raw.endpoints or ()) > MAX_ENDPOINTS:
         return None
     raw.metadata.namespace = request.namespace or raw.metadata.namespace
     resource = RESOURCES[EndpointSlice]

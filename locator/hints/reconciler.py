@@ -18,17 +18,19 @@ from msgspec import Struct
 from locator.api.deltas import Delta, Drop, Replace
 from locator.control.workqueue import WorkQueue
 from locator.hints.hint_store import HintStore
-from locator.hints.objects import hints_patch, slice_path
+from locator.hints.objects import HintedSlice, hints_patch, slice_path
+from locator.model import Hints
 
 MAX_KEYS = 50  # slices compared before other tasks get a turn: admission reviews wait meanwhile
 REST_SECONDS = 5.0  # between two writes of one slice
 
 
 class HintWrite(Struct, frozen=True):
-    """The JSON patch of one slice's hints. It applies to one version of the slice only."""
+    """The JSON patch that gives the endpoints of a slice the hints *wanted*. It applies to one version only."""
 
     namespace: str
     name: str
+    wanted: tuple[Hints | None, ...]
     patch: list[dict[str, Any]]
     verb: str = "patch"
 
@@ -41,6 +43,10 @@ class HintWrite(Struct, frozen=True):
     def path(self) -> str:
         """The API path."""
         return slice_path(self.namespace, self.name)
+
+    def holds_in(self, left: HintedSlice) -> bool:
+        """Whether a slice has the hints *wanted*."""
+        return tuple(endpoint.hints for endpoint in left.endpoints) == self.wanted
 
 
 class HintReconciler:
@@ -103,4 +109,4 @@ class HintReconciler:
         if not patch:
             return None
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": actual.version}
-        return HintWrite(actual.namespace, actual.name, [test, *patch])
+        return HintWrite(actual.namespace, actual.name, wanted, [test, *patch])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 
 import trio
@@ -49,8 +50,9 @@ class CertificateFiles:
                 log.warning("%s; keeping the previous certificate", error)
 
     def health(self) -> Health:
-        """Return that there is a certificate: ``run`` begins with one."""
-        return Health(True)
+        """Return whether API servers would accept the certificate now, as far as its dates go."""
+        problem = self._serving.problem(time.time())
+        return Health(not problem, problem or "ok")
 
     def _look(self) -> Signature | None:
         try:

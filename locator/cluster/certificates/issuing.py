@@ -12,11 +12,14 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 SKEW = timedelta(hours=1)  # by which the clock of an API server may be slow
+# What reading a certificate raises; all but the first for an extension or a version that breaks a rule.
+_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion)
 
 
 class BadCertificate(Exception):
@@ -48,16 +51,26 @@ def facts_of(certificate: bytes) -> Facts:
             names = [*given.get_values_for_type(x509.DNSName), *map(str, addresses)]
         except x509.ExtensionNotFound:
             names = []
-    except ValueError as error:  # also for an extension that breaks a rule
+    except _UNREADABLE as error:
         raise BadCertificate(f"no certificate found ({_one_line(error)}), expected PEM") from None
     return Facts(frozenset(names), first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp())
+
+
+def is_issued_by(authority: bytes, certificate: bytes) -> bool:
+    """Whether the first CA in a PEM text has signed the first certificate in another. Both must be readable."""
+    authorities, issued = map(x509.load_pem_x509_certificates, (authority, certificate))
+    try:
+        issued[0].verify_directly_issued_by(authorities[0])
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def certificates_in(bundle: bytes) -> list[bytes]:
     """Return the certificates of a PEM text, each in PEM; none if it is unreadable."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
-    except ValueError:
+    except _UNREADABLE:
         return []
     return [certificate.public_bytes(serialization.Encoding.PEM) for certificate in found]
 

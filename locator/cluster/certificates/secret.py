@@ -2,9 +2,9 @@
 
 Each replica looks at the Secret and the MutatingWebhookConfiguration every few seconds, and does what is missing:
 
-1. If the Secret has no certificate that fits, or its certificate has passed two thirds of its life, the replica issues
-   another. The write requires the version of the Secret that it read, so of two replicas one wins, and the other
-   takes over what it finds.
+1. If the Secret has no certificate that fits, or one that has passed two thirds of its life or has not begun, the
+   replica issues another. The write requires the version of the Secret that it read, so of two replicas one wins, and
+   the other takes over what it finds.
 2. If the configuration does not hold the CAs in the Secret, the replica puts them there.
 3. It serves the certificate in the Secret.
 
@@ -29,7 +29,7 @@ from msgspec.json import Decoder
 
 from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
-from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, issue
+from locator.cluster.certificates.issuing import BadCertificate, Pair, certificates_in, facts_of, is_issued_by, issue
 from locator.cluster.certificates.serving import ServingCertificate, check
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Health
@@ -115,8 +115,9 @@ class CertificateSecret:
         self._backoff = Backoff()
 
     def health(self) -> Health:
-        """Return whether there is a certificate, and why not."""
-        return Health(self._serving.pair is not None, self._problem or "ok")
+        """Return whether there is a valid certificate, and what is wrong."""
+        problem = self._serving.problem(time.time())
+        return Health(not problem, "; ".join(filter(None, (problem, self._problem))) or "ok")
 
     async def run(self) -> None:
         """Look and do what is missing, for ever. Failures are logged, shown as health, and tried again."""
@@ -196,8 +197,9 @@ class CertificateSecret:
             return None
 
     def _is_due(self, stored: _Stored, names: frozenset[str]) -> bool:
-        facts = facts_of(stored.pair.certificate)
-        return time.time() >= facts.ends - self._lifetime * (1 - RENEW_AFTER) or not names <= facts.names
+        facts, now = facts_of(stored.pair.certificate), time.time()
+        fresh = facts.begins <= now < facts.ends - self._lifetime * (1 - RENEW_AFTER)  # else a clock was wrong, or is
+        return not (fresh and names <= facts.names)
 
     def _renew(self, secret: _Secret | None, stored: _Stored | None, names: frozenset[str]) -> _Stored:
         """Issue a certificate and write it to the Secret; return it."""
@@ -243,4 +245,6 @@ def _stored(secret: _Secret) -> _Stored | None:
         check(pair)
     except BadCertificate:
         return None
-    return _Stored(pair, data.authorities) if certificates_in(data.authorities) else None
+    if not certificates_in(data.authorities) or not is_issued_by(data.authorities, pair.certificate):
+        return None
+    return _Stored(pair, data.authorities)

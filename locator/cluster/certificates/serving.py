@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+import time
 from pathlib import Path
 
 from locator.cluster.certificates.issuing import BadCertificate, Facts, Pair, facts_of
@@ -19,15 +20,24 @@ class ServingCertificate:
         """The certificate in use, None before the first."""
         self.ends = 0.0
         """Until when it is valid (Unix time), 0 before the first."""
+        self._begins = 0.0
+
+    def problem(self, now: float) -> str:
+        """Return why clients would refuse the certificate at *now* (Unix time), empty if they would not."""
+        if self.pair is None:
+            return "no certificate yet"
+        if now >= self.ends:
+            return f"the certificate ended at {_text(self.ends)}"
+        return f"the certificate begins at {_text(self._begins)}" if now < self._begins else ""
 
     def use(self, pair: Pair) -> None:
         """Give new connections another certificate. Raises BadCertificate, and then leaves everything as it is.
 
         Only the thread that makes the connections may call it.
         """
-        ends = check(pair).ends  # a context that refuses a pair may be left without any
+        facts = check(pair)  # a context that refuses a pair may be left without any
         _load(self.context, pair)
-        self.pair, self.ends = pair, ends
+        self.pair, self.ends, self._begins = pair, facts.ends, facts.begins
 
 
 def check(pair: Pair) -> Facts:
@@ -46,10 +56,16 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
             file.write_bytes(pair.key + b"\n" + pair.certificate)
             context.load_cert_chain(file, password="")  # without a password, it would ask on the terminal
     except ssl.SSLError as error:
-        words = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
-        raise BadCertificate(words.get(error.reason, f"no private key found ({error.reason}), expected PEM")) from None
+        if error.reason is None:  # the library tells neither from the other
+            raise BadCertificate("no private key found, or one with a password, expected PEM without one") from None
+        words = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate", "EE_KEY_TOO_SMALL": "too short a key"}
+        raise BadCertificate(words.get(error.reason, f"certificate and key cannot be used: {error.reason}")) from None
     except OSError as error:
         raise BadCertificate(f"no place for a temporary file: {error.strerror}") from None
+
+
+def _text(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def _context() -> ssl.SSLContext:

@@ -14,6 +14,7 @@ from typing import Any
 
 import trio
 
+from locator.api.decoding import decode_untrusted
 from locator.api.deltas import DeltaBatch
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.leader_elector import boot_seconds
@@ -22,7 +23,7 @@ from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
 from locator.control.lease import LeaderElection
 from locator.hints.hint_store import HintStore
-from locator.hints.objects import JSON_PATCH, WEBHOOK_RESOURCES
+from locator.hints.objects import JSON_PATCH, WEBHOOK_RESOURCES, HintedSlice
 from locator.hints.reconciler import HintReconciler, HintWrite
 
 WAITING_BATCHES = 16  # between the reflectors and the reconciler; a reflector waits while the channel is full
@@ -88,7 +89,7 @@ class HintController:
         """Send a write; return the result. Raises NotLeading, Refused, Unreachable."""
         query = {"fieldManager": FIELD_MANAGER}
         try:
-            await self._writer.request("PATCH", write.path, query=query, body=write.patch, media=JSON_PATCH)
+            raw = await self._writer.request("PATCH", write.path, query=query, body=write.patch, media=JSON_PATCH)
         except Refused as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return DONE  # nothing is left to write
@@ -96,6 +97,11 @@ class HintController:
             # test fails, but the hints are always valid.
             if error.status not in (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY):
                 raise
+            return CONFLICT
+        left = decode_untrusted(WEBHOOK_RESOURCES[HintedSlice], raw).built
+        if left is not None and not write.holds_in(left):
+            # At admission, a replica that has not heard of the latest change has put the old hints back. Then the
+            # slice is as it was, and no event will come.
             return CONFLICT
         self._reconciler.written(write, boot_seconds())
         return DONE
