@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -129,3 +130,15 @@ def test_at_the_limit_a_new_connection_closes_the_oldest(monkeypatch: pytest.Mon
             await stream.aclose()
 
     serving(test)
+
+
+def test_errors_are_logged_once_a_minute() -> None:
+    """Whoever sends odd bytes cannot fill the log."""
+    seldom = connections.Seldom()
+    passed = []
+    for second in (0, 1, 59, 60, 61, 119, 120):
+        record = logging.makeLogRecord({"msg": "Error in ASGI Framework"})
+        record.created = 1_700_000_000.0 + second
+        if seldom.filter(record):
+            passed.append(second)
+    assert passed == [0, 60, 120]

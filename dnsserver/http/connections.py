@@ -26,6 +26,24 @@ MAX_CONNECTIONS = 1000  # an idle one takes 50 kB with TLS; API servers, kubelet
 LOG_SECONDS = 60.0  # between two logs of connections that an error has ended: who sends odd bytes may send many
 
 
+class Seldom(logging.Filter):
+    """Lets one record a minute pass. hypercorn logs a traceback for each message that a closed WebSocket sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged_at = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the last record that passed is a minute old."""
+        if record.created - self._logged_at < LOG_SECONDS:
+            return False
+        self._logged_at = record.created
+        return True
+
+
+_SELDOM = Seldom()
+
+
 class _Connections:
     """Converses over connections, and knows those that are open, the oldest first."""
 
@@ -85,6 +103,7 @@ async def serve(
     """Serve *app* at a bound socket until *until* returns or until cancelled; close the socket and all connections."""
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
+    config.errorlog.addFilter(_SELDOM)
     connections = _Connections(app, config, tls)
     sock.listen(config.backlog)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
