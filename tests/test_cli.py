@@ -221,6 +221,8 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("webhook", "--tls-cert=x", "--tls-key=y", "--webhook-configuration=z"),
          "--webhook-configuration: given together with --tls-cert, expected only one of them"),
         (("webhook", "--tls-secret=x"), "--tls-secret: 'x', expected NAMESPACE/NAME"),
+        (("webhook", "--tls-secret=A/b"), "--tls-secret: 'A/b', expected NAMESPACE/NAME"),
+        (("webhook", "--webhook-configuration=a b"), "--webhook-configuration: 'a b', expected the name of an object"),
         (("webhook", "--webhook-listen=8443"), "--webhook-listen: '8443', expected ADDRESS:PORT"),
         (("webhook",), "neither --tls-cert with --tls-key nor --tls-secret given"),
         (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
@@ -231,7 +233,8 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "command", "no-client", "too-many",
          "no-cluster", "two-clusters", "two-defaults", "output", "no-value", "value-of-a-switch", "certificate-alone",
-         "key-alone", "two-certificates", "whose-configuration", "secret", "https", "no-certificate",
+         "key-alone", "two-certificates", "whose-configuration", "secret", "secret-in-capitals",
+         "configuration-with-a-space", "https", "no-certificate",
          "certificate-not-there", "webhook-without-cluster", "of-three-others", "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:

@@ -431,7 +431,7 @@ class Settings:
 
     webhook_configuration: str | None = single(
         None,
-        any_text("NAME", "the name of a MutatingWebhookConfiguration"),
+        values.OBJECT_NAME,
         theme=WEBHOOK,
         help="Put the CA of the webhook's own certificate into this MutatingWebhookConfiguration. The certificate is "
         "for the Service that it calls",

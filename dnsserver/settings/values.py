@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from dnsserver.names import Zone, parse_zone
 from locator.ip import Network, address_text, parse_address, parse_network
 from locator.labels import Selector, parse_selector, valid_label_key
-from locator.model import is_dns_label
+from locator.model import MAX_NAME, is_dns_label
 from locator.topology.constraints import keys_error
 
 T = TypeVar("T")
@@ -137,11 +137,18 @@ def _namespace(text: str) -> str:
     return text
 
 
+def _object_name(text: str) -> str:
+    """Parse the name of an object of most kinds: DNS labels with dots between them."""
+    if len(text) > MAX_NAME or not all(map(is_dns_label, text.split("."))):
+        raise ValueError(repr(text))
+    return text
+
+
 def _object_key(text: str) -> tuple[str, str]:
     namespace, slash, name = text.partition("/")
-    if not (namespace and slash and name) or "/" in name:
+    if not slash or not is_dns_label(namespace):
         raise ValueError(repr(text))
-    return namespace, name
+    return namespace, _object_name(name)
 
 
 def _service_key(text: str) -> str:
@@ -202,6 +209,7 @@ def _nsid(text: str) -> bytes:
 SWITCH = Syntax("=on|off", "on or off", _switch)  # the "=" is required: the next word is never the value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
 NAMESPACE = Syntax("NAME", "the name of a namespace", _namespace)
+OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
 SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
 LABEL_KEY = Syntax("KEY", "a label key", _label_key)

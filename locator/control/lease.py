@@ -25,7 +25,7 @@ from msgspec.json import Decoder
 API_VERSION = "coordination.k8s.io/v1"
 
 # client-go's defaults (LeaseDuration, RenewDeadline, RetryPeriod). Two replicas send one request a second in all, and
-# the cluster is without a leader for 15 s at most.
+# a new leader follows one that was killed after 15 s and a retry or two.
 DURATION_SECONDS = 15.0
 DEADLINE_SECONDS = 10.0
 RETRY_SECONDS = 2.0

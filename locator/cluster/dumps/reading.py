@@ -64,7 +64,7 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
                 origins[object_reference(kind, key)] = name
     if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
-        kinds = ", ".join(kind.__name__ for kind in KINDS)
+        kinds = ", ".join([*(kind.__name__ for kind in KINDS), ENDPOINTS])
         raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}")
     served = dump.services_by_endpoints(objects.values())
 
