@@ -231,7 +231,9 @@ async def start_http(
         log.warning("%s; metrics and health are not served", error)
         return
     name = sock.getsockname()
-    await nursery.start(application.serve, sock, application.application(metrics.registry(), ready=health))
+    await nursery.start(
+        application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
+    )
     announce("http", name)
 
 

@@ -80,14 +80,15 @@ async def _run(settings: Settings) -> None:
     def health() -> Mapping[str, Health]:
         return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}
 
+    metrics = WebhookMetrics(counts, state)
     app = webhook.application(lambda body: reply_to_untrusted(body, controller.store), counts)
     listen = settings.webhook_listen or default_listen(HTTPS_PORT)
     sock, ending = bound_stream("--webhook-listen", listen), trio.Event()
     address = sock.getsockname()
-    serve = partial(webhook.serve, sock, app, serving.context, until=ending.wait)
+    serve = partial(webhook.serve, sock, app, serving.context, metrics.failures, until=ending.wait)
     async with trio.open_nursery() as nursery:  # it outlives the listener
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            await start_http(nursery, settings, WebhookMetrics(counts, state), health)
+            await start_http(nursery, settings, metrics, health)
             nursery.start_soon(controller.run)
             nursery.start_soon(certificate.run)
             async with trio.open_nursery() as listener:

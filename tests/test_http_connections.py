@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -34,8 +35,12 @@ async def hello(request: Request) -> Response:
     return PlainTextResponse("hello" * 1000)
 
 
-def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1.0) -> None:
-    """Run *test* with a function that connects to a server, and one that makes the server end and waits for it."""
+def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1.0) -> Counter[str]:
+    """Run *test* with a function that connects to a server, and one that makes the server end and waits for it.
+
+    Return the errors that were counted.
+    """
+    failures: Counter[str] = Counter()
 
     async def main() -> None:
         sock, ending, ended, config = socket.socket(), trio.Event(), trio.Event(), Config()
@@ -45,7 +50,7 @@ def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1
         app = Starlette(routes=[Route("/", hello)])
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
-            await connections.serve(sock, app, config, until=ending.wait, task_status=task_status)
+            await connections.serve(sock, app, config, failures, until=ending.wait, task_status=task_status)
             ended.set()
 
         async def end() -> None:
@@ -59,6 +64,7 @@ def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1
                 await end()
 
     trio.run(main)
+    return failures
 
 
 async def received(stream: trio.SocketStream) -> bytes:
@@ -86,7 +92,7 @@ async def answers(connect: Connect) -> bool:
     ],
 )
 def test_odd_bytes_end_their_connection(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Not the process, and not the other connections. It is logged, but not each time."""
+    """Not the process, and not the other connections. It is counted, and logged, but not each time."""
 
     async def test(connect: Connect, end: End) -> None:
         async with await connect() as other:
@@ -97,7 +103,7 @@ def test_odd_bytes_end_their_connection(sent: bytes, caplog: pytest.LogCaptureFi
             await other.send_all(ONCE)
             assert (await received(other)).endswith(b"hello")
 
-    serving(test)
+    assert serving(test) == {"http": 2}
     assert [record.name for record in caplog.records] == ["topodns"]
     assert caplog.messages[0].startswith("an HTTP connection was closed: ")
 

@@ -7,6 +7,7 @@ import re
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -93,7 +94,7 @@ def listening(
         port = sock.getsockname()[1]
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(webhook.serve, sock, app, serving.context, until=ending.wait))
+                await nursery.start(partial(webhook.serve, sock, app, serving.context, Counter(), until=ending.wait))
                 await test(Listener(port, counts))
                 ending.set()
 
@@ -232,7 +233,7 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
         listener = Listener(sock.getsockname()[1], counts)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(webhook.serve, sock, app, serving.context, until=ending.wait))
+                await nursery.start(partial(webhook.serve, sock, app, serving.context, Counter(), until=ending.wait))
                 idle, begun = await listener.tls(), await listener.tls()
                 await idle.send_all(request(REVIEW))
                 await response(idle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
 import trio
@@ -59,9 +60,13 @@ def _alive() -> Mapping[str, Health]:
 
 
 async def serve(
-    sock: socket.socket, app: Starlette, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    sock: socket.socket,
+    app: Starlette,
+    failures: Counter[str],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* at a bound socket until cancelled, and close the socket."""
+    """Serve *app* at a bound socket until cancelled, and close the socket. *failures* are those of ``connections``."""
     config = Config()
     config.graceful_timeout = 1.0
-    await connections.serve(sock, app, config, task_status=task_status)
+    await connections.serve(sock, app, config, failures, task_status=task_status)

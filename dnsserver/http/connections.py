@@ -10,6 +10,7 @@ import logging
 import math
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -47,7 +48,8 @@ _SELDOM = Seldom()
 class _Connections:
     """Converses over connections, and knows those that are open, the oldest first."""
 
-    def __init__(self, app: Starlette, config: Config, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: Starlette, config: Config, failures: Counter[str], tls: ssl.SSLContext | None) -> None:
+        self._failures = failures
         self._app = wrap_app(app, config.wsgi_max_body_size, "asgi")  # type: ignore[arg-type]
         self._config = config
         self._tls = tls
@@ -66,6 +68,7 @@ class _Connections:
         try:
             await TCPServer(self._app, self._config, self._context, ConnectionState({}), served).run()  # type: ignore[arg-type]
         except* Exception as errors:  # boundary: one connection
+            self._failures["http"] += 1
             if trio.current_time() - self._logged_at >= LOG_SECONDS:
                 self._logged_at = trio.current_time()
                 log.warning("an HTTP connection was closed: %r", _first(errors))
@@ -95,16 +98,20 @@ async def serve(
     sock: socket.socket,
     app: Starlette,
     config: Config,
+    failures: Counter[str],
     *,
     tls: ssl.SSLContext | None = None,
     until: Callable[[], Awaitable[None]] = trio.sleep_forever,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* at a bound socket until *until* returns or until cancelled; close the socket and all connections."""
+    """Serve *app* at a bound socket until *until* returns or until cancelled; close the socket and all connections.
+
+    *failures* counts the connections that an error has ended, as ``http``.
+    """
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.errorlog.addFilter(_SELDOM)
-    connections = _Connections(app, config, tls)
+    connections = _Connections(app, config, failures, tls)
     sock.listen(config.backlog)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(sock))
     async with trio.open_nursery() as conversations:

@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -114,13 +115,17 @@ async def serve(
     sock: socket.socket,
     app: Starlette,
     context: ssl.SSLContext,
+    failures: Counter[str],
     *,
     until: Callable[[], Awaitable[None]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve *app* over TLS at a bound socket until *until* returns; end requests that have begun; close the socket."""
+    """Serve *app* over TLS at a bound socket until *until* returns; end requests that have begun; close the socket.
+
+    *failures* are those of ``connections``.
+    """
     config = Config()
     config.ssl_handshake_timeout = HANDSHAKE_SECONDS
     config.keep_alive_timeout = config.read_timeout = IDLE_SECONDS  # the second also ends what never became HTTP/1.1
     config.graceful_timeout = GRACE_SECONDS
-    await connections.serve(sock, app, config, tls=context, until=until, task_status=task_status)
+    await connections.serve(sock, app, config, failures, tls=context, until=until, task_status=task_status)

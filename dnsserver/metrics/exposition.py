@@ -31,6 +31,7 @@ class Metrics(TopodnsCollector):
     """The metrics of a server that reads these *kinds* of objects."""
 
     def __init__(self, counts: Counts, kinds: Iterable[str] = ()) -> None:
+        super().__init__(counts.failures)
         self._counts = counts
         self._kinds = tuple(kinds)
         self._snapshot: Snapshot | None = None
@@ -89,8 +90,7 @@ class Metrics(TopodnsCollector):
             ("result",),
             labelled(counts.upstream),
         )
-        failures = labelled(counts.failures)
-        yield counter("topodns_failures", "Errors caught, by where.", ("wall",), failures)
+        yield self.caught()
         yield counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
         yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
         yield histogram(
@@ -136,6 +136,7 @@ class ControllerMetrics(TopodnsCollector):
     """The metrics of a controller; *state* returns its present state."""
 
     def __init__(self, state: Callable[[], ControllerState]) -> None:
+        super().__init__(Counter())
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
@@ -152,6 +153,7 @@ class ControllerMetrics(TopodnsCollector):
         yield GaugeMetricFamily("topodns_leading", "Whether this replica leads, and so writes.", int(state.leading))
         text = "PodLocators in the work queue; only the leader takes them out."
         yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
+        yield self.caught()
         yield build_info()
 
 

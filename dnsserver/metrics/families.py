@@ -26,7 +26,14 @@ class Watch(Protocol):
 
 
 class TopodnsCollector(Collector):
-    """Metrics of topodns, in a registry of their own."""
+    """Metrics of topodns, in a registry of their own. *failures* counts the errors that were caught, by where."""
+
+    def __init__(self, failures: Counter[str]) -> None:
+        self.failures = failures
+
+    def caught(self) -> Metric:
+        """Return how many errors were caught, by where."""
+        return counter("topodns_failures", "Errors caught, by where.", ("wall",), labelled(self.failures))
 
     def registry(self) -> CollectorRegistry:
         """Return a registry with these metrics alone."""

@@ -53,6 +53,7 @@ class WebhookMetrics(TopodnsCollector):
     """The metrics of a webhook; *state* returns its present state."""
 
     def __init__(self, counts: WebhookCounts, state: Callable[[], WebhookState]) -> None:
+        super().__init__(Counter())
         self._counts = counts
         self._state = state
 
@@ -86,4 +87,5 @@ class WebhookMetrics(TopodnsCollector):
         yield GaugeMetricFamily("topodns_webhook_certificate_expiry_timestamp_seconds", text, state.certificate_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
+        yield self.caught()
         yield build_info()
