@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -282,7 +283,7 @@ def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) ->
         sock.bind(("127.0.0.1", 0))
         with registered(plane, configuration(space, sock.getsockname()[1])):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(https.serve, sock, app, serving.context, until=ending.wait))
+                await nursery.start(partial(https.serve, sock, app, serving.context, Counter(), until=ending.wait))
                 nursery.start_soon(secret.run)
                 await until_in_trio(lambda: serving.pair is not None)
                 plane.api.create(one)
@@ -382,7 +383,7 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
         bundle = base64.b64encode(authority).decode()
         with registered(plane, configuration(space, sock.getsockname()[1], caBundle=bundle)):
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(https.serve, sock, app, serving.context, until=ending.wait))
+                await nursery.start(partial(https.serve, sock, app, serving.context, Counter(), until=ending.wait))
                 while not await trio.to_thread.run_sync(is_hinted):
                     pass
                 nursery.start_soon(controller.run)
