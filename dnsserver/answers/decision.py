@@ -53,6 +53,11 @@ class Authority(Struct, frozen=True):
         """Whether an upstream is asked for records of this type."""
         return self.has_upstream and qtype in UPSTREAM_TYPES
 
+    def zone_default(self, zone: Zone, service: CompiledService) -> Declaration | None:
+        """Return what the default keys of a DNS zone declare for a headless Service, None if there are none."""
+        keys = self.default_keys.get(zone.name)
+        return zone_default(service.service, keys) if keys is not None and service.service.headless else None
+
 
 class Decision(Struct, frozen=True, eq=False):
     """The answer for one client, and why it is that.
@@ -141,10 +146,7 @@ class Request(Struct, frozen=True):
 
     def declaration(self, service: CompiledService) -> Declaration | None:
         """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
-        keys = self.authority.default_keys.get(self.meaning.zone.name)
-        if service.declaration is not None or keys is None or not service.service.headless:
-            return service.declaration
-        return zone_default(service.service, keys)
+        return service.declaration or self.authority.zone_default(self.meaning.zone, service)
 
     def alias_decision(self, target: str, service: CompiledService) -> Decision:
         """Return the decision that the name is an alias of *target* (RFC 1034, section 3.6.2)."""

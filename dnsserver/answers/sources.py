@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from dnsserver import names
 from dnsserver.answers.reasons import AUTO_MODE, OWN_NAME, Case, left_to_kubernetes
-from locator.topology.constraints import ZONAL_NAME, ZONE_DEFAULT, Declaration, zone_default
+from locator.topology.constraints import ZONAL_NAME, ZONE_DEFAULT, Declaration
 
 
 class Source(Struct, frozen=True):
@@ -35,9 +35,9 @@ def _speaking(case: Case) -> Iterator[Declaration]:
     if service is None:
         return
     yield from service.declarations
-    keys = None if meaning is None else case.authority.default_keys.get(meaning.zone.name)
-    if keys is not None and service.service.headless:
-        yield counts if counts is not None and counts.source == ZONE_DEFAULT else zone_default(service.service, keys)
+    default = None if meaning is None else case.authority.zone_default(meaning.zone, service)
+    if default is not None:
+        yield counts if counts is not None and counts.source == ZONE_DEFAULT else default
 
 
 def _is_heard(case: Case, declaration: Declaration) -> bool:
