@@ -19,6 +19,7 @@ from locator.cluster import dump_files
 from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
+from locator.state.snapshot import Snapshot
 
 
 @contextmanager
@@ -46,10 +47,19 @@ class Reading(NamedTuple):
     namespace: str
 
 
-def check_cluster(settings: Settings) -> tuple[Reading, list[Finding]]:
-    """Read the cluster once; also return all findings, those of severity info included. Raises CommandError."""
+class Checked(NamedTuple):
+    """A cluster that was checked: its snapshot, all findings, also those of severity info, and all its namespaces."""
+
+    snapshot: Snapshot
+    findings: list[Finding]
+    namespaces: set[str]
+
+
+def check_cluster(settings: Settings) -> Checked:
+    """Read the cluster once, and check it. Raises CommandError."""
     reading, view = _read(settings, ())
-    return reading, [*reading.publication.findings, *view.advice()]
+    publication = reading.publication
+    return Checked(publication.snapshot, [*publication.findings, *view.advice()], view.namespaces())
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:

@@ -68,6 +68,10 @@ class ClusterView:
         """Return all objects, by kind."""
         return self._store.all_objects()
 
+    def namespaces(self) -> set[str]:
+        """Return all namespaces that exist, served or not."""
+        return self._store.namespaces()
+
     def publish(self, now: float) -> Publication:
         """Return the state at *now* (seconds since 1970)."""
         snapshot = self._store.publish(now)

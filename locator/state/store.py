@@ -112,6 +112,10 @@ class Store:
         """Whether every namespace is served."""
         return self._scope.exposes_all
 
+    def namespaces(self) -> set[str]:
+        """Return all namespaces that exist, served or not."""
+        return self._objects.namespaces()
+
     def exposes(self, namespace: str) -> bool:
         """Whether the Services of a namespace are served, as far as the namespace decides."""
         return self._scope.exposes(namespace, self._objects.of(Namespace).get(namespace))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace as Arguments
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from dnsserver.cli.parser import Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.spelling import nearest
 from locator.ip import Network, network_text
-from locator.model import Namespace, Namespaced, Object
 
 if TYPE_CHECKING:
     from locator.places.subnet_proposals import Zone
@@ -25,32 +24,20 @@ def add_arguments(parser: Parser) -> None:
     add_settings(parser, "check", short={"namespace": "-n"})
 
 
-def run(arguments: Arguments) -> int:
+def run(arguments: Namespace) -> int:
     """Print all findings. The exit status is 1 if one of them is as severe as --fail-on."""
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import check_cluster
     from dnsserver.cli.report import report
     from locator.places.subnet_proposals import proposed_subnets
 
-    reading, findings = check_cluster(settings)
-    for name, suggestion in _missing(settings.namespace, reading.objects):
-        print(f"topodns: --namespace: no namespace {name}{suggestion}", file=sys.stderr)
-    addresses = reading.publication.snapshot.addresses
-    remarks = _subnet_flags(proposed_subnets(addresses)) if arguments.output == "text" else ()
-    return report(findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
-
-
-def _missing(names: Sequence[str], objects: Mapping[type[Object], Sequence[Any]]) -> Iterator[tuple[str, str]]:
-    """Yield each of *names* that is no namespace, with what was probably meant.
-
-    In a dump without Namespaces, a namespace exists if any object is in it.
-    """
-    known = {found.name for found in objects.get(Namespace, ())} or {
-        found.namespace for kind in objects for found in objects[kind] if isinstance(found, Namespaced)
-    }
-    for name in names:
-        if name not in known:
-            yield name, nearest(name, sorted(known))
+    checked = check_cluster(settings)
+    for name in settings.namespace:
+        if name not in checked.namespaces:  # nothing is looked at there
+            suggestion = nearest(name, sorted(checked.namespaces))
+            print(f"topodns: --namespace: no namespace {name}{suggestion}", file=sys.stderr)
+    remarks = _subnet_flags(proposed_subnets(checked.snapshot.addresses)) if arguments.output == "text" else ()
+    return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 
 def _subnet_flags(proposals: Mapping[Network, Zone]) -> list[str]:
