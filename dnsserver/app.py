@@ -33,6 +33,7 @@ from locator.state.store import Store
 
 if TYPE_CHECKING:
     from dnsserver.net.upstream import Upstream
+    from locator.cluster.api_client import ApiClient
     from locator.cluster.event_poster import EventPoster
 
 log = logging.getLogger("topodns")
@@ -237,21 +238,25 @@ async def start_http(
     announce("http", name)
 
 
+def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
+    """Return this process's part in the election for the Lease of the settings, by default *name*."""
+    namespace, name = settings.lease or (cluster.namespace, name)
+    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
+    return LeaderElection(identity, namespace=namespace, name=name)
+
+
 async def _control(settings: Settings) -> None:
     from locator.cluster.leading.controller import Controller
     from locator.podlocators.objects import CONTROLLER_RESOURCES
 
     cluster = cluster_of(settings)
-    namespace, name = settings.lease or (cluster.namespace, LEASE)
-    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
-    election = LeaderElection(identity, namespace=namespace, name=name)
+    election = election_of(settings, cluster, LEASE)
     controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
 
     def state() -> ControllerState:
-        return ControllerState(
-            controller.writes, controller.leading, controller.waiting, controller.object_counts, watches
-        )
+        writer = controller.writer
+        return ControllerState(writer.writes, writer.leading, writer.waiting, controller.object_counts, watches)
 
     def health() -> Mapping[str, Health]:
         return {kind: reflector.health() for kind, reflector in watches.items()}

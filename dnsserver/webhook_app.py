@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import signal
-import socket
-import uuid
 from collections.abc import Mapping
 from functools import partial
 
 import trio
 
-from dnsserver.app import first_failure, start_http
+from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of
 from dnsserver.http import webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
@@ -23,7 +21,6 @@ from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.hint_controller import HintController
-from locator.control.lease import LeaderElection
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.objects import WEBHOOK_RESOURCES
 from locator.model import Health
@@ -64,18 +61,14 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     secret = settings.tls_secret or (client.namespace, NAME)
     certificate = files or CertificateSecret(client, secret, settings.webhook_configuration or NAME, serving)
-    namespace, name = settings.lease or (client.namespace, NAME)
-    identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
-    election = LeaderElection(identity, namespace=namespace, name=name)
+    election = election_of(settings, client, NAME)
     controller = HintController(client, election, writes_per_second=settings.writes_per_second)
     watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
     counts = WebhookCounts()
 
     def state() -> WebhookState:
-        store = controller.store
-        return WebhookState(
-            controller.writes, controller.leading, controller.waiting, store.object_counts, watches, serving.ends
-        )
+        writer, objects = controller.writer, controller.store.object_counts
+        return WebhookState(writer.writes, writer.leading, writer.waiting, objects, watches, serving.ends)
 
     def health() -> Mapping[str, Health]:
         return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}

@@ -243,7 +243,7 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
             nursery.cancel_scope.cancel()
         return controller
 
-    writes = trio.run(main).writes
+    writes = trio.run(main).writer.writes
     assert (writes["create", CONFLICT], writes["patch", CONFLICT], writes["patch", DONE]) == (1, 2, 1)
 
 

@@ -350,11 +350,11 @@ def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str)
         controller = HintController(Meddling(plane, *slices), election, writes_per_second=50.0)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(controller.run)
-            await until_in_trio(lambda: controller.writes["patch", DONE] == 2)
+            await until_in_trio(lambda: controller.writer.writes["patch", DONE] == 2)
             nursery.cancel_scope.cancel()
         return controller
 
-    writes = trio.run(main).writes
+    writes = trio.run(main).writer.writes
     assert writes == {("patch", DONE): 2, ("patch", CONFLICT): 1}
     (left,) = slices_of(plane, space)
     assert left["metadata"]["annotations"]["changed"] == "meanwhile"
@@ -387,10 +387,10 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
                 while not await trio.to_thread.run_sync(is_hinted):
                     pass
                 nursery.start_soon(controller.run)
-                await until_in_trio(lambda: controller.writes["patch", CONFLICT] > 0)
+                await until_in_trio(lambda: controller.writer.writes["patch", CONFLICT] > 0)
                 (known,) = records_of([asked])[Service]
                 store.apply(Put(known))
-                await until_in_trio(lambda: controller.writes["patch", DONE] > 0)
+                await until_in_trio(lambda: controller.writer.writes["patch", DONE] > 0)
                 nursery.cancel_scope.cancel()
 
     trio.run(main)

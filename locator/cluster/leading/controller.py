@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import http
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import trio
@@ -47,7 +46,7 @@ class Controller:
         self.reflectors: Mapping[type[ControllerObject], Reflector] = {
             kind: Reflector(client, kind, resource, self._send) for kind, resource in CONTROLLER_RESOURCES.items()
         }
-        self._writer: LeaderWriter[Write] = LeaderWriter(
+        self.writer: LeaderWriter[Write] = LeaderWriter(
             client,
             election,
             kind="PodLocator",
@@ -57,24 +56,9 @@ class Controller:
         )
 
     @property
-    def writes(self) -> Counter[tuple[str, str]]:
-        """The number of writes by verb and result."""
-        return self._writer.writes
-
-    @property
-    def leading(self) -> bool:
-        """Whether this replica may write now."""
-        return self._writer.leading
-
-    @property
     def object_counts(self) -> dict[str, int]:
         """The number of objects of each kind."""
         return self._reconciler.object_counts
-
-    @property
-    def waiting(self) -> int:
-        """The number of PodLocators still to be compared with their pods."""
-        return len(self._reconciler.queue)
 
     async def run(self) -> None:
         """Watch, take part in the election and write for ever; release the Lease when cancelled."""
@@ -82,13 +66,13 @@ class Controller:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)
             nursery.start_soon(self._apply_deltas)
-            nursery.start_soon(self._writer.run)
+            nursery.start_soon(self.writer.run)
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the server and ``check`` report those
             for delta in batch.deltas:
                 self._reconciler.apply(delta)
-            self._writer.wake()
+            self.writer.wake()
 
     async def _try(self, write: Write) -> str:
         """Send a write and apply the response; return the result. Raises NotLeading, Refused, Unreachable."""
@@ -96,7 +80,7 @@ class Controller:
             return BEHIND
         query = {"fieldManager": FIELD_MANAGER} if write.verb != DELETE else {}
         try:
-            raw = await self._writer.request(write.method, write.path, query=query, body=write.body, media=write.media)
+            raw = await self.writer.request(write.method, write.path, query=query, body=write.body, media=write.media)
         except Refused as error:
             gone = error.status == http.HTTPStatus.NOT_FOUND and bool(write.version)
             if error.status != http.HTTPStatus.CONFLICT and not gone:
@@ -112,7 +96,7 @@ class Controller:
     async def _read_locator(self, write: Write) -> None:
         """Read the PodLocator whose version was not the expected one. Raises Refused, Unreachable."""
         try:
-            self._apply_response(await self._writer.get(locator_path(write.namespace, write.name)))
+            self._apply_response(await self.writer.get(locator_path(write.namespace, write.name)))
         except Refused as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise
@@ -121,7 +105,7 @@ class Controller:
     async def _uid_of_pod(self, write: Write) -> str:
         """Return the uid of the pod by the API server, empty if there is none. Raises Refused, Unreachable."""
         try:
-            return uid_untrusted(await self._writer.get(pod_path(write.namespace, write.name)))
+            return uid_untrusted(await self.writer.get(pod_path(write.namespace, write.name)))
         except Refused as error:
             if error.status != http.HTTPStatus.NOT_FOUND:
                 raise

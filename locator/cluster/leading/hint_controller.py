@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import http
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +40,7 @@ class HintController:
         self.reflectors: Mapping[type[Any], Reflector] = {
             kind: Reflector(client, kind, resource, self._send) for kind, resource in WEBHOOK_RESOURCES.items()
         }
-        self._writer: LeaderWriter[HintWrite] = LeaderWriter(
+        self.writer: LeaderWriter[HintWrite] = LeaderWriter(
             client,
             election,
             kind="EndpointSlice",
@@ -50,28 +49,13 @@ class HintController:
             writes_per_second=writes_per_second,
         )
 
-    @property
-    def writes(self) -> Counter[tuple[str, str]]:
-        """The number of writes by verb and result."""
-        return self._writer.writes
-
-    @property
-    def leading(self) -> bool:
-        """Whether this replica may write now."""
-        return self._writer.leading
-
-    @property
-    def waiting(self) -> int:
-        """The number of slices still to be compared."""
-        return len(self._reconciler.queue)
-
     async def run(self) -> None:
         """Watch, take part in the election and write for ever; release the Lease when cancelled."""
         async with trio.open_nursery() as nursery:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)
             nursery.start_soon(self._apply_deltas)
-            nursery.start_soon(self._writer.run)
+            nursery.start_soon(self.writer.run)
 
     async def _apply_deltas(self) -> None:
         async for batch in self._receive:  # without its findings: the server and ``check`` report those
@@ -83,13 +67,13 @@ class HintController:
             if was_unlisted and not self.store.unlisted:
                 gc.collect()
                 gc.freeze()  # the objects live long, and collections that visit them would delay replies
-            self._writer.wake()
+            self.writer.wake()
 
     async def _try(self, write: HintWrite) -> str:
         """Send a write; return the result. Raises NotLeading, Refused, Unreachable."""
         query = {"fieldManager": FIELD_MANAGER}
         try:
-            raw = await self._writer.request("PATCH", write.path, query=query, body=write.patch, media=JSON_PATCH)
+            raw = await self.writer.request("PATCH", write.path, query=query, body=write.patch, media=JSON_PATCH)
         except Refused as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return DONE  # nothing is left to write

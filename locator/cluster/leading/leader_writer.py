@@ -116,6 +116,11 @@ class LeaderWriter(Generic[W]):
         """Whether this replica may write now."""
         return self._elector.is_leader()
 
+    @property
+    def waiting(self) -> int:
+        """The number of objects still to be looked at."""
+        return len(self._desk.queue)
+
     async def run(self) -> None:
         """Take part in the election and write for ever; release the Lease when cancelled."""
         async with trio.open_nursery() as election_nursery:  # it outlives the writes
