@@ -122,10 +122,11 @@ def labels_of(text: str) -> tuple[bytes, ...]:
 
 def name_text(labels: Iterable[bytes]) -> str:
     """Return a name as text. Labels may hold any octets; two different names never give the same text."""
-    return ".".join(map(_label_text, labels))
+    return ".".join(map(label_text, labels))
 
 
-def _label_text(label: bytes) -> str:
+def label_text(label: bytes) -> str:
+    """Return one label of ``name_text``."""
     return label.decode("latin-1").replace(".", "\\.")  # a dot inside a label is not a separator
 
 
@@ -135,7 +136,7 @@ def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None
     if not enclosing:
         return None
     zone = max(enclosing, key=lambda zone: len(zone.labels))
-    relative = list(map(_label_text, labels[: len(labels) - len(zone.labels)]))
+    relative = list(map(label_text, labels[: len(labels) - len(zone.labels)]))
     name = name_text(labels)
     for pattern, shape in _REVERSE_PATTERNS if zone.reverse else _PATTERNS:
         fields = _match(pattern, relative)
