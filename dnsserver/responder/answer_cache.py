@@ -167,22 +167,17 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        basis: CompiledService | Snapshot | None,
+        basis: CompiledService | Snapshot,
         location: Location,
         terms: tuple[str, ...],
         useful: Callable[[], UsefulValues],
         share_key: object = None,
     ) -> RenderedAnswer:
-        """Render the answer to a question, remember it, and return it.
+        """Render the answer to a question, remember it with its *basis*, and return it.
 
-        *basis* and *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those
-        of ``DependentAnswers``, and matter only if there are *terms*.
+        *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those of
+        ``DependentAnswers``, and matter only if there are *terms*.
         """
-        if basis is None:
-            answer = render()
-            if not terms:
-                self._unlimited[question] = answer
-            return answer
         answers_by_question = self.current
         if isinstance(basis, CompiledService):
             entry = self._entry(basis)
@@ -200,6 +195,10 @@ class AnswerCache:
             answers = DependentAnswers(terms, useful, self._values_of(terms))
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
+
+    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
+        """Remember an answer without a basis, which is the same for all clients."""
+        self._unlimited[question] = answer
 
     def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
