@@ -222,7 +222,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application
+    from dnsserver.http import application, loop_delay
 
     try:
         sock = bound_stream("--http", listen)
@@ -236,6 +236,7 @@ async def start_http(
         application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
     )
     announce("http", name)
+    nursery.start_soon(loop_delay.measure, metrics.loop_delays)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
