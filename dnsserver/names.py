@@ -63,7 +63,7 @@ MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
 MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 
-class Zone(Struct, frozen=True):
+class Zone(Struct, frozen=True, gc=False):
     """A served DNS zone: its name without the final dot and its labels, both in lower case."""
 
     name: str
@@ -75,7 +75,7 @@ class Zone(Struct, frozen=True):
         return self.labels[-2:] in REVERSE_ZONES
 
 
-class Meaning(Struct, frozen=True):
+class Meaning(Struct, frozen=True, gc=False):
     """The shape of a name in a served DNS zone, and the fields that this shape has; other fields are empty.
 
     ``network`` is the address block that a reverse name stands for.

@@ -29,7 +29,7 @@ UPSTREAM_TYPES = frozenset(
 )
 
 
-class Authority(Struct, frozen=True):
+class Authority(Struct, frozen=True, gc=False):
     """The served DNS zones, and what the settings say about their answers.
 
     ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With
@@ -61,7 +61,7 @@ class Authority(Struct, frozen=True):
         return zone_default(service.service, keys) if keys is not None and service.service.headless else None
 
 
-class Decision(Struct, frozen=True, eq=False):
+class Decision(Struct, frozen=True, eq=False, gc=False):
     """The answer for one client, and why it is that.
 
     ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
@@ -97,14 +97,14 @@ class Decision(Struct, frozen=True, eq=False):
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
-class EndpointNames(Struct, frozen=True):
+class EndpointNames(Struct, frozen=True, gc=False):
     """A Service's endpoints and addresses by the first label of their names, and these labels by address."""
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
     labels: dict[bytes, list[str]]
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """Everything that a resolver may read, and the methods with which it builds its Decision.
 
     ``names_of`` returns the names of a Service's endpoints. A caller with many requests passes

@@ -34,7 +34,7 @@ TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question
 _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
 
 
-class ClientSubnet(Struct, frozen=True):
+class ClientSubnet(Struct, frozen=True, gc=False):
     """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address."""
 
     family: int
@@ -61,7 +61,7 @@ class ClientSubnet(Struct, frozen=True):
         return network if network.length else None
 
 
-class Edns(Struct, frozen=True):
+class Edns(Struct, frozen=True, gc=False):
     """The content of an OPT record (RFC 6891): UDP size in octets, version, DO flag, and the client that it names.
 
     ``option`` is the content of the configured client option (--client-option): a packed address, empty if it is not
@@ -82,7 +82,7 @@ class Edns(Struct, frozen=True):
         return bool(self.option) or (self.subnet is not None and self.subnet.prefix_length > 0)
 
 
-class Query(Struct, frozen=True):
+class Query(Struct, frozen=True, gc=False):
     """A query. ``end`` is the offset where its question ends; ``labels`` are in lower case."""
 
     end: int

@@ -26,7 +26,7 @@ WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an oper
 SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be a forwarder
 
 
-class Tally(Struct, frozen=True):
+class Tally(Struct, frozen=True, gc=False):
     """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
 
     ``key`` is the topology key that decided.

@@ -11,7 +11,7 @@ from dnsserver.message.wire import Edns, Query, Unreadable, question_untrusted, 
 from dnsserver.names import Meaning, Zone, meaning_of
 
 
-class Question(Struct, frozen=True):
+class Question(Struct, frozen=True, gc=False):
     """A question that topodns answers: its octets and its labels in lower case, its type, the meaning of its name."""
 
     folded: bytes
@@ -20,14 +20,14 @@ class Question(Struct, frozen=True):
     meaning: Meaning
 
 
-class AcceptedQuery(Struct, frozen=True):
+class AcceptedQuery(Struct, frozen=True, gc=False):
     """A query that topodns answers, and its question."""
 
     query: Query
     question: Question
 
 
-class Refusal(Struct, frozen=True):
+class Refusal(Struct, frozen=True, gc=False):
     """The rcode for a query that is refused, and the parts of the query that were readable.
 
     ``end`` is where its question ends, None if that is unreadable. ``edns`` is its OPT record, None
