@@ -24,9 +24,8 @@ ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlis
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
 RUN --mount=from=native,source=/src/target/release,target=/native \
     /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
- && cp /native/libnative.so /opt/topodns/lib/python3*/site-packages/dnsserver/net/native.abi3.so \
  && /opt/topodns/bin/pip uninstall -y setuptools setuptools-rust semantic-version $UNUSED_LIBRARIES pip \
- && (cd /opt/topodns/lib/python3*/site-packages && rm -r $UNUSED_FILES) \
+ && (cd /opt/topodns/lib/python3*/site-packages && cp /native/libnative.so dnsserver/net/native.abi3.so && rm -r $UNUSED_FILES) \
  && python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/topodns/lib \
  && /opt/topodns/bin/topodns version \
  && /opt/topodns/bin/python -c "import kubernetes.client.api_client, kubernetes.config.exec_provider, kubernetes.config.incluster_config, kubernetes.config.kube_config"

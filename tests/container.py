@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,17 @@ class Image:
         )
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
             pytest.skip("this sandbox does not allow mounts, which building an image needs")
-        cargo, mounts = _cargo()
-        path = f"ENV PATH={Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+        cargo, homes = _cargo()
+        mounts = [f"--volume={home}:{home}" for home in homes.values()]
+        settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
         rust_packages = RUST_PACKAGES if mounts else (*RUST_PACKAGES, _package_of(cargo))
         build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", *mounts, "--tag")
-        for name, packages in (("base", PACKAGES), ("rust", rust_packages)):
+        for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
             _base(folder / name, packages)
-            (folder / "Base").write_text(f"FROM scratch\nCOPY . /\nENV PATH={path}\n")
+            if variables:
+                (folder / name / "usr/bin/cc").symlink_to("gcc")  # on a machine, update-alternatives makes it
+            lines = ("FROM scratch", "COPY . /", *(f"ENV {key}={value}" for key, value in variables.items()))
+            (folder / "Base").write_text("\n".join(lines))
             self._run(*build, name, "--file", str(folder / "Base"), str(folder / name))
         images = ("--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
         self._run(*build, "topodns", *images, str(ROOT))
@@ -90,13 +94,13 @@ class Image:
         return done.stdout
 
 
-def _cargo() -> tuple[str, Sequence[str]]:
-    """Return the path of cargo, and what mounts a toolchain that is no Debian package."""
+def _cargo() -> tuple[str, Mapping[str, Path]]:
+    """Return the path of cargo, and the folders of a toolchain that is no Debian package, by the variables for them."""
     cargo = needs_tool("cargo")
     if Path(cargo).is_relative_to("/usr"):
-        return os.path.realpath(cargo), ()
-    homes = (Path(cargo).parent.parent, Path(os.environ.get("RUSTUP_HOME", Path.home() / ".rustup")))
-    return cargo, tuple(f"--volume={home}:{home}" for home in homes)
+        return os.path.realpath(cargo), {}
+    rustup = Path(os.environ.get("RUSTUP_HOME", Path.home() / ".rustup"))
+    return cargo, {"CARGO_HOME": Path(cargo).parent.parent, "RUSTUP_HOME": rustup}
 
 
 def _package_of(path: str) -> str:
