@@ -177,9 +177,10 @@ def native_code(settings: Settings) -> Repeated | None:
     except ImportError:
         log.info("native code is not installed: Python answers all queries over UDP, at several times the CPU time")
         return None
-    if __version__ != native.VERSION:
+    versions = native.VERSION, __version__
+    if versions[0] != versions[1]:
         log.warning(
-            "native code of version %s is not used, expected %s: install topodns again", native.VERSION, __version__
+            "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )
         return None
     return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, random.getrandbits(64))

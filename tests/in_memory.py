@@ -89,8 +89,8 @@ class CountedResponder(Responder):
     def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | None = None) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
-        self._native = None if native is False else native_code(settings)
-        if native and self._native is None:
+        self.native = None if native is False else native_code(settings)
+        if native and self.native is None:
             lacking("the native code is not built")
         super().__init__(
             authority_of(settings),
@@ -99,15 +99,15 @@ class CountedResponder(Responder):
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=settings.nsid or b"",
-            repeated=self._native,
+            repeated=self.native,
         )
 
     def answer(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
     ) -> bytes | PendingReply | None:
         """Return what a server replies: from the native code, if that knows the answer."""
-        if self._native is not None and channel.is_udp and header_client is None:
-            reply = self._native.reply(query, source)
+        if self.native is not None and channel.is_udp and header_client is None:
+            reply = self.native.reply(query, source)
             if reply is not None:
                 for add_counted in self.counts.before_reading:
                     add_counted()
