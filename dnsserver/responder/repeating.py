@@ -115,7 +115,6 @@ class Repeater:
     def learn(self, query: bytes, source: bytes) -> None:
         """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
         place = self._clients.source(source)
-        self._repeated.learn_source(source, self._known(place))
         in_header: bytes | None = None
         if place.forwarder:
             for start, size, octets in PLAIN_HEADERS:
@@ -124,6 +123,12 @@ class Repeater:
         head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
         if head is None:
             return
+        question = query[wire.HEADER : end].lower()
+        basis = self._cache.basis_of(question)
+        if basis is None and not self._asked_once.get(question):
+            self._asked_once[question] = True
+            return
+        self._repeated.learn_source(source, self._known(place))
         named, host = b"", True
         if head >= WITH_OPT:
             known = self._learn_profile(query[end:])
@@ -145,7 +150,7 @@ class Repeater:
                     return
                 place = block
                 self._repeated.learn_block(content, self._known(place))
-        self._learn_answer(query[wire.HEADER : end].lower(), place.location)
+        self._learn_answer(question, basis, place.location)
 
     def publish(self, snapshot: Snapshot, places: ChangedPlaces | None) -> None:
         """Forget what may not hold for *snapshot*; *places* are those that changed, None for none."""
@@ -171,26 +176,24 @@ class Repeater:
         """Make known a query's EDNS; return the address of its client subnet and whether it is a whole address."""
         key = rest[:SUBNET_ADDRESS_AT]
         profile = self._profiles.known.get(key)
-        if profile is None:
+        if profile is None or (profile.octets and len(rest) != SUBNET_ADDRESS_AT + profile.octets):
             return None
         self._repeated.learn_profile(
             key, limit=profile.limit, opts=profile.opts, octets=profile.octets, host=profile.host
         )
         return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
 
-    def _learn_answer(self, question: bytes, location: Location) -> None:
+    def _learn_answer(self, question: bytes, basis: CompiledService | None, location: Location) -> None:
         remembered = self._cache.current.get(question) or self._cache.recall(question)
         if remembered is None:
             return
-        basis = self._cache.basis_of(question)
         answers = remembered[2] if isinstance(remembered, tuple) else None
         answer = remembered if isinstance(remembered, RenderedAnswer) else remembered[2].get(location)
         if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
             return
         if basis is None:
-            if answers is None and self._asked_once.get(question):
+            if answers is None:
                 self._repeated.learn_transient(question, _parts(answer))
-            self._asked_once[question] = True
         elif answers is None:
             self._repeated.learn_answer(question, self._basis_number(basis), _parts(answer))
         else:
