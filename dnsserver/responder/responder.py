@@ -180,7 +180,7 @@ class Responder:
             values = answer[0].get(place.location)
             answer = answer[1].get(values) or (values and answer[2].shared(values))
         if answer is None:
-            answer = self._first_answer(query, end, self._snapshot, place.location)
+            answer = self._first_answer(query, end, folded, place.location, self._snapshot)
             if answer is None:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
@@ -263,7 +263,7 @@ class Responder:
             channel,
             self._note_ignored_client(source, ignored) if ignored else None,
         )
-        return self._reply(self._answer_to(question, self._snapshot, place.location, remember=remember), envelope)
+        return self._reply(self._answer_to(question, place.location, self._snapshot, remember=remember), envelope)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
@@ -289,24 +289,35 @@ class Responder:
         self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
-    def _first_answer(self, query: bytes, end: int, snapshot: Snapshot, location: Location) -> RenderedAnswer | None:
-        """Return the answer to a query of which only the question is not recognised, None if it must be parsed.
+    def _first_answer(
+        self, query: bytes, end: int, folded: bytes, location: Location, snapshot: Snapshot
+    ) -> RenderedAnswer | None:
+        """Return the answer to a query of which all but question and location is recognised, None if it must be parsed.
 
-        The question ends at *end* if it is right.
+        The question ends at *end* if it is right. *folded* is it in lower case.
         """
+        remembered = self._current.get(folded)
+        if isinstance(remembered, tuple) and (answer := remembered[2].get(location)) is not None:
+            return answer
         question = accept_untrusted(query, end, self._authority.zones)
-        return None if question is None else self._answer_to(question, snapshot, location, remember=True)
+        return None if question is None else self._computed(question, location, snapshot, remember=True)
 
     def _answer_to(
-        self, question: Question, snapshot: Snapshot, location: Location, *, remember: bool
+        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the remembered answer to a question, else decide, render and remember it."""
-        folded, cache = question.folded, self._cache
+        """Return the remembered answer to a question, else compute it."""
         if remember:
-            remembered = self._current.get(folded) or cache.recall(folded)
+            remembered = self._current.get(question.folded) or self._cache.recall(question.folded)
             answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
             if answer is not None:
                 return answer
+        return self._computed(question, location, snapshot, remember=remember)
+
+    def _computed(
+        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
+    ) -> RenderedAnswer:
+        """Decide and render the answer to a question, and remember it if *remember*."""
+        folded, cache = question.folded, self._cache
         self._counts.computed += 1
         names_of = self._names_of if remember else None
         decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)
