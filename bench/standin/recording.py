@@ -68,9 +68,11 @@ def recording() -> Recording:
     code = b"".join(path.read_bytes() for path in (Path(__file__), *sorted(_TEMPLATES.iterdir())))
     kept = go_programs.CACHE / f"recorded-{hashlib.sha256(code + programs.name.encode()).hexdigest()[:16]}"
     if not kept.exists():
-        with tempfile.TemporaryDirectory(prefix="topodns-recording-") as folder:
-            with running_control_plane(Path(folder)) as plane:
-                made = _record(plane)
+        with (
+            tempfile.TemporaryDirectory(prefix="topodns-recording-") as folder,
+            running_control_plane(Path(folder)) as plane,
+        ):
+            made = _record(plane)
         kept.write_bytes(msgspec.msgpack.encode(made))
     return msgspec.msgpack.decode(kept.read_bytes(), type=Recording)
 

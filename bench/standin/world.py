@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bench.standin import numbering, recording, wire
 from bench.standin.numbering import ENDPOINTS, NAMESPACES, NODES, PODS, SERVICES
-from bench.standin.recording import PATHS, Recorded, Recording
+from bench.standin.recording import Recorded, Recording
 
 COUNTS = {"Namespace": NAMESPACES, "Node": NODES, "Pod": PODS, "Service": SERVICES, "EndpointSlice": SERVICES}
 LAG = 250  # a second, at 500 steps a second
