@@ -13,15 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import answering, choosing, comparing, flooding, loading, programming, publishing, report
-from bench.large import churning, reading
+from bench.large import churning, first_answers, flat, reading
 from bench.offered import offering
+from bench.plots import DOCS
 from bench.replay import BadReply
 from bench.rounds import Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 
 PARTS: dict[str, Callable[[Path, Pace], str]] = {
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
-    "offering": lambda folder, pace: offering.report(offering.measure(folder, pace)),
+    "offering": lambda folder, pace: offering.report(offering.measure(folder, pace), DOCS),
+    "first": lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))),
+    "flat": lambda folder, pace: flat.report(flat.measure(folder, pace), DOCS),
     "churning": lambda folder, pace: churning.report(churning.measure(folder, pace)),
     "reading": lambda folder, pace: reading.report(*reading.measure(folder)),
     "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http
 import os
 import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -65,6 +67,7 @@ COREFILE = """\
 .:{port} {{
     bind 127.0.0.1
     errors
+    ready 127.0.0.1:{ready}
     kubernetes cluster.local {{
 {cluster}
     }}
@@ -206,13 +209,13 @@ def start_coredns(
     program: Path, folder: Path, options: Sequence[str], *, name: str, title: str = "CoreDNS", caching: bool = False
 ) -> Server:
     """Start CoreDNS; *options* of its plugin name the cluster, *name* has an A record there. Raises CannotStart."""
-    port = free_port()
+    port, ready = free_port(), free_port()
     corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
     more = "    cache 30" if caching else ""  # as kubeadm installs it
     cluster = "\n".join(f"        {option}" for option in options)
-    corefile.write_text(COREFILE.format(port=port, cluster=cluster, more=more))
+    corefile.write_text(COREFILE.format(port=port, ready=ready, cluster=cluster, more=more))
     process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
-    _wait(title, process, log, lambda text: _answers(port, name))
+    _wait(title, process, log, lambda text: _says_ready(ready) and _answers(port, name))
     return Server(title, process, port)
 
 
@@ -252,6 +255,15 @@ def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callabl
     process.kill()
     process.wait()
     raise CannotStart(f"{name} did not start: {log.read_text().strip() or 'it printed nothing'}")
+
+
+def _says_ready(port: int) -> bool:
+    """Whether CoreDNS has read the whole cluster; it begins to answer earlier."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1.0) as response:
+            return bool(response.status == http.HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def _answers(port: int, name: str) -> bool:

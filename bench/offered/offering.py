@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from bench import plots
 from bench.cluster import DIRECT, FORWARDED, SERVICES, dump, service_name, static_records
 from bench.comparing import needed
 from bench.loads import EDNS, FORWARDER, PLAIN, by_address, nearby, relayed
@@ -114,8 +115,8 @@ def forwarded() -> Load:
     return Load("forwarded", EDNS, (FORWARDER,) * CLIENTS, queries, 0, 0)
 
 
-def report(rows: Sequence[Row]) -> str:
-    """Return the tables of CPU time and of latencies: medians over the rounds."""
+def report(rows: Sequence[Row], folder: Path) -> str:
+    """Return the tables of CPU time and of latencies: medians over the rounds. Write the plot into *folder*."""
     by_title = {row.title: row for row in rows}
     rates = [f"{rate:,}" for rate in RATES]
     costs = [(row.title, *(f"{median(run.cost for run in row.runs[rate]):.1f}" for rate in RATES)) for row in rows]
@@ -123,11 +124,14 @@ def report(rows: Sequence[Row]) -> str:
     waits = [(row.title, *(_latencies(row.runs[rate]) for rate in RATES)) for row in rows]
     waits += [_sooner(by_title[ours], by_title[COREDNS]) for ours in OURS]
     every = [run for row in rows for runs in row.runs.values() for run in runs]
+    medians = {row.title: {rate: median(run.cost for run in row.runs[rate]) for rate in RATES} for row in rows}
+    drawn = plots.draw_offered(medians, folder)
     return (
         f"{table(('CPU µs/query at queries/s', *rates), costs)}\n"
         f"{table(('p50, p99 in µs at queries/s', *rates), waits)}\n"
         f"Medians of {len(rows[0].runs[RATES[0]])} rounds of {every[0].took:.1f} s; "
-        f"{sum(run.checked for run in every):,} replies checked; {sum(run.lost for run in every):,} queries lost.\n"
+        f"{sum(run.checked for run in every):,} replies checked; {sum(run.lost for run in every):,} queries lost. "
+        f"{drawn}\n"
     )
 
 
