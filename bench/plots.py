@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def draw_flat(series: Sequence[tuple[str, Mapping[int, float]]], folder: Path) -
     figure, panels = plt.subplots(1, len(series), figsize=(8, 2.8), sharey=True)
     for panel, (name, costs) in zip(panels, series, strict=True):
         panel.plot(list(costs), list(costs.values()), marker="o", color=COLOURS[0])
-        panel.set_xscale("log")
+        _logarithmic(plt, panel.xaxis, costs)
         panel.set_xlabel(name)
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("CPU µs/query")
@@ -36,8 +36,8 @@ def draw_offered(servers: Mapping[str, Mapping[int, float]], folder: Path) -> st
     for (name, costs), colour in zip(servers.items(), COLOURS, strict=False):
         width = 2.4 if name == "topodns" else 1.2
         panel.plot(list(costs), list(costs.values()), marker="o", markersize=3, label=name, color=colour, lw=width)
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    _logarithmic(plt, panel.xaxis, next(iter(servers.values())))
+    _logarithmic(plt, panel.yaxis)
     panel.set_xlabel("queries/s offered")
     panel.set_ylabel("CPU µs/query")
     panel.legend(frameon=False, labelcolor=GREY, fontsize=8)
@@ -60,6 +60,14 @@ def _matplotlib() -> Any:
         "svg.hashsalt": "topodns",  # the same figures make the same file
     }
     return plt
+
+
+def _logarithmic(plt: Any, axis: Any, ticks: Iterable[float] | None = None) -> None:
+    """Make an axis logarithmic, with marks at *ticks*, or where they read well."""
+    (axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale)("log")
+    axis.set_major_locator(plt.FixedLocator(list(ticks)) if ticks is not None else plt.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:,.0f}")
+    axis.set_minor_locator(plt.NullLocator())
 
 
 def _saved(figure: Any, path: Path) -> str:

@@ -60,7 +60,7 @@ def measure(folder: Path, pace: Pace) -> list[Series]:
 def report(series: Sequence[Series], folder: Path) -> str:
     """Return the table, and write the plot into *folder*."""
     lines = [
-        (row.of, f"{number:,}", f"{cost:.2f}", verdict(row.spread(), SPREAD, "within ± {:.0%}") if first else "")
+        (row.of, f"{number:,}", f"{cost:.2f}", verdict(row.spread(), SPREAD, "≤ ± {:.0%}") if first else "")
         for row in series
         for first, (number, cost) in zip((True, *[False] * 9), row.medians().items(), strict=False)
     ]

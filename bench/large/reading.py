@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bench.comparing import needed
 from bench.servers import Server, on_load_core, start_coredns, start_topodns
-from bench.standin.numbering import service_name
+from bench.standin.numbering import PODS, SERVICES, service_name
 from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
 from tests import go_programs
@@ -21,6 +21,7 @@ STEPS = 1_800_000  # an hour of 500 pods and 500 slices a second
 QUARTERS = 4
 
 NODES_ONLY = "topodns --client-source nodes"
+TENTH = f"topodns, {PODS // 10:,} pods"
 RESTORED = "topodns from --state-dir"
 # MB at most while it runs, seconds at most until it is ready, and of CPU for that.
 MEMORY = {"topodns": 214.0, NODES_ONLY: 130.0}
@@ -56,6 +57,9 @@ def measure(folder: Path) -> tuple[list[Read], Grown]:
         with running_standin(folder, "protobuf") as standin:
             for title, options in (("CoreDNS", []), ("CoreDNS, pods verified", ["pods verified"])):
                 rows.append(_read(title, lambda t, o=options: _coredns(coredns, folder, standin, t, o)))
+        with running_standin(folder, "json", services=SERVICES // 10) as standin:
+            cluster = ["--kubeconfig", str(standin.kubeconfig), "--forwarder-service", "off"]
+            rows.append(_read(TENTH, lambda title: start_topodns(cluster, folder, name=title)))
         with running_standin(folder, "json") as standin:
             cluster = ["--kubeconfig", str(standin.kubeconfig), "--forwarder-service", "off"]
             kept = [*cluster, "--state-dir", str(folder)]
@@ -76,9 +80,12 @@ def report(rows: Sequence[Read], grown: Grown) -> str:
     lines = table(head, map(_line, rows))
     quarters = ", ".join(f"{megabytes:,.1f}" for megabytes in grown.resident)
     growth = verdict(grown.resident[-1] / grown.resident[0], GROWTH, "≤ {:.2f} times")
+    by_server = {row.server: row for row in rows}
+    slope = (by_server["topodns"].resident - by_server[TENTH].resident) / (PODS - PODS // 10) * 1000
     return (
         f"{lines}\nAfter {FIRST_STEPS:,} changes, and each further quarter of {STEPS:,} (an hour of 500 pods and 500 "
-        f"slices a second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}).\n"
+        f"slices a second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}). "
+        f"1,000 more pods that are endpoints take {slope:.2f} MB.\n"
     )
 
 

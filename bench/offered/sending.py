@@ -79,8 +79,9 @@ class Sender:
                     file.write(struct.pack("=H", len(query.wire)) + query.wire)
 
     def warm(self, server: Server, rate: float) -> None:
-        """Send every query once."""
-        self.offer(server, rate=rate, warmup=0.0, seconds=1.02 * sum(map(len, self.load.queries)) / rate)
+        """Send every query once; replies are not checked."""
+        seconds = 1.02 * sum(map(len, self.load.queries)) / rate
+        self.offer(server, rate=rate, warmup=0.0, seconds=seconds, exactly=False)
 
     def offer(
         self, server: Server, *, rate: float, warmup: float, seconds: float, first: int = 0, exactly: bool = True

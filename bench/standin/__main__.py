@@ -15,6 +15,7 @@ import signal
 from pathlib import Path
 
 from bench.standin import wire
+from bench.standin.numbering import SERVICES
 from bench.standin.recording import recording
 from bench.standin.serving import serve
 from bench.standin.world import World
@@ -29,8 +30,9 @@ def main() -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True, help="the file to write")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=["json"], help="topodns reads JSON, CoreDNS both")
+    parser.add_argument("--services", type=int, default=SERVICES, help="each has 15 pods (default: %(default)s)")
     options = parser.parse_args()
-    world = World(recording(), [FORMS[form] for form in options.forms])
+    world = World(recording(), [FORMS[form] for form in options.forms], options.services)
     gc.collect()
     gc.freeze()  # no collection walks through all objects while something is measured
     _, port = serve(world, options.port)

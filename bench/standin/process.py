@@ -15,6 +15,7 @@ import msgspec
 
 from bench.comparing import needed
 from bench.servers import CannotStart
+from bench.standin.numbering import SERVICES
 from bench.standin.recording import recording
 
 PATIENCE = 600.0  # seconds for a request: a step of many changes takes as long as the server does
@@ -52,12 +53,13 @@ class StandinProcess:
 
 
 @contextmanager
-def running_standin(folder: Path, *forms: str) -> Iterator[StandinProcess]:
-    """Run a stand-in that serves ``json``, ``protobuf`` or both. Raises CannotStart."""
+def running_standin(folder: Path, form: str, *, services: int = SERVICES) -> Iterator[StandinProcess]:
+    """Run a stand-in that serves ``json`` or ``protobuf``, of a cluster with so many *services*. Raises CannotStart."""
     with needed():
         recording()
-    kubeconfig = folder / f"standin-{'-'.join(forms)}.kubeconfig"
-    command = [sys.executable, "-m", "bench.standin", "--kubeconfig", str(kubeconfig), "--forms", *forms]
+    kubeconfig = folder / f"standin-{form}-{services}.kubeconfig"
+    command = [sys.executable, "-m", "bench.standin", "--kubeconfig", str(kubeconfig), "--forms", form]
+    command += ["--services", str(services)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -24,6 +24,7 @@ from bench.standin.world import World, expired
 KINDS = {path: kind for kind, path in PATHS.items()}
 SENT = 64  # chunks for each system call
 BEHIND = 2_000  # events that a watch may lie behind before all changes wait for it
+CAUGHT_UP = 0.05  # seconds of changes, at most, that come at once after a pause of this process
 BOOKMARKS = 60.0  # seconds between bookmarks, as a real API server sends them
 
 
@@ -90,10 +91,10 @@ class Standin:
         while True:
             self._paced.wait()
             self._paced.clear()
-            due = time.monotonic()
-            while self._rate and not self._paced.is_set():
+            rate, due = self._rate, time.monotonic()
+            while rate and not self._paced.is_set():
                 self.step(1)
-                due += 1 / self._rate
+                due = max(due + 1 / rate, time.monotonic() - CAUGHT_UP)
                 time.sleep(max(0.0, due - time.monotonic()))
 
     def bookmark_for_ever(self) -> None:

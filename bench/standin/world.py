@@ -17,7 +17,6 @@ from bench.standin import numbering, recording, wire
 from bench.standin.numbering import ENDPOINTS, NAMESPACES, NODES, PODS, SERVICES
 from bench.standin.recording import Recorded, Recording
 
-COUNTS = {"Namespace": NAMESPACES, "Node": NODES, "Pod": PODS, "Service": SERVICES, "EndpointSlice": SERVICES}
 LAG = 250  # a second, at 500 steps a second
 STRIDE = 48_271  # a prime: deletions go through all pods before one is deleted again
 FIRST_VERSION = 1_000_000_000  # resourceVersions have ten digits from the start
@@ -33,9 +32,12 @@ class Change(NamedTuple):
 
 
 class World:
-    """Every object as a chunk of a streamed list: an ADDED event, empty for a deleted pod. Not safe for threads."""
+    """Every object as a chunk of a streamed list: an ADDED event, empty for a deleted pod. Not safe for threads.
 
-    def __init__(self, made_of: Recording, forms: Sequence[str]) -> None:
+    There are all nodes, and so many *services* with their pods.
+    """
+
+    def __init__(self, made_of: Recording, forms: Sequence[str], services: int = SERVICES) -> None:
         self.version = FIRST_VERSION
         """The newest resourceVersion."""
         self.chunks: dict[tuple[str, str], list[bytes]] = {}
@@ -43,12 +45,15 @@ class World:
         self._forms = forms
         self._hash = len(_slots(made_of["Pod"], "Pod")["template"])
         self._recorded = made_of
-        self._moulds = {(kind, form): _mould(made_of, kind, form) for kind in COUNTS for form in forms}
-        self._generations = [0] * PODS
+        self._pods = services * ENDPOINTS
+        counts = {"Pod": self._pods, "Service": services, "EndpointSlice": services}
+        counts |= {"Namespace": NAMESPACES, "Node": NODES}
+        self._moulds = {(kind, form): _mould(made_of, kind, form) for kind in counts for form in forms}
+        self._generations = [0] * self._pods
         self._gone: set[int] = set()
         self._entries: dict[tuple[str, int], bytes] = {}  # in slices, by form and pod
         self._steps = 0
-        for kind, count in COUNTS.items():
+        for kind, count in counts.items():
             for form in forms:
                 self.chunks[kind, form] = [
                     chunk(wire.event(form, "ADDED", self._item(kind, form, number))) for number in range(count)
@@ -59,13 +64,13 @@ class World:
         turn, adds = divmod(self._steps, 2)
         self._steps += 1
         if not adds:
-            pod = turn * STRIDE % PODS
+            pod = turn * STRIDE % self._pods
             deleted = self._change("Pod", pod, "DELETED")
             self._gone.add(pod)
             return [deleted, self._change("EndpointSlice", pod // ENDPOINTS, "MODIFIED")]
         if turn < LAG:
             return []
-        pod = (turn - LAG) * STRIDE % PODS
+        pod = (turn - LAG) * STRIDE % self._pods
         self._gone.discard(pod)
         self._generations[pod] += 1
         for form in self._forms:
