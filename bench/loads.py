@@ -51,7 +51,7 @@ class Asked(NamedTuple):
 ALIKE = tuple(
     Asked(size, qtype, transport)
     for size in dual_stack.SIZES
-    for qtype in ("A", "AAAA", "SRV")
+    for qtype in ("A", "SRV")
     for transport in WIDTHS
     if qtype == "A" or transport is not IN_TURN  # there the transport costs more than the answer: one type is enough
 )

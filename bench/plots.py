@@ -22,7 +22,7 @@ def draw_flat(series: Sequence[tuple[str, Mapping[int, float]]], folder: Path) -
         panel.plot(list(costs), list(costs.values()), marker="o", color=COLOURS[0])
         _logarithmic(plt, panel.xaxis, costs)
         panel.set_xlabel(name)
-    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylim(0, 1.15 * max(cost for _, costs in series for cost in costs.values()))
     panels[0].set_ylabel("CPU µs/query")
     return _saved(figure, folder / "performance-flat.svg")
 

@@ -110,7 +110,10 @@ class Server:
         """Return the CPU time, user and system, that all threads of the process have used."""
         spent = 0
         for task in os.listdir(f"/proc/{self._process.pid}/task"):
-            with open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file:
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),  # a thread that has just ended
+                open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file,
+            ):
                 spent += int(file.read().split()[0])
         return spent / 1e9
 

@@ -35,10 +35,10 @@ def main() -> None:
     world = World(recording(), [FORMS[form] for form in options.forms], options.services)
     gc.collect()
     gc.freeze()  # no collection walks through all objects while something is measured
-    _, port = serve(world, options.port)
-    options.kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{port}")))
-    print(f"serving on port {port}", flush=True)
-    signal.pause()
+    with serve(world, options.port) as (_, port):
+        options.kubeconfig.write_text(json.dumps(config_of(f"http://127.0.0.1:{port}")))
+        print(f"serving on port {port}", flush=True)
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import queue
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -214,11 +215,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def serve(world: World, port: int) -> tuple[ThreadingHTTPServer, int]:
-    """Start threads that serve and change *world* on loopback; return the server and its port."""
+@contextmanager
+def serve(world: World, port: int) -> Iterator[tuple[Standin, int]]:
+    """Serve *world* on a port of loopback, or on a free one for 0; yield what controls it, and the port."""
     standin = Standin(world)
-    server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"standin": standin}))
-    server.daemon_threads = True
-    for run in (standin.change_for_ever, standin.bookmark_for_ever, server.serve_forever):
-        threading.Thread(target=run, daemon=True).start()
-    return server, server.server_port
+    with ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"standin": standin})) as server:
+        server.daemon_threads = True
+        for run in (standin.change_for_ever, standin.bookmark_for_ever, server.serve_forever):
+            threading.Thread(target=run, daemon=True).start()
+        yield standin, server.server_port
+        server.shutdown()

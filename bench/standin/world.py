@@ -1,7 +1,7 @@
 """All objects of the stand-in's cluster as bytes that are ready to be sent, and how they change.
 
 Every object is a recorded one with other values. In each step one pod and one EndpointSlice change: either a pod is
-deleted and leaves the slice, or another one takes the place of a pod that was deleted ``LAG`` deletions before, and
+deleted and leaves the slice, or another one takes the place of a pod that was deleted ``lag`` deletions before, and
 enters the slice.
 """
 
@@ -42,6 +42,8 @@ class World:
         """The newest resourceVersion."""
         self.chunks: dict[tuple[str, str], list[bytes]] = {}
         """By kind and form: all objects, in order."""
+        self.lag = min(LAG, services * ENDPOINTS // 2)
+        """Deletions until another pod takes the place of a deleted one."""
         self._forms = forms
         self._hash = len(_slots(made_of["Pod"], "Pod")["template"])
         self._recorded = made_of
@@ -68,9 +70,9 @@ class World:
             deleted = self._change("Pod", pod, "DELETED")
             self._gone.add(pod)
             return [deleted, self._change("EndpointSlice", pod // ENDPOINTS, "MODIFIED")]
-        if turn < LAG:
+        if turn < self.lag:
             return []
-        pod = (turn - LAG) * STRIDE % self._pods
+        pod = (turn - self.lag) * STRIDE % self._pods
         self._gone.discard(pod)
         self._generations[pod] += 1
         for form in self._forms:
