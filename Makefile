@@ -43,7 +43,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
 	        "Name another one so: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(INSTALL) setuptools
+	$(INSTALL) setuptools setuptools-rust
 	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 

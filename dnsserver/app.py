@@ -9,13 +9,16 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from dnsserver import __version__
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
-from dnsserver.metrics.counters import Counts
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
 from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
@@ -32,6 +35,7 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
 if TYPE_CHECKING:
+    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
     from locator.cluster.api_client import ApiClient
     from locator.cluster.event_poster import EventPoster
@@ -78,6 +82,7 @@ class _Server:
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
+        self._repeated = native_code(settings)
         self._responder = Responder(
             authority,
             self._counts,
@@ -85,6 +90,7 @@ class _Server:
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
+            repeated=self._repeated,
         )
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
@@ -134,7 +140,8 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
-                        await nursery.start(udp.serve, datagrams, self._responder, self._counts, self._upstream)
+                        answering_udp = partial(udp.serve, repeated=self._repeated)
+                        await nursery.start(answering_udp, datagrams, self._responder, self._counts, self._upstream)
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
@@ -159,6 +166,24 @@ class _Server:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
             warn_about_forwarders(self._counts, trio.current_time())
+
+
+def native_code(settings: Settings) -> Repeated | None:
+    """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
+    if settings.native == "off":
+        return None
+    try:
+        from dnsserver.net import native
+    except ImportError:
+        log.info("native code is not installed: Python answers all queries over UDP, at several times the CPU time")
+        return None
+    versions = native.VERSION, __version__
+    if versions[0] != versions[1]:
+        log.warning(
+            "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
+        )
+        return None
+    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, random.getrandbits(64))
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:

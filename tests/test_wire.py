@@ -283,11 +283,11 @@ class Wire:
                     yield None if reply is None else row.wire[:2] + reply[2:]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+@pytest.fixture(scope="module", params=["off", "auto"], ids=["python", "native"])
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Wire]:
     """A server that all rows share; none may harm it."""
-    folder = tmp_path_factory.mktemp("wire")
-    with ExitStack() as stack, serving(folder, api_objects.listed(CLUSTER), flags=FLAGS) as running:
+    folder, flags = tmp_path_factory.mktemp("wire"), {**FLAGS, "native": request.param}
+    with ExitStack() as stack, serving(folder, api_objects.listed(CLUSTER), flags=flags) as running:
         yield Wire(running, stack)
     assert not any("Traceback" in line for line in running.lines)
 

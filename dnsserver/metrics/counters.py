@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -67,6 +68,11 @@ class Durations:
         """Count a duration of *seconds*, as often as *times*."""
         self.numbers[bisect_left(self.bounds, seconds)] += times
         self.seconds += seconds * times
+
+    def add_all(self, numbers: Sequence[int], seconds: float) -> None:
+        """Add durations that were counted elsewhere by the same bounds, and their sum in *seconds*."""
+        self.numbers = [own + other for own, other in zip(self.numbers, numbers, strict=True)]
+        self.seconds += seconds
 
 
 class _Suspect(Struct):
@@ -134,6 +140,8 @@ class Counts:
         self.upstream: Counter[str] = Counter()
         self.connections = 0
         self.durations = Durations(DURATION_BOUNDS)
+        self.before_reading: list[Callable[[], None]] = []
+        """Functions that add what was counted elsewhere; whoever reads the counters calls them first."""
 
     def tally(self, tally: Tally) -> int:
         """Return the index of a tally in ``Channel.counts``."""

@@ -43,6 +43,8 @@ class Metrics(TopodnsCollector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
+        for add_counted in self._counts.before_reading:
+            add_counted()
         yield from self._queries()
         yield from self._cluster()
         yield build_info()

@@ -59,7 +59,7 @@ class DependentAnswers:
 
     def get(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""
-        values = self._values_at(location)
+        values = self.values_at(location)
         return self._answers.get(values) or self.shared(values)
 
     def shared(self, values: Values) -> RenderedAnswer | None:
@@ -82,7 +82,7 @@ class DependentAnswers:
         Clients with an equal *share_key* share one answer, and its rotation. If it is None, the answer is only for
         clients with the same values.
         """
-        values = self._values_at(location)
+        values = self.values_at(location)
         if share_key is None:
             answer = self._answers[values] = render()
             return answer
@@ -91,15 +91,16 @@ class DependentAnswers:
         self._answers[share_key] = self._answers[self._useful_of(values) if self._useful else values] = answer
         return answer
 
-    def all(self) -> Iterable[RenderedAnswer]:
-        """Return every remembered answer."""
-        return self._answers.values()
-
-    def _values_at(self, location: Location) -> Values:
+    def values_at(self, location: Location) -> Values:
+        """Return whether *location* is known, and its values of the ``terms``."""
         values = self._values.get(location)
         if values is None:
             values = self._values[location] = (location.known, *map(location.term, self.terms))
         return values
+
+    def all(self) -> Iterable[RenderedAnswer]:
+        """Return every remembered answer."""
+        return self._answers.values()
 
     def _useful_of(self, values: Values) -> Values:
         """Return *values* without those that match no endpoint."""
@@ -200,6 +201,11 @@ class AnswerCache:
             answers = DependentAnswers(terms, useful, self._values_of(terms))
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
+
+    def basis_of(self, question: bytes) -> CompiledService | None:
+        """Return the Service that a remembered answer belongs to, None if it belongs to none."""
+        entry = self._of_service.get(self._basis_of.get(question) or "")
+        return entry.compiled if entry is not None and self._is_current(entry) and question in entry.answers else None
 
     def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""

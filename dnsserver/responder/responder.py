@@ -43,6 +43,7 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
+from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
 from locator.places.address_book import Place
@@ -59,6 +60,8 @@ class Responder:
     in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
     for none. *chance* returns numbers from 0 to below 1, which decide the rotation of records.
 
+    *repeated* is native code that repeats answers; ``learn`` makes them known to it.
+
     Each responder has its own memory, so several can answer from one snapshot.
     """
 
@@ -71,6 +74,7 @@ class Responder:
         client_option: int | None = None,
         proxy_protocol: bool = False,
         nsid: bytes = b"",
+        repeated: Repeated | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
@@ -87,18 +91,30 @@ class Responder:
         self._places, self._blocks = self._clients.places, self._clients.blocks
         self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
+        self._repeater: Repeater | None = None
+        if repeated is not None:
+            self._repeater = Repeater(repeated, self._clients, self._profiles, self._cache, counts)
+            counts.before_reading.append(self._repeater.count)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        self._clients.follow(snapshot.addresses)
+        places = self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
+        if self._repeater is not None:
+            self._repeater.publish(snapshot, places)
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
-        self._profiles.set_common_errors((STALE,) if stale else ())
+        if self._profiles.set_common_errors((STALE,) if stale else ()) and self._repeater is not None:
+            self._repeater.forget_profiles()
+
+    def learn(self, query: bytes, source: bytes) -> None:
+        """Make known to the native code how to repeat what ``answer`` has just answered."""
+        if self._repeater is not None and self._snapshot is not None:
+            self._repeater.learn(query, source)
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
