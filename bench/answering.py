@@ -11,7 +11,15 @@ from bench.loads import FORWARDER, direct, forwarded, forwarded_by_block, proxie
 from bench.offered.sending import compiled
 from bench.queries import Load
 from bench.rounds import Pace, Runs, in_turns
-from bench.servers import Server, on_load_core, start_topodns, start_unbound, start_yardstick
+from bench.servers import (
+    HAS_NATIVE,
+    WITHOUT_NATIVE,
+    Server,
+    on_load_core,
+    start_topodns,
+    start_unbound,
+    start_yardstick,
+)
 
 
 def measure(folder: Path, pace: Pace) -> Runs:
@@ -33,7 +41,9 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
     cluster = ["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER]
     unbound = started(start_unbound(folder, static_records(), name=service_name(0)))
     topodns = started(start_topodns(cluster, folder))
-    without_cache = started(start_topodns(cluster, folder, name="topodns without cache", answer_cache=False))
+    without_cache = started(
+        start_topodns([*cluster, "--native", "off"], folder, name="topodns without cache", answer_cache=False)
+    )
     behind_proxy = started(start_topodns([*cluster, "--proxy-protocol"], folder))
     copying = started(start_yardstick("C loop that copies", [str(compiled("copier", folder))], folder, answers=False))
     loads = {
@@ -43,4 +53,7 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
         without_cache: (asked, relayed),
         copying: (asked,),
     }
+    if HAS_NATIVE:
+        python_only = started(start_topodns([*cluster, "--native", "off"], folder, name=WITHOUT_NATIVE))
+        loads[python_only] = (asked, relayed)
     return [(server, load) for server, its_loads in loads.items() for load in its_loads]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http
+import importlib.util
 import os
 import re
 import subprocess
@@ -23,6 +24,9 @@ from tests.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
+# Without it, topodns is measured once only, as it is then.
+HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
+WITHOUT_NATIVE = "topodns --native off"
 START_SECONDS = 180.0  # until a server must answer; most take three
 STOP_SECONDS = 10.0
 

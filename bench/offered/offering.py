@@ -21,6 +21,8 @@ from bench.offered.sending import Offered, Sender, compiled, percentile
 from bench.queries import Load, Query
 from bench.rounds import Pace
 from bench.servers import (
+    HAS_NATIVE,
+    WITHOUT_NATIVE,
     Server,
     on_load_core,
     start_coredns_file,
@@ -94,6 +96,9 @@ def _rows(folder: Path, stack: ExitStack) -> Sequence[Row]:
     )
     rows = [Row(server.name, server, asked, {}) for server in servers]
     rows.insert(3, Row(FORWARDS, topodns, Sender(forwarded(), folder), {}))
+    if HAS_NATIVE:
+        python_only = started(start_topodns([*cluster, "--native", "off"], folder, name=WITHOUT_NATIVE))
+        rows.insert(5, Row(python_only.name, python_only, asked, {}))
     return rows
 
 
