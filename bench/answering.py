@@ -41,9 +41,8 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
     cluster = ["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER]
     unbound = started(start_unbound(folder, static_records(), name=service_name(0)))
     topodns = started(start_topodns(cluster, folder))
-    without_cache = started(
-        start_topodns([*cluster, "--native", "off"], folder, name="topodns without cache", answer_cache=False)
-    )
+    in_python = [*cluster, "--native", "off"]
+    without_cache = started(start_topodns(in_python, folder, name="topodns without cache", answer_cache=False))
     behind_proxy = started(start_topodns([*cluster, "--proxy-protocol"], folder))
     copying = started(start_yardstick("C loop that copies", [str(compiled("copier", folder))], folder, answers=False))
     loads = {
@@ -54,6 +53,6 @@ def _start(folder: Path, stack: ExitStack) -> Sequence[tuple[Server, Load]]:
         copying: (asked,),
     }
     if HAS_NATIVE:
-        python_only = started(start_topodns([*cluster, "--native", "off"], folder, name=WITHOUT_NATIVE))
+        python_only = started(start_topodns(in_python, folder, name=WITHOUT_NATIVE))
         loads[python_only] = (asked, relayed)
     return [(server, load) for server, its_loads in loads.items() for load in its_loads]

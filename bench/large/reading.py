@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ GO_SETTLE_SECONDS = 130.0  # the same of a program in Go, which collects every t
 FIRST_STEPS = 40_000  # changes before the growth is measured: all sorts of objects have changed by then
 STEPS = 360_000  # an hour of 100 pods and 100 slices a second
 QUARTERS = 4
+SIZES = (1_500, 15_000, 50_000, 150_000)  # pods, in the table of requests and limits
 
 NODES_ONLY = "topodns --client-source nodes"
 TENTH = f"topodns, {PODS // 10:,} pods"
@@ -42,11 +44,15 @@ class Read(NamedTuple):
 
 
 class Grown(NamedTuple):
-    """A server's memory in MB after each quarter of the changes, and the seconds that all changes took."""
+    """A server's memory in MB after each quarter of the changes, and the seconds that all changes took.
+
+    ``peak`` is the most memory that it has had in the end, after it has listed all pods once more.
+    """
 
     server: str
     resident: Sequence[float]
     seconds: float
+    peak: float
 
 
 def measure(folder: Path) -> tuple[list[Read], Grown]:
@@ -83,13 +89,37 @@ def report(rows: Sequence[Read], grown: Grown) -> str:
     lines = table(head, map(_line, rows))
     quarters = ", ".join(f"{megabytes:,.1f}" for megabytes in grown.resident)
     growth = verdict(grown.resident[-1] / grown.resident[0], GROWTH, "≤ {:.2f} times")
-    by_server = {row.server: row for row in rows}
-    slope = (by_server["topodns"].resident - by_server[TENTH].resident) / (PODS - PODS // 10) * 1000
     return (
         f"{lines}\nAfter {FIRST_STEPS:,} changes, and each further quarter of {STEPS:,} (an hour of 100 pods and 100 "
-        f"slices a second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}). "
-        f"1,000 more pods that are endpoints take {slope:.2f} MB.\n"
+        f"slices a second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}); while it lists "
+        f"all pods anew, {grown.peak:,.0f} MB.\n\n{_sizing({row.server: row for row in rows}, grown)}"
     )
+
+
+def _sizing(rows: Mapping[str, Read], grown: Grown) -> str:
+    """Return the table of requests and limits, by a line through the two sizes that were measured."""
+    large, small = rows["topodns"], rows[TENTH]
+    slope = (grown.resident[-1] - small.resident) / (PODS - PODS // 10)
+    peak_slope = (grown.peak - small.peak) / (PODS - PODS // 10)
+    lines = []
+    for pods in SIZES:
+        less = PODS // 10 - pods
+        resident, peak = small.resident - less * slope, small.peak - less * peak_slope
+        lines.append(
+            (f"{pods:,}", f"{resident:,.0f} MB", f"{peak:,.0f} MB", _mebibytes(resident), _mebibytes(1.5 * peak))
+        )
+    head = ("pods", "memory", "at most", "request", "limit")
+    seconds = (large.cpu - small.cpu) / (PODS - PODS // 10) * 1e3
+    change = 1e3 * grown.seconds / STEPS
+    return (
+        f"{table(head, lines)}\n1,000 more pods that are endpoints take {1e3 * slope:.2f} MB, and {seconds:.3f} s of CPU "
+        f"at the start; a pod and a slice that change take at most {change:.2f} ms.\n"
+    )
+
+
+def _mebibytes(megabytes: float) -> str:
+    """Return a quantity of Kubernetes that is at least so many megabytes, in steps of 64 MiB."""
+    return f"{64 * math.ceil(megabytes * 1e6 / 2**20 / 64)}Mi"
 
 
 def _line(row: Read) -> Iterator[str]:
@@ -126,6 +156,10 @@ def _grown(server: Server, standin: StandinProcess) -> Grown:
             print(f"reading: changes, quarter {quarter + 1} of {QUARTERS}", file=sys.stderr)
             standin.step(STEPS // QUARTERS)
             resident.append(server.resident())
-        return Grown(server.name, resident, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        standin.expire("Pod")
+        standin.wait_until_watched("Pod")
+        time.sleep(SETTLE_SECONDS)
+        return Grown(server.name, resident, took, server.peak())
     finally:
         server.stop()

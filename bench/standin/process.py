@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,15 @@ class StandinProcess:
     def expire(self, kind: str) -> None:
         """Have all objects of a kind listed anew."""
         self._post(f"expire/{kind}")
+
+    def wait_until_watched(self, kind: str) -> None:
+        """Return once all objects of a kind have been sent, as after ``expire``."""
+        while True:
+            with urllib.request.urlopen(f"{self.url}/standin/status", timeout=PATIENCE) as response:
+                status = msgspec.json.decode(response.read())
+            if kind in status["watches"] and status["drained"]:
+                return
+            time.sleep(0.5)
 
     def _post(self, what: str) -> Any:
         request = urllib.request.Request(f"{self.url}/standin/{what}", method="POST")
