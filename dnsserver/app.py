@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import signal
@@ -47,11 +48,17 @@ LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
 LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
+# How many new container objects start a garbage collection, and how many collections of one generation one of the next.
+# Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond at most. The third
+# has all remembered answers, and takes ten times as long and more. Publications collect the first two besides, so in
+# constant change this comes after a quarter of an hour. Little garbage is that old: some objects of HTTP connections.
+COLLECTED_AFTER = (700, 2, 100_000)
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
 def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
+    gc.set_threshold(*COLLECTED_AFTER)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
@@ -247,7 +254,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application
+    from dnsserver.http import application, loop_delay
 
     try:
         sock = bound_stream("--http", listen)
@@ -261,6 +268,7 @@ async def start_http(
         application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
     )
     announce("http", name)
+    nursery.start_soon(loop_delay.measure, metrics.loop_delays)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:

@@ -168,22 +168,17 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        basis: CompiledService | Snapshot | None,
+        basis: CompiledService | Snapshot,
         location: Location,
         terms: tuple[str, ...],
         useful: Callable[[], UsefulValues],
         share_key: object = None,
     ) -> RenderedAnswer:
-        """Render the answer to a question, remember it, and return it.
+        """Render the answer to a question, remember it with its *basis*, and return it.
 
-        *basis* and *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those
-        of ``DependentAnswers``, and matter only if there are *terms*.
+        *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those of
+        ``DependentAnswers``, and matter only if there are *terms*.
         """
-        if basis is None:
-            answer = render()
-            if not terms:
-                self._unlimited[question] = answer
-            return answer
         answers_by_question = self.current
         if isinstance(basis, CompiledService):
             entry = self._entry(basis)
@@ -206,6 +201,10 @@ class AnswerCache:
         """Return the Service that a remembered answer belongs to, None if it belongs to none."""
         entry = self._of_service.get(self._basis_of.get(question) or "")
         return entry.compiled if entry is not None and self._is_current(entry) and question in entry.answers else None
+
+    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
+        """Remember an answer without a basis, which is the same for all clients."""
+        self._unlimited[question] = answer
 
     def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""

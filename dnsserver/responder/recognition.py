@@ -34,7 +34,7 @@ HEAD_INDEXES: Mapping[bytes, int] = {
 WITH_OPT = 4  # the first index of heads for queries with an OPT record
 
 
-class EdnsProfile(Struct, frozen=True):
+class EdnsProfile(Struct, frozen=True, gc=False):
     """What a reply needs to know of its query's EDNS, without the address of the client subnet.
 
     ``limit`` is the size of a UDP reply. ``opts`` is the reply's OPT record without that address:
