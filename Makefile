@@ -19,7 +19,7 @@ test: $(VENV)/.installed-tests $(if $(filter true,$(CI)),$(VENV)/.installed-fuzz
 fuzz: $(VENV)/.installed-fuzz
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
 
-bench: $(VENV)/.installed-tests
+bench: $(VENV)/.installed-bench
 	$(VENV)/bin/python -m bench
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
@@ -49,6 +49,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 $(VENV)/.installed-tests: $(VENV)/.installed
 	$(INSTALL) --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-tests
+	$(INSTALL) --no-build-isolation -e '.[test,bench]'
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-tests
