@@ -94,7 +94,8 @@ class Responder:
         self._located = counts.located
         self._repeater: Repeater | None = None
         if repeated is not None:
-            self._repeater = Repeater(repeated, self._clients, self._profiles, self._cache, counts)
+            parts = (self._clients, self._profiles, self._cache, counts)
+            self._repeater = Repeater(repeated, *parts, answer_again=self._answer_again)
             counts.before_reading.append(self._repeater.count)
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -102,10 +103,11 @@ class Responder:
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        places = self._clients.follow(snapshot.addresses)
+        tell = None if self._repeater is None else self._repeater.place_changed
+        networks = self._clients.follow(snapshot.addresses, tell=tell)
         self._cache.publish(snapshot)
         if self._repeater is not None:
-            self._repeater.publish(snapshot, places)
+            self._repeater.publish(snapshot, networks)
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
@@ -301,6 +303,14 @@ class Responder:
             return answer
         question = accept_untrusted(query, end, self._authority.zones)
         return None if question is None else self._computed(question, location, snapshot, remember=True)
+
+    def _answer_again(self, question: bytes, location: Location) -> None:
+        """Compute and remember the answer to a question (case folded) that was asked before; nobody asked now."""
+        accepted = accept_untrusted(bytes(wire.HEADER) + question, wire.HEADER + len(question), self._authority.zones)
+        if accepted is not None and self._snapshot is not None:
+            computed = self._counts.computed
+            self._answer_to(accepted, location, self._snapshot, remember=True)
+            self._counts.computed = computed  # which counts replies
 
     def _answer_to(
         self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
