@@ -182,13 +182,11 @@ mod native {
             self.shared.taken().first().map_or(0.0, |datagram| datagram.received)
         }
 
-        fn send(&self, replies: Vec<Option<PyBackedBytes>>) -> usize {
+        fn send(&self, replies: Vec<Option<PyBackedBytes>>) -> u64 {
             let taken = self.shared.taken();
-            let sent = |(datagram, reply): (&Unanswered, &Option<PyBackedBytes>)| match reply {
-                Some(octets) => !self.shared.socket.send(&datagram.path, octets),
-                None => false,
-            };
-            let lost = taken.iter().zip(&replies).map(sent).filter(|lost| *lost).count();
+            let pairs = taken.iter().zip(&replies);
+            let written = pairs.filter_map(|(datagram, reply)| Some((&datagram.path, &reply.as_ref()?[..])));
+            let lost = self.shared.socket.send(written);
             self.shared.finished();
             lost
         }
@@ -199,8 +197,8 @@ mod native {
             Ok(Path(datagram.path.clone()))
         }
 
-        fn send_along(&self, path: &Path, reply: &[u8]) -> usize {
-            !self.shared.socket.send(&path.0, reply) as usize
+        fn send_along(&self, path: &Path, reply: &[u8]) -> u64 {
+            self.shared.socket.send(std::iter::once((&path.0, reply)))
         }
 
         /// Returns the numbers since the last call: replies lost, errors in receiving, datagrams dropped.

@@ -53,15 +53,16 @@ struct Reply {
 unsafe impl Send for Batch {}
 
 impl Socket {
-    /// Sends one datagram. Returns whether the kernel took it.
-    pub fn send(&self, path: &Path, octets: &[u8]) -> bool {
-        let mut vector = iovec { iov_base: octets.as_ptr() as *mut c_void, iov_len: octets.len() };
-        let mut header = self.header(path, &mut vector);
-        self.send_all(std::slice::from_mut(&mut header)) == 0
+    /// Sends datagrams; returns how many the kernel did not take.
+    pub fn send<'a>(&self, replies: impl Iterator<Item = (&'a Path, &'a [u8])>) -> u64 {
+        let (paths, mut vectors): (Vec<&Path>, Vec<iovec>) = replies
+            .map(|(path, octets)| (path, iovec { iov_base: octets.as_ptr() as *mut c_void, iov_len: octets.len() }))
+            .unzip();
+        let prepared = paths.iter().zip(&mut vectors).map(|(path, vector)| self.header(path, vector));
+        self.send_prepared(&mut prepared.collect::<Vec<_>>())
     }
 
-    /// Sends prepared datagrams; returns how many the kernel did not take.
-    fn send_all(&self, headers: &mut [mmsghdr]) -> u64 {
+    fn send_prepared(&self, headers: &mut [mmsghdr]) -> u64 {
         let (mut lost, mut first) = (0, 0);
         while first < headers.len() {
             let rest = &mut headers[first..];
@@ -174,7 +175,7 @@ impl Batch {
             self.sent[index] = self.socket.header(&self.paths[reply.slot], &mut self.sent_vectors[index]);
             start = reply.end;
         }
-        let lost = self.socket.send_all(&mut self.sent[..self.replies.len()]);
+        let lost = self.socket.send_prepared(&mut self.sent[..self.replies.len()]);
         self.replies.clear();
         self.octets.clear();
         lost
