@@ -16,25 +16,27 @@ import pytest
 from dnsserver import __version__
 from dnsserver.app import native_code
 from locator.ip import parse_address
-from tests.api_objects import ZONE, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.in_memory import HAS_NATIVE, CountedResponder, settings_of, snapshot_of
 from tests.proxy_headers import proxied
 from tests.this_machine import lacking
 from tests.waiting import PATIENCE
 
-FORWARDER, POD, SIX = "192.0.2.53", "10.244.1.5", "fd00::5"
+FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
 CLUSTER = [
     namespace("shop"),
     node("a1", {ZONE: "a"}, cidrs=["10.244.1.0/24"]),
     node("b1", {ZONE: "b"}, cidrs=["10.244.2.0/24"]),
-    pod("client", [POD, SIX], "a1"),
+    node("c1", {ZONE: "a"}, cidrs=["10.244.3.0/24"]),  # where clients are
+    pod("client", [POD, SIX], "c1"),
     service("web", keys=f"{ZONE},*"),
     endpoint_slice("web", 0, [endpoint("10.244.1.9", nodeName="a1"), endpoint("10.244.2.9", nodeName="b1")]),
     service("hard", keys=ZONE),
     endpoint_slice("hard", 0, [endpoint("10.244.2.9", nodeName="b1")]),
     service("free"),
     endpoint_slice("free", 0, [endpoint("10.244.1.9"), endpoint("10.244.2.9")]),
+    *large("six", 6),
     *large("many", 80),
 ]
 FLAGS = {
@@ -50,7 +52,7 @@ REPEATED = [
     ("for all clients", query(FREE), "198.51.100.7"),
     ("by zone", query(WEB), POD),
     ("over IPv6", query(WEB), SIX),
-    ("by pod CIDR", query(WEB), "10.244.2.77"),
+    ("by pod CIDR", query(WEB), "10.244.3.77"),
     ("unknown client", query(WEB), "198.51.100.7"),
     ("upper case", query(WEB.upper()), POD),
     ("SRV with glue", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
@@ -58,15 +60,17 @@ REPEATED = [
     ("no such name", query(NOBODY), POD),
     ("EDNS", query(WEB, edns=opt()), POD),
     ("truncated", query(MANY), POD),
+    ("truncated, over IPv6", query(MANY), SIX),
     ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
     ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
     ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
-    ("a block", query(WEB, edns=opt(ecs("10.244.2.0/24"))), FORWARDER),
+    ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
     ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
     ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
     ("a PROXY header over a subnet", proxied(POD) + query(WEB, edns=opt(ecs("10.244.2.0/24"))), FORWARDER),
 ]
 LEFT_TO_PYTHON = [
+    ("glue that does not fit", query("_main._tcp.six.shop.svc.cluster.local", "SRV"), POD),
     ("a forwarder that names nobody", query(WEB), FORWARDER),
     ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
     ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),
@@ -98,12 +102,25 @@ def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: 
     assert (responder.native.reply(wire, packed) is not None) == repeats
 
 
+@pytest.mark.parametrize("cut", [-4, -1, 1], ids=["no address", "a short address", "a long address"])
+def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
+    """A query that starts as a forwarder's usual ones, but ends too early or too late, gets FORMERR as ever."""
+    responder, wire = native_responder(), query(WEB, edns=opt(ecs(f"{POD}/32")))
+    packed = parse_address(FORWARDER)
+    malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
+    for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
+        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        assert isinstance(reply, bytes)
+        assert reply[3] & 15 == rcode
+
+
 CHANGES = [
     # id, what is replaced in the cluster
     ("an endpoint", endpoint_slice("web", 0, [endpoint("10.244.1.10", nodeName="a1")])),
     ("the constraint", service("web")),
-    ("the client's node", node("a1", {ZONE: "b"}, cidrs=["10.244.1.0/24"])),
-    ("a pod CIDR", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
+    ("the clients' node", node("c1", {ZONE: "b"}, cidrs=["10.244.3.0/24"])),
+    ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
+    ("an endpoint's node", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
     ("the client's pod", pod("client", [POD, SIX], "b1")),
     ("a new Service", service("nope")),
 ]
@@ -111,28 +128,34 @@ CHANGES = [
 
 @pytest.mark.parametrize("changed", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
 @pytest.mark.parametrize("flags", [{}, {"client-source": "nodes"}], ids=["by pods", "by nodes"])
-def test_after_a_change_nothing_old_is_repeated(changed: dict[str, object], flags: dict[str, str]) -> None:
-    """Replies are those of a server that starts now, and the numbers of the metrics go on."""
-    responder, flags = native_responder(flags), {**FLAGS, **flags}
-    asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
-    for _ in range(3):
-        for wire, source in asked:
-            responder.answer(wire, source, responder.channel(source, "udp"))
-    name = lambda item: (item["kind"], item["metadata"]["name"])  # noqa: E731
-    after = [changed if name(item) == name(changed) else item for item in CLUSTER]
+def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, str]) -> None:
+    """Replies are those of a server that starts now, and the numbers of the metrics are those of Python alone."""
+    flags = {**FLAGS, **flags}
+    after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
     after += [changed] * (changed not in after)
-    snapshot = snapshot_of(listed(after), flags, now=1_800_000_000)
-    responder.publish(snapshot)
-    fresh = CountedResponder(flags, native=False)
-    fresh.publish(snapshot)
-    for _ in range(3):
-        for wire, source in asked:
-            reply = responder.answer(wire, source, responder.channel(source, "udp"))
-            computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
-            assert isinstance(reply, bytes) and isinstance(computed, bytes)
-            assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
-    replies = sum(sum(channel.counts) for channel in responder.counts.channels.values())
-    assert replies == sum(responder.counts.located.values()) == 6 * len(asked)
+    later = snapshot_of(listed(after), flags, now=1_800_000_000)
+    responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
+    fresh.publish(later)
+    asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
+    for snapshot in (snapshot_of(listed(CLUSTER), flags), later):
+        for each in (responder, alone):
+            each.publish(snapshot)
+            for wire, source in 3 * asked:
+                each.answer(wire, source, each.channel(source, "udp"))
+    for wire, source in asked:
+        reply = responder.answer(wire, source, responder.channel(source, "udp"))
+        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        assert isinstance(reply, bytes) and isinstance(computed, bytes)
+        assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
+        alone.answer(wire, source, alone.channel(source, "udp"))
+    assert responder.counts.located == alone.counts.located
+    for name, channel in alone.counts.channels.items():
+        other = responder.counts.channels[name]
+        assert (sum(other.counts), other.truncated) == (sum(channel.counts), channel.truncated)
+
+
+def _name(item: Item) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
 
 
 def native_responder(flags: dict[str, str] | None = None) -> CountedResponder:
