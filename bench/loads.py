@@ -23,8 +23,7 @@ FORWARDER = "127.0.0.1"
 SOURCES = tuple(client.address for client in DIRECT)
 SOCKETS = len(DIRECT)
 QUERIES = CLIENTS  # over all sockets, so that each client can be named once; sent again after about a second
-# Replies after which 99 % of the names have been asked from each zone, and 99 % of the nodes have asked.
-WARM = 25_000
+WARM = 25_000  # replies after which 99 % of the names have been asked from each zone
 WINDOW = 1536  # some milliseconds of work; fits the server's receive buffer
 
 # For the part 'comparing'.
@@ -125,7 +124,7 @@ def alike(asked: Asked) -> Load:
 
 def _forwarded(title: str, clients: Sequence[ClientPod], carry: Carrier) -> Load:
     queries = relayed(clients, carry, sockets=SOCKETS)
-    return Load(title, EDNS, (FORWARDER,) * SOCKETS, queries, WINDOW, WARM)
+    return Load(title, EDNS, (FORWARDER,) * SOCKETS, queries, WINDOW, QUERIES)
 
 
 def _by_block(number: int, service: int, client: ClientPod) -> Query:

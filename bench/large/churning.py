@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from bench.comparing import needed
@@ -30,11 +32,12 @@ P99, P999, MOST = 1.5, 6.0, 15.0  # milliseconds at most; the last while all pod
 
 
 class Row(NamedTuple):
-    """A server in one situation, and its runs."""
+    """A server in one situation, its runs, and how many pods and slices changed in a second of each."""
 
     server: str
     situation: str
     runs: list[Offered]
+    steps: list[float]
 
 
 QUIET, CHURN, SCRAPED, RELISTED = (
@@ -66,19 +69,22 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
             for server, standin in servers:
                 for situation, run in _situations(sender, server, standin, pace.seconds):
                     print(f"round {number + 1} of {pace.rounds}: {server.name}, {situation}", file=sys.stderr)
-                    row = rows.setdefault((server.name, situation), Row(server.name, situation, []))
+                    row = rows.setdefault((server.name, situation), Row(server.name, situation, [], []))
+                    changed, began = standin.changes(), time.perf_counter()
                     row.runs.append(run())
+                    row.steps.append((standin.changes() - changed) / 2 / (time.perf_counter() - began))
                 standin.set_rate(0)
     return list(rows.values())
 
 
 def report(rows: Sequence[Row]) -> str:
     """Return the table of latencies: medians over the rounds, and the longest of all."""
-    head = ("server", "meanwhile", "p50", "p99", "p99.9", "longest", "target", "CPU µs/query", "lost")
+    head = ("server", "meanwhile", "p50", "p99", "p99.9", "longest", "target", "CPU µs/query", "lost", "changed")
     share = STEPS / 10_000
     return (
         f"{table(head, map(_line, rows))}\nMilliseconds at {RATE:,} queries/s: medians of {len(rows[0].runs)} rounds, "
-        f"and the longest of all. In each second {share:.0%} of the names asked for change.\n"
+        f"and the longest of all. In each second {share:.0%} of the names asked for change. "
+        "changed: pods, and as many slices.\n"
     )
 
 
@@ -95,14 +101,14 @@ def _line(row: Row) -> Iterator[str]:
         yield f"{verdict(figures[1], P99, '≤ {:.1f}')}; {verdict(figures[2], P999, '≤ {:.0f}')}"
     else:
         yield ""
-    yield f"{sorted(run.cost for run in row.runs)[len(row.runs) // 2]:.1f}"
+    yield f"{median(run.cost for run in row.runs):.1f}"
     yield str(sum(run.lost for run in row.runs))
+    yield f"{median(row.steps):.0f}/s"
 
 
 def _middle(runs: Sequence[Offered], share: float) -> float:
     """Return the median, over the rounds, of a percentile in milliseconds."""
-    figures = sorted(percentile(run.latencies, share) for run in runs)
-    return figures[len(figures) // 2] * 1e3
+    return median(percentile(run.latencies, share) for run in runs) * 1e3
 
 
 def _situations(

@@ -112,8 +112,8 @@ def _sizing(rows: Mapping[str, Read], grown: Grown) -> str:
     seconds = (large.cpu - small.cpu) / (PODS - PODS // 10) * 1e3
     change = 1e3 * grown.seconds / STEPS
     return (
-        f"{table(head, lines)}\n1,000 more pods that are endpoints take {1e3 * slope:.2f} MB, and {seconds:.3f} s of CPU "
-        f"at the start; a pod and a slice that change take at most {change:.2f} ms.\n"
+        f"{table(head, lines)}\n1,000 more pods that are endpoints take {1e3 * slope:.2f} MB, and {seconds:.3f} s of "
+        f"CPU at the start; a pod and a slice that change take at most {change:.2f} ms.\n"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +31,7 @@ from bench.servers import (
     start_unbound,
     start_yardstick,
 )
-from bench.tables import table
+from bench.tables import table, verdict
 from tests import go_programs
 
 RATES = (200, 1_000, 5_000, 10_000, 50_000)  # queries a second
@@ -45,16 +46,18 @@ BOUNDS = (
     *((ours, COREDNS, 0.6) for ours in OURS),
     (WILDCARD, TOPODNS, 1.15),
 )
+IDLE, IDLE_SECONDS = 2.0, 5.0  # milliseconds of CPU, at most, in a second without a query; seconds of the measurement
 WARM_RATE = 15_000.0  # queries a second before the first run, until each query has been asked once
 
 
 class Row(NamedTuple):
-    """A server under one of the loads, and its runs by rate."""
+    """A server under one of the loads, its runs by rate, and its CPU milliseconds in a second without a query."""
 
     title: str
     server: Server
     sender: Sender
     runs: dict[int, list[Offered]]
+    idle: float = 0.0
 
 
 def measure(folder: Path, pace: Pace) -> list[Row]:
@@ -63,6 +66,7 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
         rows = _rows(folder, stack)
         for row in rows:
             row.sender.warm(row.server, WARM_RATE)
+        rows = _idle(rows)
         for number in range(pace.rounds):
             for rate in RATES:
                 for row in rows:
@@ -71,6 +75,15 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
                     run = row.sender.offer(row.server, rate=rate, warmup=0.3, seconds=pace.seconds, first=first)
                     row.runs.setdefault(rate, []).append(run)
         return rows
+
+
+def _idle(rows: Sequence[Row]) -> list[Row]:
+    """Let all servers rest; return the rows with what each has used meanwhile."""
+    time.sleep(1.0)  # the end of the load before
+    before = [row.server.cpu_seconds() for row in rows]
+    time.sleep(IDLE_SECONDS)
+    used = (1e3 * (row.server.cpu_seconds() - cpu) / IDLE_SECONDS for row, cpu in zip(rows, before, strict=True))
+    return [row._replace(idle=milliseconds) for row, milliseconds in zip(rows, used, strict=True)]
 
 
 def _rows(folder: Path, stack: ExitStack) -> Sequence[Row]:
@@ -131,9 +144,12 @@ def report(rows: Sequence[Row], folder: Path) -> str:
     every = [run for row in rows for runs in row.runs.values() for run in runs]
     medians = {row.title: {rate: median(run.cost for run in row.runs[rate]) for rate in RATES} for row in rows}
     drawn = plots.draw_offered(medians, folder)
+    resting = ", ".join(f"{row.title} {row.idle:.1f}" for row in rows if row.title != FORWARDS)
     return (
         f"{table(('CPU µs/query at queries/s', *rates), costs)}\n"
         f"{table(('p50, p99 in µs at queries/s', *rates), waits)}\n"
+        f"CPU milliseconds in a second without a query: {resting} (topodns: "
+        f"{verdict(by_title[TOPODNS].idle, IDLE, '≤ {:.0f}')}).\n\n"
         f"Medians of {len(rows[0].runs[RATES[0]])} rounds of {every[0].took:.1f} s; "
         f"{sum(run.checked for run in every):,} replies checked; {sum(run.lost for run in every):,} queries lost. "
         f"{drawn}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 import subprocess
@@ -16,6 +17,7 @@ from bench.servers import CannotStart, Server
 
 _SOURCES = Path(__file__).parent
 _COUNTS = struct.Struct("=QQQ")
+LATE = 1.0  # seconds after which the sender counts a query as lost
 QR, RCODE = 0x8000, 0x000F
 _SAMPLE = struct.Struct("=HH")
 
@@ -23,7 +25,8 @@ _SAMPLE = struct.Struct("=HH")
 class Offered(NamedTuple):
     """What one run showed: queries sent and answered, the server's CPU seconds, and the latencies, sorted, in seconds.
 
-    ``took`` is the length in seconds, ``checked`` how many replies were checked.
+    ``took`` is the length in seconds, ``checked`` how many replies were checked. If no reply came in time, there is one
+    latency: that time.
     """
 
     took: float
@@ -35,8 +38,8 @@ class Offered(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """The server's CPU microseconds for each reply."""
-        return 1e6 * self.cpu / self.replies
+        """The server's CPU microseconds for each reply; infinite if no reply came within a second."""
+        return 1e6 * self.cpu / self.replies if self.replies else math.inf
 
     @property
     def lost(self) -> int:
@@ -79,9 +82,10 @@ class Sender:
                     file.write(struct.pack("=H", len(query.wire)) + query.wire)
 
     def warm(self, server: Server, rate: float) -> None:
-        """Send every query once; replies are not checked."""
+        """Send every query once. Raises BadReply if there is no reply."""
         seconds = 1.02 * sum(map(len, self.load.queries)) / rate
-        self.offer(server, rate=rate, warmup=0.0, seconds=seconds, exactly=False)
+        if not self.offer(server, rate=rate, warmup=0.0, seconds=seconds, exactly=False).replies:
+            raise BadReply(f"{server.name}, {self.load.title}: no reply within {seconds:.0f} s")
 
     def offer(
         self, server: Server, *, rate: float, warmup: float, seconds: float, first: int = 0, exactly: bool = True
@@ -104,9 +108,8 @@ class Sender:
         latencies = array("I")
         latencies.frombytes(results[_COUNTS.size : _COUNTS.size + 4 * replies])
         checked = self._check(server, results[_COUNTS.size + 4 * replies :], exactly=exactly) if server.answers else 0
-        if not replies:
-            raise BadReply(f"{server.name}, {self.load.title}: no reply within {seconds:.0f} s")
-        return Offered(seconds, sent, replies, checked, cpu, sorted(latency / 1e7 for latency in latencies))
+        waits = sorted(latency / 1e7 for latency in latencies) or [LATE]
+        return Offered(seconds, sent, replies, checked, cpu, waits)
 
     def _check(self, server: Server, samples: bytes, *, exactly: bool) -> int:
         number = 0

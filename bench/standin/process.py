@@ -18,6 +18,7 @@ from bench.comparing import needed
 from bench.servers import CannotStart
 from bench.standin.numbering import SERVICES
 from bench.standin.recording import recording
+from bench.standin.world import FIRST_VERSION
 
 PATIENCE = 600.0  # seconds for a request: a step of many changes takes as long as the server does
 
@@ -50,11 +51,18 @@ class StandinProcess:
     def wait_until_watched(self, kind: str) -> None:
         """Return once all objects of a kind have been sent, as after ``expire``."""
         while True:
-            with urllib.request.urlopen(f"{self.url}/standin/status", timeout=PATIENCE) as response:
-                status = msgspec.json.decode(response.read())
+            status = self._status()
             if kind in status["watches"] and status["drained"]:
                 return
             time.sleep(0.5)
+
+    def changes(self) -> int:
+        """Return how many objects have changed since the start."""
+        return int(self._status()["version"]) - FIRST_VERSION
+
+    def _status(self) -> Any:
+        with urllib.request.urlopen(f"{self.url}/standin/status", timeout=PATIENCE) as response:
+            return msgspec.json.decode(response.read())
 
     def _post(self, what: str) -> Any:
         request = urllib.request.Request(f"{self.url}/standin/{what}", method="POST")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -73,7 +74,9 @@ def recording() -> Recording:
             running_control_plane(Path(folder)) as plane,
         ):
             made = _record(plane)
-        kept.write_bytes(msgspec.msgpack.encode(made))
+        written = kept.with_suffix(f".{os.getpid()}")
+        written.write_bytes(msgspec.msgpack.encode(made))
+        written.rename(kept)  # another process may be reading it
     return msgspec.msgpack.decode(kept.read_bytes(), type=Recording)
 
 

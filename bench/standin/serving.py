@@ -10,6 +10,7 @@ from __future__ import annotations
 import http
 import json
 import queue
+import sys
 import threading
 import time
 import urllib.parse
@@ -215,12 +216,20 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing about a client that has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serve(world: World, port: int) -> Iterator[tuple[Standin, int]]:
     """Serve *world* on a port of loopback, or on a free one for 0; yield what controls it, and the port."""
     standin = Standin(world)
-    with ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"standin": standin})) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"standin": standin})) as server:
         for run in (standin.change_for_ever, standin.bookmark_for_ever, server.serve_forever):
             threading.Thread(target=run, daemon=True).start()
         yield standin, server.server_port

@@ -23,12 +23,14 @@ Fields = list[tuple[int, bytes]]  # of a protobuf message: number, and the field
 
 
 def split(form: str, body: bytes) -> list[bytes]:
-    """Return the events of a recorded response."""
+    """Return the events of a response. Raises ValueError if one is cut."""
     if form == JSON:
         return body.splitlines(keepends=True)
     events = []
     while body:
         end = 4 + int.from_bytes(body[:4])
+        if end > len(body):
+            raise ValueError("an event is cut")
         events.append(body[:end])
         body = body[end:]
     return events
