@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import signal
@@ -24,7 +25,7 @@ from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connectio
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
-from locator.cluster import dump_files
+from locator.cluster import dump_files, memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
@@ -43,11 +44,14 @@ LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
 LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
+COLLECT_AFTER = 20_000  # new containers, not 700: a list of pods makes many that live, and a look at 20,000 takes 1 ms
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
 def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
+    memory.keep_little()
+    gc.set_threshold(COLLECT_AFTER)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)

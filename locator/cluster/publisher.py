@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from locator.api.deltas import Delta, DeltaBatch, Put, Replace
+from locator.cluster import memory
 from locator.model import ERROR, EndpointSlice, Finding, Health, Object
 from locator.state.cluster_view import ClusterView
 from locator.state.snapshot import Snapshot
@@ -145,6 +146,7 @@ class Publisher:
             subscriber(publication.snapshot, publication.findings)
         if not self._frozen:
             gc.freeze()  # the objects live long, and collections that visit them would delay answers
+            await trio.to_thread.run_sync(memory.give_back)
             self._frozen = True
         now = time.time()
         for text in publication.triggered:
