@@ -21,7 +21,7 @@ UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
 
 
-class LocatedEndpoint(Struct, frozen=True, eq=False):
+class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):
     """An endpoint and where it is."""
 
     endpoint: Endpoint
