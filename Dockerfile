@@ -1,5 +1,12 @@
-# A base with Python 3.11 or newer (python3, with venv), sh and rm. Both stages must use the same one.
+# A base with Python 3.11 or newer (python3, with venv), sh, rm and cp. Two stages must use the same one.
 ARG BASE=docker.io/library/python:3.13-slim
+# An image with cargo and a C compiler, for the native code. Its C library must not be newer than that of the base.
+ARG RUST=docker.io/library/rust:1-slim
+
+FROM ${RUST} AS native
+WORKDIR /src
+COPY native .
+RUN cargo build --release --locked
 
 FROM ${BASE} AS build
 WORKDIR /src
@@ -7,7 +14,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /opt/topodns
 # The libraries get their own layer, because they change less often than the code.
 COPY constraints.txt pyproject.toml ./
-RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools \
+RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools setuptools-rust \
  && /opt/topodns/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > dependencies.txt \
  && /opt/topodns/bin/pip install --no-compile -c constraints.txt -r dependencies.txt
 COPY . .
@@ -15,9 +22,10 @@ COPY . .
 # the libraries that only this half needs, the generated models and calls, and tests. 'rm' fails if a file is missing.
 ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist multidict propcache yarl" \
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
-RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
- && /opt/topodns/bin/pip uninstall -y setuptools $UNUSED_LIBRARIES pip \
- && (cd /opt/topodns/lib/python3*/site-packages && rm -r $UNUSED_FILES) \
+RUN --mount=from=native,source=/src/target/release,target=/native \
+    /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
+ && /opt/topodns/bin/pip uninstall -y setuptools setuptools-rust semantic-version $UNUSED_LIBRARIES pip \
+ && (cd /opt/topodns/lib/python3*/site-packages && cp /native/libnative.so dnsserver/net/native.abi3.so && rm -r $UNUSED_FILES) \
  && python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/topodns/lib \
  && /opt/topodns/bin/topodns version \
  && /opt/topodns/bin/python -c "import kubernetes.client.api_client, kubernetes.config.exec_provider, kubernetes.config.incluster_config, kubernetes.config.kube_config"

@@ -19,7 +19,7 @@ test: $(VENV)/.installed-tests $(if $(filter true,$(CI)),$(VENV)/.installed-fuzz
 fuzz: $(VENV)/.installed-fuzz
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
 
-bench: $(VENV)/.installed-tests
+bench: $(VENV)/.installed-bench
 	$(VENV)/bin/python -m bench
 
 # Renews the pages that are made from code. A test fails while one of them is stale.
@@ -43,12 +43,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
 	        "Name another one so: make PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(INSTALL) setuptools
+	$(INSTALL) setuptools setuptools-rust
 	$(INSTALL) --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed
 	$(INSTALL) --no-build-isolation -e '.[test]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed-tests
+	$(INSTALL) --no-build-isolation -e '.[test,bench]'
 	@touch $@
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-tests

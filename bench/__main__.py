@@ -1,4 +1,4 @@
-"""Measure topodns, unbound and CoreDNS, a flood of client subnets, constraints, dumps, and the cost of a change.
+"""Measure topodns, unbound and CoreDNS at offered loads and at full load, in large clusters and while they change.
 
 Sends to loopback only.
 """
@@ -13,12 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import answering, choosing, comparing, flooding, loading, programming, publishing, report
+from bench.large import churning, first_answers, flat, reading
+from bench.offered import offering
+from bench.plots import DOCS
 from bench.replay import BadReply
 from bench.rounds import Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 
 PARTS: dict[str, Callable[[Path, Pace], str]] = {
+    "offering": lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS),
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
+    "flat": lambda folder, pace: flat.report(flat.measure(folder, pace), DOCS),
+    "reading": lambda folder, pace: reading.report(*reading.measure(folder)),
+    "churning": lambda folder, pace: churning.report(churning.measure(folder, pace)),
+    "first": lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))),
     "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),
     "comparing": lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))),
     "choosing": lambda folder, pace: report.choosing(choosing.measure()),
@@ -35,16 +43,17 @@ def main() -> int:
         "--seconds",
         type=float,
         default=3.0,
-        help="length of each run in seconds; 'comparing' takes a fifth of it (default: %(default)s)",
+        help="length of each run in seconds; 'offering' takes two thirds of it, 'comparing' and 'first' a fifth "
+        "(default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=7, help="how often each server runs each load (default: %(default)s)"
+        "--rounds", type=int, default=5, help="how often each server runs each load (default: %(default)s)"
     )
     parser.add_argument(
         "--warmup",
         type=float,
         default=1.0,
-        help="seconds of load before each run that are not measured; 'comparing' takes a fifth of it "
+        help="seconds of load before each run that are not measured; 'comparing' and 'first' take a fifth of it "
         "(default: %(default)s)",
     )
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
@@ -62,8 +71,13 @@ def main() -> int:
     return status
 
 
+def _two_thirds(pace: Pace) -> Pace:
+    """Return a somewhat shorter pace, for a part with many runs in a round."""
+    return pace._replace(seconds=pace.seconds * 2 / 3)
+
+
 def _short(pace: Pace) -> Pace:
-    """Return a shorter pace: 'comparing' has 13 times as many runs in a round."""
+    """Return a shorter pace, for parts with many runs in a round, or with runs that vary little."""
     return Pace(pace.rounds, pace.warmup / 5, pace.seconds / 5)
 
 

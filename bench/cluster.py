@@ -52,17 +52,20 @@ def service_name(service: int) -> str:
 
 def endpoint_address(service: int, zone: int) -> str:
     """Return the address of a Service's endpoint in a zone."""
-    return f"10.{10 + zone}.{service // 250}.{service % 250 + 1}"
+    high, low = divmod(service, 62_500)
+    return f"10.{10 + zone + ZONES * high}.{low // 250}.{low % 250 + 1}"
 
 
-def dump(path: Path, *, pod_cidrs: bool = True) -> None:
+def dump(
+    path: Path, *, pod_cidrs: bool = True, services: int = SERVICES, clients: Sequence[ClientPod] = FORWARDED
+) -> None:
     """Write the cluster as ``kubectl get -o json`` prints it, as far as topodns reads it.
 
     Without *pod_cidrs* nodes have none, as in a cluster where Calico assigns addresses: only the pods locate a block.
     """
     with path.open("w") as file:  # object by object: all of them in memory would take a gigabyte
         separator = '{"apiVersion": "v1", "kind": "List", "items": [\n'
-        for item in _objects(pod_cidrs):
+        for item in _objects(pod_cidrs, services, clients):
             file.write(separator + json.dumps(item))
             separator = ",\n"
         file.write("\n]}\n")
@@ -75,7 +78,7 @@ def static_records() -> Iterator[str]:
             yield f"{service_name(service)} {TTL} IN A {endpoint_address(service, zone)}"
 
 
-def _objects(pod_cidrs: bool) -> Iterator[Item]:
+def _objects(pod_cidrs: bool, services: int, clients: Sequence[ClientPod]) -> Iterator[Item]:
     yield api_objects.namespace(NAMESPACE)
     for number in range(NODES):
         yield api_objects.node(
@@ -86,9 +89,9 @@ def _objects(pod_cidrs: bool) -> Iterator[Item]:
         )
     for number, client in enumerate(DIRECT):
         yield api_objects.pod(f"direct-{number}", [client.address], _node(number), where=NAMESPACE)
-    for number, client in enumerate(FORWARDED):
+    for number, client in enumerate(clients):
         yield api_objects.pod(f"client-{number:06}", [client.address], _node(number % NODES), where=NAMESPACE)
-    for number in range(SERVICES):
+    for number in range(services):
         yield from _service(number)
 
 

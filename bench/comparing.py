@@ -42,10 +42,11 @@ def _start(coredns: Path, folder: Path, stack: ExitStack) -> Sequence[Server]:
     with needed():
         plane = stack.enter_context(running_control_plane(folder))
     plane.api.create(*dual_stack.objects())
+    options = [f"kubeconfig {plane.kubeconfig}"]
     name = dual_stack.service_name(dual_stack.SIZES[-1], dual_stack.SERVICES - 1)
     return [
-        started(start_coredns(coredns, folder, plane.kubeconfig, name=name)),
-        started(start_coredns(coredns, folder, plane.kubeconfig, name=name, caching=True)),
+        started(start_coredns(coredns, folder, options, name=name)),
+        started(start_coredns(coredns, folder, options, name=name, title="CoreDNS with cache", caching=True)),
         started(start_unbound(folder, dual_stack.static_records(), name=name)),
         started(start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder)),
     ]

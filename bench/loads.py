@@ -25,7 +25,6 @@ SOCKETS = len(DIRECT)
 QUERIES = CLIENTS  # over all sockets, so that each client can be named once; sent again after about a second
 # Replies after which 99 % of the names have been asked from each zone, and 99 % of the nodes have asked.
 WARM = 25_000
-FEW = 10  # clients, to compare with all of them
 WINDOW = 1536  # some milliseconds of work; fits the server's receive buffer
 
 # For the part 'comparing'.
@@ -52,7 +51,7 @@ class Asked(NamedTuple):
 ALIKE = tuple(
     Asked(size, qtype, transport)
     for size in dual_stack.SIZES
-    for qtype in ("A", "AAAA", "SRV")
+    for qtype in ("A", "SRV")
     for transport in WIDTHS
     if qtype == "A" or transport is not IN_TURN  # there the transport costs more than the answer: one type is enough
 )
@@ -69,14 +68,10 @@ def direct() -> Load:
     return Load("(a) direct", PLAIN, SOURCES, queries, WINDOW, WARM)
 
 
-def forwarded() -> Load:
-    """Return load (b): a forwarder that names, in each query, one of all pods by its full address."""
-    return _forwarded("(b) forwarded", FORWARDED, by_address)
-
-
-def forwarded_for_few() -> Load:
-    """Return load (b) for few of the cluster's pods: shows how the number of clients changes the cost of a query."""
-    return _forwarded(f"(b) forwarded, {FEW} clients", FORWARDED[:FEW], by_address)
+def forwarded(clients: Sequence[ClientPod] = FORWARDED) -> Load:
+    """Return load (b): a forwarder that names, in each query, one of the *clients* by its full address."""
+    of = "" if clients is FORWARDED else f", {len(clients):,} clients"
+    return _forwarded(f"(b) forwarded{of}", clients, by_address)
 
 
 def forwarded_by_block() -> Load:

@@ -44,7 +44,7 @@ def measure(folder: Path) -> list[Programmed]:
         plane.api.create(namespace(WHERE), service(NAME, where=WHERE), _slice("10.99.0.1"))
         name = f"{NAME}.{WHERE}.svc.cluster.local"
         servers = [
-            start_coredns(coredns, folder, plane.kubeconfig, name=name),
+            start_coredns(coredns, folder, [f"kubeconfig {plane.kubeconfig}"], name=name),
             start_topodns(["--kubeconfig", str(plane.kubeconfig)], folder),
         ]
         for server in servers:

@@ -47,7 +47,8 @@ class Load(NamedTuple):
     """Queries for each of some sockets, and the address that each socket sends from.
 
     ``window`` is how many queries are outstanding, over all sockets. After ``warm`` replies the server has answered
-    nearly every question once. ``cut`` is whether replies are too large for the transport, and must be truncated.
+    nearly every question once. ``cut`` is whether replies are too large for the transport, and must be truncated,
+    ``rcode`` what they must say.
     """
 
     title: str
@@ -57,6 +58,7 @@ class Load(NamedTuple):
     window: int
     warm: int
     cut: bool = False
+    rcode: dns.rcode.Rcode = dns.rcode.NOERROR
 
 
 @cache
@@ -92,8 +94,8 @@ def complaint(load: Load, query: Query, reply: bytes, *, nearest: bool, glue: bo
         return f"unreadable: {error}"
     if message.id != int.from_bytes(query.wire[:2]) or not message.flags & dns.flags.QR:
         return "the reply to another query"
-    if message.rcode() != dns.rcode.NOERROR:
-        return f"{dns.rcode.to_text(message.rcode())} instead of NOERROR"
+    if message.rcode() != load.rcode:
+        return f"{dns.rcode.to_text(message.rcode())} instead of {dns.rcode.to_text(load.rcode)}"
     asked = dns.message.from_wire(query.wire)
     if message.question != asked.question:
         return f"{message.question} instead of {asked.question}"

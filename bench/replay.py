@@ -139,6 +139,8 @@ class _Replayer:
 
     def check(self) -> int:
         """Check the sampled replies; return how many there are. Raises BadReply."""
+        if not self._server.answers:
+            return 0
         sampled = [(self._load, self._query(index, reply), reply) for index, reply in self._sample]
         if self._prober is not None:
             sampled += [(self._prober.load, query, reply) for query, reply in self._prober.replies]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -21,6 +24,9 @@ from tests.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
 UNBOUND = "/usr/sbin/unbound"  # Debian's package
+# Without it, topodns is measured once only, as it is then.
+HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
+WITHOUT_NATIVE = "topodns --native off"
 START_SECONDS = 180.0  # until a server must answer; most take three
 STOP_SECONDS = 10.0
 
@@ -45,12 +51,29 @@ remote-control:
     control-enable: no
 """
 
+ZONE_COREFILE = """\
+cluster.local:{port} {{
+    bind 127.0.0.1
+    errors
+    file {zone}
+}}
+"""
+
+ZONE = """\
+$ORIGIN cluster.local.
+@ 5 IN SOA ns hostmaster 1 7200 1800 86400 5
+@ 5 IN NS ns
+ns 5 IN A 127.0.0.1
+{records}
+"""
+
 COREFILE = """\
 .:{port} {{
     bind 127.0.0.1
     errors
+    ready 127.0.0.1:{ready}
     kubernetes cluster.local {{
-        kubeconfig {kubeconfig}
+{cluster}
     }}
 {more}
 }}
@@ -65,30 +88,55 @@ class Server:
     """A running server, at ``port`` for UDP and TCP.
 
     ``nearest`` is whether it gives each client the nearest endpoints only, ``glue`` whether it adds the targets'
-    addresses to SRV records.
+    addresses to SRV records, ``answers`` whether it answers at all: a yardstick may send queries back.
     """
 
     def __init__(
-        self, name: str, process: subprocess.Popen[bytes], port: int, *, nearest: bool = False, glue: bool = True
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        port: int,
+        *,
+        nearest: bool = False,
+        glue: bool = True,
+        answers: bool = True,
     ) -> None:
         self.name = name
         self.port = port
         self.nearest = nearest
         self.glue = glue
+        self.answers = answers
+        self.http = 0
+        """The port of /metrics, if the server has any."""
         self._process = process
 
     def cpu_seconds(self) -> float:
         """Return the CPU time, user and system, that all threads of the process have used."""
         spent = 0
         for task in os.listdir(f"/proc/{self._process.pid}/task"):
-            with open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file:
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),  # a thread that has just ended
+                open(f"/proc/{self._process.pid}/task/{task}/schedstat") as file,
+            ):
                 spent += int(file.read().split()[0])
         return spent / 1e9
+
+    def whole_cpu_seconds(self) -> float:
+        """Return the CPU time that the process has used, with threads that have ended, to a hundredth of a second."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def resident(self) -> float:
         """Return the resident memory of the process in MB."""
         pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def peak(self) -> float:
+        """Return the most resident memory that the process has had in MB."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+        assert found is not None, status
+        return int(found[1]) * 1024 / 1e6
 
     def stop(self) -> None:
         """End the process and wait for it."""
@@ -111,19 +159,33 @@ def on_load_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def start_topodns(flags: Sequence[str], folder: Path, *, answer_cache: bool = True) -> Server:
-    """Start ``topodns serve`` with *flags*, which name the cluster. Raises CannotStart."""
-    name = "topodns" if answer_cache else "topodns without cache"
+def start_topodns(
+    flags: Sequence[str],
+    folder: Path,
+    *,
+    name: str = "topodns",
+    answer_cache: bool = True,
+    listen: str = "127.0.0.1",
+    env: Mapping[str, str] | None = None,
+) -> Server:
+    """Start ``topodns serve`` with *flags*, which name the cluster, on the address *listen*. Raises CannotStart."""
     module = "dnsserver" if answer_cache else "bench.without_answer_cache"
     command = [sys.executable, "-m", module, "serve", *flags]
-    command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]  # HTTP is on: the figures include counting
-    with NamedTemporaryFile(prefix=f"{name} ", suffix=".log", dir=folder, delete=False) as file:
-        log = Path(file.name)  # several servers may have the same name
-    process = _start(command, log)
+    command += ["--listen", f"{listen}:0", "--http", "127.0.0.1:0"]  # HTTP is on: the figures include counting
+    log = _log(folder, name)
+    process = _start(command, log, env=env)
     printed = _wait(name, process, log, lambda text: "ready" in text.splitlines())
-    listening = re.search(r"^listening udp 127\.0\.0\.1:(\d+)$", printed, re.MULTILINE)
-    assert listening is not None, printed
-    return Server(name, process, int(listening[1]), nearest=True)
+    server = Server(name, process, _listening(printed, listen), nearest=True)
+    server.http = _listening(printed, "127.0.0.1", "http")
+    return server
+
+
+def start_yardstick(name: str, command: Sequence[str], folder: Path, *, answers: bool = True) -> Server:
+    """Start a program that prints where it listens. Raises CannotStart."""
+    log = _log(folder, name)
+    process = _start(command, log)
+    printed = _wait(name, process, log, lambda text: text.endswith("\n"))
+    return Server(name, process, _listening(printed, "127.0.0.1"), answers=answers)
 
 
 def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
@@ -139,15 +201,42 @@ def start_unbound(folder: Path, records: Iterable[str], *, name: str) -> Server:
     return Server("unbound", process, port, glue=False)
 
 
-def start_coredns(program: Path, folder: Path, kubeconfig: Path, *, name: str, caching: bool = False) -> Server:
-    """Start CoreDNS on the cluster of *kubeconfig*; *name* is a name with an A record there. Raises CannotStart."""
-    title, port = "CoreDNS with cache" if caching else "CoreDNS", free_port()
-    corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
-    more = "    cache 30" if caching else ""  # as kubeadm installs it
-    corefile.write_text(COREFILE.format(port=port, kubeconfig=kubeconfig, more=more))
+def start_coredns_file(program: Path, folder: Path, records: Iterable[str], *, name: str) -> Server:
+    """Start CoreDNS with *records* in a zone's file; *name* is a name with an A record. Raises CannotStart."""
+    title, port = "CoreDNS, file", free_port()
+    zone, corefile, log = folder / "zone", folder / f"{title}.Corefile", folder / f"{title}.log"
+    zone.write_text(ZONE.format(records="\n".join(records)))
+    corefile.write_text(ZONE_COREFILE.format(port=port, zone=zone))
     process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
     _wait(title, process, log, lambda text: _answers(port, name))
     return Server(title, process, port)
+
+
+def start_coredns(
+    program: Path, folder: Path, options: Sequence[str], *, name: str, title: str = "CoreDNS", caching: bool = False
+) -> Server:
+    """Start CoreDNS; *options* of its plugin name the cluster, *name* has an A record there. Raises CannotStart."""
+    port, ready = free_port(), free_port()
+    corefile, log = folder / f"{title}.Corefile", folder / f"{title}.log"
+    more = "    cache 30" if caching else ""  # as kubeadm installs it
+    cluster = "\n".join(f"        {option}" for option in options)
+    corefile.write_text(COREFILE.format(port=port, ready=ready, cluster=cluster, more=more))
+    process = _start([str(program), "-conf", str(corefile)], log, env={"GOMAXPROCS": "1"})
+    _wait(title, process, log, lambda text: _says_ready(ready) and _answers(port, name))
+    return Server(title, process, port)
+
+
+def _log(folder: Path, name: str) -> Path:
+    """Return an empty file for what a server prints; several servers may have the same name."""
+    with NamedTemporaryFile(prefix=f"{name} ".replace("/", " "), suffix=".log", dir=folder, delete=False) as file:
+        return Path(file.name)
+
+
+def _listening(printed: str, address: str, protocol: str = "udp") -> int:
+    """Return the port of a line ``listening udp ADDRESS:PORT``."""
+    found = re.search(rf"^listening {protocol} {re.escape(address)}:(\d+)$", printed, re.MULTILINE)
+    assert found is not None, printed
+    return int(found[1])
 
 
 def _start(command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -173,6 +262,15 @@ def _wait(name: str, process: subprocess.Popen[bytes], log: Path, is_up: Callabl
     process.kill()
     process.wait()
     raise CannotStart(f"{name} did not start: {log.read_text().strip() or 'it printed nothing'}")
+
+
+def _says_ready(port: int) -> bool:
+    """Whether CoreDNS has read the whole cluster; it begins to answer earlier."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1.0) as response:
+            return bool(response.status == http.HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def _answers(port: int, name: str) -> bool:

@@ -10,13 +10,16 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from dnsserver import __version__
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
-from dnsserver.metrics.counters import Counts
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
 from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
@@ -33,6 +36,7 @@ from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
 if TYPE_CHECKING:
+    from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
     from locator.cluster.api_client import ApiClient
     from locator.cluster.event_poster import EventPoster
@@ -44,14 +48,18 @@ LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
 LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
-COLLECT_AFTER = 20_000  # new containers, not 700: a list of pods makes many that live, and a look at 20,000 takes 1 ms
+# How many new container objects start a garbage collection, and how many collections of one generation one of the next.
+# Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond at most. The third
+# has all remembered answers, and takes ten times as long and more. Publications collect the first two besides, so in
+# constant change this comes after a quarter of an hour. Little garbage is that old: some objects of HTTP connections.
+COLLECTED_AFTER = (700, 2, 100_000)
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
 def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
     memory.keep_little()
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(*COLLECTED_AFTER)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
@@ -82,6 +90,7 @@ class _Server:
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
+        self._repeated = native_code(settings)
         self._responder = Responder(
             authority,
             self._counts,
@@ -89,6 +98,7 @@ class _Server:
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
+            repeated=self._repeated,
         )
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
@@ -138,7 +148,8 @@ class _Server:
             async with trio.open_nursery() as nursery:
                 with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
                     for datagrams, streams in pairs:
-                        await nursery.start(udp.serve, datagrams, self._responder, self._counts, self._upstream)
+                        answering_udp = partial(udp.serve, repeated=self._repeated)
+                        await nursery.start(answering_udp, datagrams, self._responder, self._counts, self._upstream)
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
@@ -163,6 +174,24 @@ class _Server:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
             warn_about_forwarders(self._counts, trio.current_time())
+
+
+def native_code(settings: Settings) -> Repeated | None:
+    """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
+    if settings.native == "off":
+        return None
+    try:
+        from dnsserver.net import native
+    except ImportError:
+        log.info("native code is not installed: Python answers all queries over UDP, at several times the CPU time")
+        return None
+    versions = native.VERSION, __version__
+    if versions[0] != versions[1]:
+        log.warning(
+            "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
+        )
+        return None
+    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, random.getrandbits(64))
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:
@@ -226,7 +255,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application
+    from dnsserver.http import application, loop_delay
 
     try:
         sock = bound_stream("--http", listen)
@@ -240,6 +269,7 @@ async def start_http(
         application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
     )
     announce("http", name)
+    nursery.start_soon(loop_delay.measure, metrics.loop_delays)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:

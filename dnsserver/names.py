@@ -63,7 +63,7 @@ MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
 MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 
-class Zone(Struct, frozen=True):
+class Zone(Struct, frozen=True, gc=False):
     """A served DNS zone: its name without the final dot and its labels, both in lower case."""
 
     name: str
@@ -75,7 +75,7 @@ class Zone(Struct, frozen=True):
         return self.labels[-2:] in REVERSE_ZONES
 
 
-class Meaning(Struct, frozen=True):
+class Meaning(Struct, frozen=True, gc=False):
     """The shape of a name in a served DNS zone, and the fields that this shape has; other fields are empty.
 
     ``network`` is the address block that a reverse name stands for.
@@ -122,28 +122,44 @@ def labels_of(text: str) -> tuple[bytes, ...]:
 
 def name_text(labels: Iterable[bytes]) -> str:
     """Return a name as text. Labels may hold any octets; two different names never give the same text."""
-    return ".".join(map(_label_text, labels))
+    return ".".join(_label_texts(tuple(labels)))
 
 
-def _label_text(label: bytes) -> str:
+def _label_texts(labels: Sequence[bytes]) -> list[str]:
+    texts = b".".join(labels).decode("latin-1").split(".")
+    return texts if len(texts) == len(labels) else list(map(label_text, labels))
+
+
+def label_text(label: bytes) -> str:
+    """Return one label of ``name_text``."""
     return label.decode("latin-1").replace(".", "\\.")  # a dot inside a label is not a separator
 
 
 def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None:
     """Return the meaning of a name in lower case, or None outside *zones*. The longest matching zone decides."""
-    enclosing = [zone for zone in zones if tuple(labels[len(labels) - len(zone.labels) :]) == zone.labels]
-    if not enclosing:
+    zone = _enclosing_zone(tuple(labels), zones)
+    if zone is None:
         return None
-    zone = max(enclosing, key=lambda zone: len(zone.labels))
-    relative = list(map(_label_text, labels[: len(labels) - len(zone.labels)]))
-    name = name_text(labels)
-    for pattern, shape in _REVERSE_PATTERNS if zone.reverse else _PATTERNS:
+    texts = _label_texts(labels)
+    name, relative = ".".join(texts), texts[: len(labels) - len(zone.labels)]
+    ending = relative[-1] if relative else "", min(len(relative), _MANY_LABELS)
+    for pattern, shape in (_REVERSE_PATTERNS if zone.reverse else _PATTERNS).get(ending, ()):
         fields = _match(pattern, relative)
         if fields is not None:
             return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no pattern fills in a network
     if zone.reverse and (network := _reverse_network(labels)) is not None:
         return Meaning(REVERSE, zone, name, network=network)
     return Meaning(IMPOSSIBLE, zone, name)
+
+
+def _enclosing_zone(labels: tuple[bytes, ...], zones: Iterable[Zone]) -> Zone | None:
+    """Return the longest of *zones* that contains a name, None if none does."""
+    longest = None
+    for zone in zones:
+        size = len(zone.labels)
+        if labels[-size:] == zone.labels and (longest is None or size > len(longest.labels)):
+            longest = zone
+    return longest
 
 
 def _reverse_network(labels: Sequence[bytes]) -> Network | None:
@@ -167,7 +183,10 @@ _OCTETS = frozenset(b"%d" % number for number in range(256))
 _NIBBLES = frozenset(b"%x" % number for number in range(16))
 
 
-def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[str, str] | None:
+Pattern = tuple[tuple[str, str], ...]  # for each label its literal text, and the field that it fills or ""
+
+
+def _match(pattern: Pattern, labels: Sequence[str]) -> dict[str, str] | None:
     """Return the fields that *labels* fill in *pattern*, or None if they do not match it."""
     fields = {}
     if pattern and pattern[0][1].endswith(MANY):
@@ -192,14 +211,29 @@ def _match(pattern: tuple[tuple[str, str], ...], labels: Sequence[str]) -> dict[
 MANY = "*"  # marks a field that takes one or more labels
 
 
-def _pattern(text: str) -> tuple[tuple[str, str], ...]:
-    """Compile the first column of ``SHAPES``: for each label its literal text, and the field it fills or ""."""
+def _pattern(text: str) -> Pattern:
+    """Compile the first column of ``SHAPES``."""
     pairs = (label.partition("{") for label in text.replace("...}", MANY).split(".") if label)
     return tuple((literal, field.rstrip("}")) for literal, _, field in pairs)
 
 
-_PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES)
-_REVERSE_PATTERNS = tuple((_pattern(text), shape) for text, shape in SHAPES_OF_EVERY_ZONE)
+def _by_ending(shapes: Sequence[tuple[str, str]]) -> dict[tuple[str, int], list[tuple[Pattern, str]]]:
+    """Return the patterns and shapes that a name can match, by its last label before the zone and its number of labels.
+
+    Names with more labels than ``_MANY_LABELS`` count as if they had so many: only patterns with ``MANY`` match them.
+    """
+    by_ending: dict[tuple[str, int], list[tuple[Pattern, str]]] = {}
+    for text, shape in shapes:
+        pattern = _pattern(text)
+        longest = _MANY_LABELS if pattern and pattern[0][1].endswith(MANY) else len(pattern)
+        for number in range(len(pattern), longest + 1):
+            by_ending.setdefault((pattern[-1][0] if pattern else "", number), []).append((pattern, shape))
+    return by_ending
+
+
+_MANY_LABELS = 1 + max(text.count(".") + 1 for text, _ in SHAPES)
+_PATTERNS = _by_ending(SHAPES)
+_REVERSE_PATTERNS = _by_ending(SHAPES_OF_EVERY_ZONE)
 
 
 def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = False) -> str:

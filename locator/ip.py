@@ -76,6 +76,8 @@ def plain_network(network: Network) -> Network:
 
 def address_text(address: bytes) -> str:
     """Return an address as text."""
+    if len(address) == 4:  # ten times as fast as below; names of endpoints are made of such texts
+        return ".".join(map(str, address))
     return str(ipaddress.ip_address(address))
 
 

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from tests import go_programs, programs
 from tests.this_machine import ROOT, lacking, needs_tool
 
 BUILDING = 600.0  # seconds; some twenty if the libraries download fast
-PACKAGES = ("python3-venv", "dash", "coreutils")  # what the Dockerfile asks of a base: Python with venv, sh, rm
+# What the Dockerfile asks of its base: Python with venv, sh, rm, cp; and of the image that builds the native code.
+PACKAGES = ("python3-venv", "dash", "coreutils")
+RUST_PACKAGES = ("gcc", "libc6-dev", "dash", "coreutils")
 PIP = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 LINKS = ("/bin", "/sbin", "/lib", "/lib64")  # links into /usr on many machines
 
@@ -54,12 +56,20 @@ class Image:
         )
         if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
             pytest.skip("this sandbox does not allow mounts, which building an image needs")
-        base = folder / "base"
-        _base(base)
-        (folder / "Base").write_text("FROM scratch\nCOPY . /\n")
-        build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", "--tag")
-        self._run(*build, "base", "--file", str(folder / "Base"), str(base))
-        self._run(*build, "topodns", "--build-arg", "BASE=localhost/base", str(ROOT))
+        cargo, homes = _cargo()
+        mounts = [f"--volume={home}:{home}" for home in homes.values()]
+        settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+        rust_packages = RUST_PACKAGES if mounts else (*RUST_PACKAGES, _package_of(cargo))
+        build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", *mounts, "--tag")
+        for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
+            _base(folder / name, packages)
+            if variables:
+                (folder / name / "usr/bin/cc").symlink_to("gcc")  # on a machine, update-alternatives makes it
+            lines = ("FROM scratch", "COPY . /", *(f"ENV {key}={value}" for key, value in variables.items()))
+            (folder / "Base").write_text("\n".join(lines))
+            self._run(*build, name, "--file", str(folder / "Base"), str(folder / name))
+        images = ("--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
+        self._run(*build, "topodns", *images, str(ROOT))
         self._container = self._run("from", "--pull-never", "localhost/topodns").strip()
         self.root = Path(self._run("mount", self._container).strip())
         inspected = json.loads(self._run("inspect", "--type", "image", "localhost/topodns"))
@@ -84,10 +94,25 @@ class Image:
         return done.stdout
 
 
-def _base(root: Path) -> None:
+def _cargo() -> tuple[str, Mapping[str, Path]]:
+    """Return the path of cargo, and the folders of a toolchain that is no Debian package, by the variables for them."""
+    cargo = needs_tool("cargo")
+    if Path(cargo).is_relative_to("/usr"):
+        return os.path.realpath(cargo), {}
+    rustup = Path(os.environ.get("RUSTUP_HOME", Path.home() / ".rustup"))
+    return cargo, {"CARGO_HOME": Path(cargo).parent.parent, "RUSTUP_HOME": rustup}
+
+
+def _package_of(path: str) -> str:
+    """Return the package that a file belongs to."""
+    found = subprocess.run(["dpkg-query", "--search", path], capture_output=True, text=True, check=True).stdout
+    return found.partition(":")[0]
+
+
+def _base(root: Path, packages: Sequence[str]) -> None:
     """Copy the packages' files below *root*."""
     listed = subprocess.run(
-        ["dpkg-query", "--listfiles", *_closure(PACKAGES)], capture_output=True, text=True, check=True
+        ["dpkg-query", "--listfiles", *_closure(packages)], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     # A package may list /bin if that is a link to /usr/bin here.
     paths = {os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in listed}

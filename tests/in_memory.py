@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import dns.message
+import pytest
 import yaml
 
+from dnsserver.app import native_code
 from dnsserver.from_settings import authority_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.replies import PendingReply
@@ -24,6 +27,10 @@ from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
+from tests.this_machine import lacking
+
+HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
+with_and_without_native = pytest.mark.parametrize("native", [False, True], ids=["python", "native"])
 
 NOW = 1_700_000_000  # the serial of snapshots made in memory
 
@@ -74,11 +81,17 @@ def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:
 
 
 class CountedResponder(Responder):
-    """The responder of a server with *flags*, before its first snapshot; ``counts`` are its counters."""
+    """The responder of a server with *flags*, before its first snapshot; ``counts`` are its counters.
 
-    def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None) -> None:
+    If *native*, native code repeats answers over UDP, as in a server. *native* is None for whatever is installed.
+    """
+
+    def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | None = None) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
+        self.native = None if native is False else native_code(settings)
+        if native and self.native is None:
+            lacking("the native code is not built")
         super().__init__(
             authority_of(settings),
             self.counts,
@@ -86,7 +99,23 @@ class CountedResponder(Responder):
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=settings.nsid or b"",
+            repeated=self.native,
         )
+
+    def answer(
+        self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
+    ) -> bytes | PendingReply | None:
+        """Return what a server replies: from the native code, if that knows the answer."""
+        if self.native is not None and channel.is_udp and header_client is None:
+            reply = self.native.reply(query, source)
+            if reply is not None:
+                for add_counted in self.counts.before_reading:
+                    add_counted()
+                return reply
+        replied = super().answer(query, source, channel, header_client=header_client)
+        if channel.is_udp and header_client is None:
+            self.learn(query, source)
+        return replied
 
     def channel(self, source: bytes, proto: str) -> Channel:
         """Return the channel by which queries from *source* (a packed address) arrive."""

@@ -26,7 +26,7 @@ from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, Edn
 from dnsserver.responder.rendered_decisions import DecisionRenderer
 from locator.cluster import dump_files
 from locator.ip import Network, parse_client
-from locator.model import UNKNOWN, Location
+from locator.model import Location
 from locator.places.address_book import AddressBook
 from tests.api_objects import HOSTNAME, ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, settings_of, take_in
@@ -186,11 +186,10 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
     renderer = DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
 
     def keep(name: bytes, zone: str, share_key: str | None = None) -> RenderedAnswer:
-        read = Query(17 + len(name), (name,), A, 1, None)
         soa = Record("x", 6, 5, Soa("x", "x", NOW, 5))
         decision = Decision(None, A, 0, (), authority_records=(soa,))
         location = Location(None, {ZONE: zone})
-        return cache.keep(name, lambda: renderer.render(read, decision), basis=compiled, location=location,
+        return cache.keep(name, lambda: renderer.render((name,), decision), basis=compiled, location=location,
                           terms=(ZONE,), useful=lambda: (frozenset("ab"),), share_key=share_key)  # fmt: skip
 
     cache.publish(first)
@@ -228,16 +227,39 @@ def test_unlimited_names_push_out_nothing_hot() -> None:
     assert cluster.counts.computed == computed + 300 * len(UNLIMITED)
 
 
+# Names that do not exist, in groups whose names have the same length: answers about such names may be shared.
+NONEXISTENT = [
+    ["aaa.shop.svc.cluster.local", "a.shop2.svc.cluster.local", "a.b.c.de.svc.cluster.local", "aa.abcde.cluster.local"],
+    ["xyz.dns.cluster.local", "xyz.svc.cluster.local", "x.y.dns.cluster.local", "dns.svc.cluster.local"],
+    ["a.ns.dns.cluster.local", "abcd.dns.cluster.local", "abcd.svc.cluster.local", "dns.ns.x.cluster.local"],
+    ["x.hostmaster.cluster.local", "hostmaster.x.cluster.local", "a.dns.x.svc.cluster.local"],
+    ["hostmaster.in-addr.arpa", "abcdefg.dns.in-addr.arpa", "300.1.1.1.in-addr.arpa"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", NONEXISTENT, ids=lambda group: group[0])
+def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
+    """A name that does not exist gets the reply that it would get alone, whatever was asked before."""
+    cluster = Changing()
+    for items in ([], headless("web", "10.0.0.1")):
+        cluster.become(items)
+        for name, rtype in product(group, ("A", "AAAA", "SRV", "TXT")):
+            query = dns.message.make_query(name, rtype).to_wire()
+            channel = cluster.responder.channel(b"\x7f\1\0\1", "udp")
+            assert cluster.ask(name, rtype) == ["NXDOMAIN"]
+            assert cluster.responder.answer(query, b"\x7f\1\0\1", channel) == cluster.responder.compute(
+                query, b"\x7f\1\0\1", channel
+            )
+
+
 def test_unlimited_names_share_a_small_memory() -> None:
     """Answers for random names take a bounded number of octets, however many are asked for."""
     cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
     records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
     for number in range(2 * MAX_UNLIMITED // 5000):
         question = b"\x06%06d\0\0\x01\0\x01" % number
-        read = Query(len(question), (b"%06d" % number,), A, 1, None)
         decision = Decision(None, A, 0, tuple(records))
-        rendered = renderer.render(read, decision)
-        cache.keep(question, lambda rendered=rendered: rendered, basis=None, location=UNKNOWN, terms=(), useful=tuple)
+        cache.keep_unlimited(question, renderer.render((b"%06d" % number,), decision))
     assert MAX_UNLIMITED / 4 < sum(found.weight for found in cache.unlimited.values()) <= MAX_UNLIMITED
 
 

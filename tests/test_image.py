@@ -102,6 +102,11 @@ def test_its_size_is_what_the_readme_says(image: Image) -> None:
     assert size / 1e6 == pytest.approx(int(said), rel=0.1)
 
 
+def test_it_has_the_native_code(image: Image, tmp_path: Path) -> None:
+    """The image always has it: an image is built once, and run often."""
+    assert run_in(image, tmp_path, "version").stdout.splitlines()[-1] == f"native code {__version__}"
+
+
 @pytest.mark.parametrize("command", ["serve", "controller", "webhook"])
 def test_the_commands_of_the_deployments_are_there(image: Image, tmp_path: Path, command: str) -> None:
     """One image serves all Deployments."""

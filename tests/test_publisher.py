@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -292,3 +294,53 @@ def test_what_is_known_is_asked_for_between_two_changes(many: list[Object], monk
 
     monkeypatch.undo()  # with real threads
     trio.run(run)
+
+
+class Ring:
+    """Garbage that only a collection frees, as soon as nobody refers to it."""
+
+    def __init__(self) -> None:
+        self.ring = self
+
+
+def test_garbage_is_collected_at_each_publication_but_not_all_objects_are_visited() -> None:
+    """Between publications the collector may not run for long: Python counts new objects less those freed."""
+
+    async def main() -> None:
+        desk = Desk()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.publisher.run)
+            desk.list_all(A)
+            await trio.sleep(1)
+            full = gc.get_stats()[2]["collections"]
+            gc.disable()  # only this publication collects
+            try:
+                gone = weakref.ref(Ring())
+                desk.tell(Put(B))
+                await trio.sleep(1)
+                assert (len(desk.published), gone()) == (2, None)
+                assert not gc.isenabled()
+            finally:
+                gc.enable()
+            assert gc.get_stats()[2]["collections"] == full
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_large_batch_is_never_visited_by_collections() -> None:
+    """What lists bring lives long, so it is frozen as soon as it is applied; the collector runs on."""
+
+    async def main() -> None:
+        desk = Desk()
+        many = [Namespace(f"n{number}", {"number": str(number)}) for number in range(1000)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.publisher.run)
+            desk.tell(Replace(Namespace, many))  # one kind of several: nothing is published yet
+            await trio.sleep(1)
+            assert not desk.published
+            assert {id(visited) for visited in gc.get_objects()}.isdisjoint(map(id, many))
+            assert gc.isenabled()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

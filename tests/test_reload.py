@@ -299,6 +299,7 @@ def test_metrics(serve: Serve, path: Path) -> None:
     }
     assert {key: found.get(key) for key in expected} == expected
     assert found["topodns_remembered_total", "hit"] + found["topodns_remembered_total", "miss"] == 6
+    assert found["topodns_loop_delay_seconds_bucket", "+Inf"] == found["topodns_loop_delay_seconds_count",]
     assert any(key[0] == "topodns_build_info" for key in found)
     write(path, "10.0.0.1", keys="*,a")
     reload(server)

@@ -268,6 +268,7 @@ def test_metrics() -> None:
     for result in ("done", "conflict", "refused", "unreachable", "failed", "late"):
         assert value("topodns_webhook_slices_rewritten_total", result=result) == 2.0 * (result == "done")
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.0025") == 0.0
+    assert value("topodns_loop_delay_seconds_count") == 0.0
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.005") == 1.0
     assert value("topodns_webhook_certificate_expiry_timestamp_seconds") == 7.0
     assert (value("topodns_leading"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)

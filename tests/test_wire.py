@@ -14,7 +14,9 @@ import dns.rdata
 import pytest
 
 from dnsserver.from_settings import store_of
+from dnsserver.names import parse_zone
 from dnsserver.net.mmsg import QUERY_SIZE
+from dnsserver.responder.judging import accept_untrusted
 from locator.ip import parse_address
 from tests import api_objects
 from tests.api_objects import ZONE, Item
@@ -283,11 +285,11 @@ class Wire:
                     yield None if reply is None else row.wire[:2] + reply[2:]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+@pytest.fixture(scope="module", params=["off", "auto"], ids=["python", "native"])
+def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Wire]:
     """A server that all rows share; none may harm it."""
-    folder = tmp_path_factory.mktemp("wire")
-    with ExitStack() as stack, serving(folder, api_objects.listed(CLUSTER), flags=FLAGS) as running:
+    folder, flags = tmp_path_factory.mktemp("wire"), {**FLAGS, "native": request.param}
+    with ExitStack() as stack, serving(folder, api_objects.listed(CLUSTER), flags=flags) as running:
         yield Wire(running, stack)
     assert not any("Traceback" in line for line in running.lines)
 
@@ -616,3 +618,12 @@ def test_an_opt_is_answered_by_an_opt_whatever_the_count_of_questions(questions:
     assert reply is not None
     assert (reply[:2], reply[3] & 15, reply[4:12]) == (b"\x12\x34", 4 if opcode else 1, b"\0\0\0\0\0\0\0\1")
     assert reply[12:15] == b"\0\0\x29"
+
+
+@pytest.mark.parametrize("octets", [-5, -1, 0, 1, 15])
+def test_a_recognised_question_ends_where_the_rest_begins(octets: int) -> None:
+    """A query is recognised from both ends: octets between the question and the rest belong to neither."""
+    wire, zones = query("web.shop.svc.cluster.local", "A", edns=opt()), [parse_zone("cluster.local")]
+    end = len(wire) - len(opt())
+    accepted = accept_untrusted(wire, end + octets, zones)
+    assert (accepted is not None) == (octets == 0)

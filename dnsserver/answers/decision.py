@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
 ADDRESS_SIZES = {wire.A: 4, wire.AAAA: 16}
+MAX_SOAS = 64  # every negative answer needs one: a few for each served DNS zone and snapshot
 _TYPES = {size: rtype for rtype, size in ADDRESS_SIZES.items()}
 
 NAPTR, SVCB, HTTPS = 35, 64, 65
@@ -27,7 +29,7 @@ UPSTREAM_TYPES = frozenset(
 )
 
 
-class Authority(Struct, frozen=True):
+class Authority(Struct, frozen=True, gc=False):
     """The served DNS zones, and what the settings say about their answers.
 
     ``ttl`` is in seconds. ``addresses`` are those of the name server, packed. With
@@ -59,7 +61,7 @@ class Authority(Struct, frozen=True):
         return zone_default(service.service, keys) if keys is not None and service.service.headless else None
 
 
-class Decision(Struct, frozen=True, eq=False):
+class Decision(Struct, frozen=True, eq=False, gc=False):
     """The answer for one client, and why it is that.
 
     ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
@@ -95,14 +97,14 @@ class Decision(Struct, frozen=True, eq=False):
         return self.selection.outcome if self.selection is not None else UNCONSTRAINED
 
 
-class EndpointNames(Struct, frozen=True):
+class EndpointNames(Struct, frozen=True, gc=False):
     """A Service's endpoints and addresses by the first label of their names, and these labels by address."""
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
     labels: dict[bytes, list[str]]
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """Everything that a resolver may read, and the methods with which it builds its Decision.
 
     ``names_of`` returns the names of a Service's endpoints. A caller with many requests passes
@@ -123,6 +125,8 @@ class Request(Struct, frozen=True):
         *,
         service: CompiledService | None = None,
         additional_records: Sequence[Record] = (),
+        selection: Selection | None = None,
+        terms: tuple[str, ...] = (),
     ) -> Decision:
         """Return a decision; without *answers* it carries the zone's SOA.
 
@@ -141,6 +145,8 @@ class Request(Struct, frozen=True):
             additional_records=tuple(additional_records),
             service=service,
             declaration=self.declaration(service) if service is not None else None,
+            selection=selection,
+            terms=terms,
             basis=basis,
         )
 
@@ -155,9 +161,8 @@ class Request(Struct, frozen=True):
 
     def soa(self, *, ttl: int | None = None) -> Record:
         """Return the DNS zone's SOA; *ttl* is its own TTL and that of negative answers (RFC 2308)."""
-        zone, ttl = self.meaning.zone, self.authority.ttl if ttl is None else ttl
-        data = Soa(f"ns.dns.{zone.name}", f"hostmaster.{zone.name}", self.snapshot.serial & 0xFFFFFFFF, ttl)
-        return Record(zone.name, wire.SOA, ttl, data)
+        ttl = self.authority.ttl if ttl is None else ttl
+        return _soa(self.meaning.zone.name, self.snapshot.serial & 0xFFFFFFFF, ttl)
 
     def record(self, rtype: int, data: Data, name: str | None = None) -> Record:
         """Return a record with the TTL of the zone; *name* is by default the question's."""
@@ -165,9 +170,17 @@ class Request(Struct, frozen=True):
 
     def addresses(self, packed: Sequence[bytes]) -> list[Record]:
         """Return an A or AAAA record for each packed address of the question's type."""
-        size = ADDRESS_SIZES.get(self.qtype)
-        return [self.record(self.qtype, Address(address)) for address in packed if len(address) == size]
+        name, rtype, ttl = self.meaning.name, self.qtype, self.authority.ttl
+        size = ADDRESS_SIZES.get(rtype)
+        return [Record(name, rtype, ttl, Address(address)) for address in packed if len(address) == size]
 
     def glue(self, hosts: Sequence[tuple[str, bytes]]) -> tuple[Record, ...]:
         """Return an A or AAAA record for each name and packed address."""
-        return tuple(self.record(_TYPES[len(address)], Address(address), name) for name, address in hosts)
+        ttl = self.authority.ttl
+        return tuple([Record(name, _TYPES[len(address)], ttl, Address(address)) for name, address in hosts])
+
+
+@lru_cache(MAX_SOAS)
+def _soa(zone: str, serial: int, ttl: int) -> Record:
+    data = Soa(f"ns.dns.{zone}", f"hostmaster.{zone}", serial, ttl)
+    return Record(zone, wire.SOA, ttl, data)

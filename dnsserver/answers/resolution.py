@@ -58,9 +58,12 @@ def _decided(request: Request) -> Decision:
 
     If another served zone lies below the name, the name exists even if it has no records (RFC 8020).
     """
-    decision, name = RESOLVERS[request.meaning.shape](request), f".{request.meaning.name}"
-    if decision.rcode == wire.NXDOMAIN and any(zone.name.endswith(name) for zone in request.authority.zones):
-        return request.decision()
+    decision = RESOLVERS[request.meaning.shape](request)
+    if decision.rcode == wire.NXDOMAIN:
+        name = f".{request.meaning.name}"
+        for zone in request.authority.zones:
+            if zone.name.endswith(name):
+                return request.decision()
     return decision
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, Request
 from dnsserver.message import wire
-from dnsserver.message.records import Srv
+from dnsserver.message.records import Record, Srv
 from dnsserver.names import endpoint_label
-from locator.model import MAX_NAME, Location
+from locator.model import MAX_NAME, Location, Port
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import ZONAL_NAME, Declaration, in_effect
 from locator.topology.selection import (
@@ -82,9 +82,8 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
     selection = select(constraint, request.location, compiled.endpoints)
     return replace(
-        _records_of(request, compiled, selection.endpoints, _any_port),
+        _records_of(request, compiled, selection.endpoints, _any_port, selection=selection),
         declaration=Declaration(ZONAL_NAME, constraint),
-        selection=selection,
         # A client can write any topology zone: it can ask for any number of names without an endpoint.
         basis=compiled if selection.outcome == NEAREST else None,
     )
@@ -112,9 +111,11 @@ def _base(compiled: CompiledService, zone: names.Zone) -> str:
 def endpoint_names(compiled: CompiledService, *, pod_names: bool) -> EndpointNames:
     """Return the names of the Service's endpoints; *pod_names* is ``--endpoint-pod-names``."""
     by_name = EndpointNames({}, {})
-    for located, label, address in _labelled(compiled.endpoints, pod_names=pod_names):
-        by_name.endpoints.setdefault(label, []).append((located, address))
-        by_name.labels.setdefault(address, []).append(label)
+    for located in compiled.endpoints:
+        for address in located.endpoint.addresses:
+            label = endpoint_label(located.endpoint, address, pod_names=pod_names)
+            by_name.endpoints.setdefault(label, []).append((located, address))
+            by_name.labels.setdefault(address, []).append(label)
     return by_name
 
 
@@ -131,13 +132,6 @@ def _named_ports(compiled: CompiledService) -> set[tuple[str, str]]:
     return {(port.name, port.protocol) for port in ports if port.name}
 
 
-def _labelled(endpoints: Sequence[LocatedEndpoint], *, pod_names: bool) -> Iterator[tuple[LocatedEndpoint, str, bytes]]:
-    """Yield every endpoint and address, with the first label of the name for that address."""
-    for located in endpoints:
-        for address in located.endpoint.addresses:
-            yield located, endpoint_label(located.endpoint, address, pod_names=pod_names), address
-
-
 def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
     if not compiled.endpoints:
         return request.decision(wire.NXDOMAIN, service=compiled)  # schema 1.1.0: no ready endpoint, no name
@@ -145,22 +139,20 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         return request.decision(service=compiled)  # no endpoint has records of this type, for any client
     constraint, unknown_gets_all = in_effect(request.declaration(compiled)), request.authority.unknown_gets_all
     selection = select(constraint, request.location, compiled.endpoints, unknown_gets_all=unknown_gets_all)
+    terms = constraint.terms
     if selection.outcome == UNMET:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.
         return replace(
-            request.decision(service=compiled),
+            request.decision(service=compiled, selection=selection, terms=terms),
             authority_records=(request.soa(ttl=0),),
-            selection=selection,
-            terms=constraint.terms,
             extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint, request.location)),
         )
-    decision, terms = _records_of(request, compiled, selection.endpoints, wanted), constraint.terms
-    if terms and not decision.answers:
-        if _records_of(request, compiled, compiled.endpoints, wanted).answers:
-            decision = replace(decision, authority_records=(request.soa(ttl=0),))  # other clients do get records
-        elif constraint.soft:
-            terms = ()  # no client does, wherever it is
-    return replace(decision, selection=selection, terms=terms)
+    decision = _records_of(request, compiled, selection.endpoints, wanted, selection=selection, terms=terms)
+    if decision.answers or not terms:
+        return decision
+    if _any_records(request, compiled, wanted, selection):
+        return replace(decision, authority_records=(request.soa(ttl=0),))  # other clients do get records
+    return replace(decision, terms=()) if constraint.soft else decision  # no client gets one, wherever it is
 
 
 def _unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
@@ -175,23 +167,44 @@ def _unmet_text(selection: Selection, constraint: Constraint, client: Location) 
 
 
 def _records_of(
-    request: Request, compiled: CompiledService, endpoints: Sequence[LocatedEndpoint], wanted: WantedPort
+    request: Request,
+    compiled: CompiledService,
+    endpoints: Sequence[LocatedEndpoint],
+    wanted: WantedPort,
+    *,
+    selection: Selection,
+    terms: tuple[str, ...] = (),
 ) -> Decision:
     """Answer with the records of *endpoints* that have the question's type."""
     if request.qtype != wire.SRV:
-        addresses = dict.fromkeys(address for located in endpoints for address in located.endpoint.addresses)
-        return request.decision(answers=request.addresses(list(addresses)), service=compiled)
-    base = _base(compiled, request.meaning.zone)
+        addresses = dict.fromkeys([address for located in endpoints for address in located.endpoint.addresses])
+        answers = request.addresses(list(addresses))
+        return request.decision(answers=answers, service=compiled, selection=selection, terms=terms)
+    base, pod_names = _base(compiled, request.meaning.zone), request.authority.endpoint_pod_names
     targets: dict[tuple[str, int], None] = {}
     glue: dict[tuple[str, bytes], None] = {}
-    for located, label, address in _labelled(endpoints, pod_names=request.authority.endpoint_pod_names):
-        numbers = [port.number for port in located.endpoint.ports if wanted((port.name, port.protocol))]
-        name = f"{label}.{base}"
-        if not numbers or len(name) > MAX_NAME:  # longer than a query can hold
-            continue
-        glue[name, address] = None
-        targets.update(dict.fromkeys((name, number) for number in numbers))
-    return _srv(request, compiled, list(targets), list(glue))
+    ports: Sequence[Port] = ()
+    numbers: Sequence[int] = ()
+    for located in endpoints:
+        endpoint = located.endpoint
+        if endpoint.ports is not ports:  # the endpoints of a slice share them
+            ports = endpoint.ports
+            numbers = [port.number for port in ports if wanted((port.name, port.protocol))]
+        for address in endpoint.addresses if numbers else ():
+            name = f"{endpoint_label(endpoint, address, pod_names=pod_names)}.{base}"
+            if len(name) <= MAX_NAME:  # else longer than a query can hold
+                glue[name, address] = None
+                for number in numbers:
+                    targets[name, number] = None
+    return _srv(request, compiled, list(targets), list(glue), selection=selection, terms=terms)
+
+
+def _any_records(request: Request, compiled: CompiledService, wanted: WantedPort, selection: Selection) -> bool:
+    """Whether any of the Service's endpoints has a record of the question's type."""
+    if request.qtype == wire.SRV:
+        return bool(_records_of(request, compiled, compiled.endpoints, wanted, selection=selection).answers)
+    size = ADDRESS_SIZES.get(request.qtype)
+    return any(len(address) == size for located in compiled.endpoints for address in located.endpoint.addresses)
 
 
 def _virtual_ports(request: Request, compiled: CompiledService, wanted: WantedPort) -> Decision:
@@ -202,9 +215,20 @@ def _virtual_ports(request: Request, compiled: CompiledService, wanted: WantedPo
 
 
 def _srv(
-    request: Request, compiled: CompiledService, targets: Sequence[tuple[str, int]], glue: Sequence[tuple[str, bytes]]
+    request: Request,
+    compiled: CompiledService,
+    targets: Sequence[tuple[str, int]],
+    glue: Sequence[tuple[str, bytes]],
+    *,
+    selection: Selection | None = None,
+    terms: tuple[str, ...] = (),
 ) -> Decision:
     """Answer with an SRV record of equal weight for each target and port, and *glue* beside them."""
-    weight = max(1, 100 // (len(targets) or 1))
-    answers = [request.record(wire.SRV, Srv(weight, port, target)) for target, port in targets]
-    return request.decision(answers=answers, additional_records=request.glue(glue) if answers else (), service=compiled)
+    weight, name, ttl = max(1, 100 // (len(targets) or 1)), request.meaning.name, request.authority.ttl
+    return request.decision(
+        answers=[Record(name, wire.SRV, ttl, Srv(weight, port, target)) for target, port in targets],
+        additional_records=request.glue(glue) if targets else (),
+        service=compiled,
+        selection=selection,
+        terms=terms,
+    )

@@ -16,7 +16,7 @@ POINTER = 0xC000  # RFC 1035, section 4.1.4
 REACH = 0x4000  # octets from the start of a message; a pointer cannot reach further
 
 
-class Target(Struct, frozen=True, eq=False):
+class Target(Struct, frozen=True, eq=False, gc=False):
     """The target of an SRV or NS record, with its addresses.
 
     The target's name is the last ``octets`` octets of every such record. ``owner`` is the name compressed against the

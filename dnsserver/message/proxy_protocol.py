@@ -26,6 +26,13 @@ _BLOCKS = {
     0x31: (0, 216),  # UNIX
     0x32: (0, 216),
 }
+# The headers that forwarders usually send: how they start, their size, and the octets of the client's address, which
+# follows. They have no TLVs.
+PLAIN_HEADERS = tuple(
+    (SIGNATURE + bytes((_PROXY, family, 0, block)), FIXED + block, octets)
+    for family, (octets, block) in _BLOCKS.items()
+    if octets
+)
 _TLV_HEAD = 3  # octets: a type and a length
 
 

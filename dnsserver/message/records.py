@@ -8,7 +8,7 @@ import dnslib
 from msgspec import Struct
 
 
-class Address(Struct, frozen=True):
+class Address(Struct, frozen=True, gc=False):
     """A or AAAA data: 4 or 16 bytes."""
 
     packed: bytes
@@ -17,7 +17,7 @@ class Address(Struct, frozen=True):
         return str(ipaddress.ip_address(self.packed))
 
 
-class Srv(Struct, frozen=True):
+class Srv(Struct, frozen=True, gc=False):
     """SRV data (RFC 2782)."""
 
     weight: int
@@ -29,7 +29,7 @@ class Srv(Struct, frozen=True):
         return f"{self.priority} {self.weight} {self.port} {self.target}."
 
 
-class Soa(Struct, frozen=True):
+class Soa(Struct, frozen=True, gc=False):
     """SOA data (RFC 1035, section 3.3.13), times in seconds."""
 
     mname: str
@@ -45,7 +45,7 @@ class Soa(Struct, frozen=True):
         return f"{self.mname}. {self.rname}. {self.serial} {times}"
 
 
-class Host(Struct, frozen=True):
+class Host(Struct, frozen=True, gc=False):
     """NS, CNAME and PTR data: a domain name without its final dot."""
 
     name: str
@@ -54,7 +54,7 @@ class Host(Struct, frozen=True):
         return f"{self.name}."
 
 
-class HostInfo(Struct, frozen=True):
+class HostInfo(Struct, frozen=True, gc=False):
     """HINFO data, the answer to ANY (RFC 8482, section 4.2)."""
 
     cpu: str
@@ -64,7 +64,7 @@ class HostInfo(Struct, frozen=True):
         return f'"{self.cpu}" "{self.os}"'
 
 
-class Text(Struct, frozen=True):
+class Text(Struct, frozen=True, gc=False):
     """TXT data: one string of at most 255 octets."""
 
     text: str
@@ -73,7 +73,7 @@ class Text(Struct, frozen=True):
         return f'"{self.text}"'
 
 
-class Opaque(Struct, frozen=True):
+class Opaque(Struct, frozen=True, gc=False):
     """Data of any type as octets, without compressed names (RFC 3597)."""
 
     octets: bytes
@@ -85,7 +85,7 @@ class Opaque(Struct, frozen=True):
 Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """A resource record of class IN. The name has no final dot; the TTL is in seconds."""
 
     name: str

@@ -8,8 +8,10 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import length_hint
 
 from dnsserver.message import wire
 from dnsserver.message.glue import Glue
@@ -110,6 +112,13 @@ class RenderedAnswer:
             self.cut_turns = self.rotation.more_turns()
             turn = next(self.cut_turns)
         return turn
+
+    def rest_of_rounds(self) -> tuple[list[int], list[int]]:
+        """Return the records that the next whole, and the next truncated, replies begin with, to the round's end."""
+        return self._rest(self.turns), self._rest(self.cut_turns or iter(()))
+
+    def _rest(self, turns: Iterator[int]) -> list[int]:
+        return list(islice(copy(turns), length_hint(turns) % max(1, self.records)))
 
     def body(self, turn: int) -> bytes:
         """Return the aliases, then the other answer records from record *turn* on."""

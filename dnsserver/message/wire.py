@@ -29,10 +29,12 @@ CLIENT_SUBNET = 8  # RFC 7871
 EXTENDED_ERROR = 15  # RFC 8914
 EDE_OTHER, EDE_STALE, EDE_NOT_READY = 0, 3, 14
 
+_COUNTS = struct.Struct("!HHHH")  # records in each section of a message
+TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question
 _FAMILIES = {1: 4, 2: 16}  # RFC 7871, section 6: address family number -> octets in an address
 
 
-class ClientSubnet(Struct, frozen=True):
+class ClientSubnet(Struct, frozen=True, gc=False):
     """An EDNS client subnet option (RFC 7871) as sent: family, SOURCE PREFIX-LENGTH in bits, address."""
 
     family: int
@@ -59,7 +61,7 @@ class ClientSubnet(Struct, frozen=True):
         return network if network.length else None
 
 
-class Edns(Struct, frozen=True):
+class Edns(Struct, frozen=True, gc=False):
     """The content of an OPT record (RFC 6891): UDP size in octets, version, DO flag, and the client that it names.
 
     ``option`` is the content of the configured client option (--client-option): a packed address, empty if it is not
@@ -80,7 +82,7 @@ class Edns(Struct, frozen=True):
         return bool(self.option) or (self.subnet is not None and self.subnet.prefix_length > 0)
 
 
-class Query(Struct, frozen=True):
+class Query(Struct, frozen=True, gc=False):
     """A query. ``end`` is the offset where its question ends; ``labels`` are in lower case."""
 
     end: int
@@ -112,9 +114,9 @@ def read_untrusted(packet: bytes, *, client_option: int | None = None) -> Query:
     end: int | None = None
     edns: Edns | None = None
     try:
-        questions, answers, authority, additional = (int.from_bytes(packet[at : at + 2]) for at in (4, 6, 8, 10))
+        questions, answers, authority, additional = _COUNTS.unpack_from(packet, 4)
         labels, position = (
-            _question_untrusted(packet) if questions == 1 else ((), _skip_questions_untrusted(packet, questions))
+            question_untrusted(packet) if questions == 1 else ((), _skip_questions_untrusted(packet, questions))
         )
         end = position if questions == 1 else None
         for number in range(answers + authority + additional):
@@ -135,28 +137,27 @@ def read_untrusted(packet: bytes, *, client_option: int | None = None) -> Query:
     except Unreadable as error:
         error.end, error.edns = end, edns
         raise
-    return Query(end, labels, int.from_bytes(packet[end - 4 : end - 2]), int.from_bytes(packet[end - 2 : end]), edns)
+    qtype, qclass = TYPE_AND_CLASS.unpack_from(packet, end - 4)
+    return Query(end, labels, qtype, qclass, edns)
 
 
-def question_labels(packet: bytes) -> tuple[bytes, ...]:
-    """Return the labels, in lower case, of a query's question. ``read_untrusted`` must have accepted the query."""
-    return _question_untrusted(packet)[0]
+def question_untrusted(packet: bytes) -> tuple[tuple[bytes, ...], int]:
+    """Return the labels of the question's name in lower case, and the offset where the question ends.
 
-
-def _question_untrusted(packet: bytes) -> tuple[tuple[bytes, ...], int]:
-    """Return the labels of the question's name in lower case, and the offset where the question ends."""
-    labels, position = [], HEADER
-    while True:
-        length = packet[position] if position < len(packet) else 0xFF
-        if length > 63:  # pointers included: there is no earlier name to point to
-            raise Unreadable("the question's name cannot be read")
-        position += 1 + length
-        if length == 0:
-            break
-        labels.append(packet[position - length : position].lower())
-    if position - HEADER > MAX_NAME or position + 4 > len(packet):
+    Raises ``Unreadable``.
+    """
+    lower, labels, position = packet.lower(), [], HEADER  # a length that this changes is above 63 before and after
+    try:
+        while length := lower[position]:
+            if length > 63:  # pointers included: there is no earlier name to point to
+                raise Unreadable("the question's name cannot be read")
+            position += 1 + length
+            labels.append(lower[position - length : position])
+    except IndexError:
+        raise Unreadable("the question's name is cut off") from None
+    if position + 1 - HEADER > MAX_NAME or position + 5 > len(packet):
         raise Unreadable("the question is too long or cut off")
-    return tuple(labels), position + 4
+    return tuple(labels), position + 5
 
 
 def _skip_questions_untrusted(packet: bytes, questions: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -16,6 +17,8 @@ DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 # Seconds: from an event that arrives at once to one after a lost watch. They include the delay of Kubernetes'
 # EndpointSlice controller.
 PROGRAMMING_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0)
+# Seconds: from a loop that rests to one that something holds for longer than resolvers wait.
+LOOP_DELAY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 # Types with a label value of their own. All others count as "other", so that queries cannot create label values.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
@@ -24,7 +27,7 @@ WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an oper
 SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be a forwarder
 
 
-class Tally(Struct, frozen=True):
+class Tally(Struct, frozen=True, gc=False):
     """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
 
     ``key`` is the topology key that decided.
@@ -67,6 +70,11 @@ class Durations:
         """Count a duration of *seconds*, as often as *times*."""
         self.numbers[bisect_left(self.bounds, seconds)] += times
         self.seconds += seconds * times
+
+    def add_all(self, numbers: Sequence[int], seconds: float) -> None:
+        """Add durations that were counted elsewhere by the same bounds, and their sum in *seconds*."""
+        self.numbers = [own + other for own, other in zip(self.numbers, numbers, strict=True)]
+        self.seconds += seconds
 
 
 class _Suspect(Struct):
@@ -134,6 +142,8 @@ class Counts:
         self.upstream: Counter[str] = Counter()
         self.connections = 0
         self.durations = Durations(DURATION_BOUNDS)
+        self.before_reading: list[Callable[[], None]] = []
+        """Functions that add what was counted elsewhere; whoever reads the counters calls them first."""
 
     def tally(self, tally: Tally) -> int:
         """Return the index of a tally in ``Channel.counts``."""

@@ -14,7 +14,6 @@ from dnsserver.metrics.families import (
     Sums,
     TopodnsCollector,
     Watch,
-    build_info,
     counter,
     histogram,
     labelled,
@@ -43,9 +42,11 @@ class Metrics(TopodnsCollector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
+        for add_counted in self._counts.before_reading:
+            add_counted()
         yield from self._queries()
         yield from self._cluster()
-        yield build_info()
+        yield from self.of_the_process()
 
     def _queries(self) -> Iterator[Metric]:
         counts = self._counts
@@ -90,7 +91,6 @@ class Metrics(TopodnsCollector):
             ("result",),
             labelled(counts.upstream),
         )
-        yield self.caught()
         yield counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
         yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
         yield histogram(
@@ -153,8 +153,7 @@ class ControllerMetrics(TopodnsCollector):
         yield GaugeMetricFamily("topodns_leading", "Whether this replica leads, and so writes.", int(state.leading))
         text = "PodLocators in the work queue; only the leader takes them out."
         yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
-        yield self.caught()
-        yield build_info()
+        yield from self.of_the_process()
 
 
 def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:

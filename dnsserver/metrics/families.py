@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dnsserver import __version__
-from dnsserver.metrics.counters import Durations
+from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
 
 Sums = Counter[tuple[str, ...]]
 
@@ -30,10 +30,13 @@ class TopodnsCollector(Collector):
 
     def __init__(self, failures: Counter[str]) -> None:
         self.failures = failures
+        self.loop_delays = Durations(LOOP_DELAY_BOUNDS)
 
-    def caught(self) -> Metric:
-        """Return how many errors were caught, by where."""
-        return counter("topodns_failures", "Errors caught, by where.", ("wall",), labelled(self.failures))
+    def of_the_process(self) -> Iterator[Metric]:
+        """Yield what each program of topodns shows: errors caught, delays of its event loop, and versions."""
+        yield counter("topodns_failures", "Errors caught, by where.", ("wall",), labelled(self.failures))
+        yield histogram("topodns_loop_delay_seconds", "How late the event loop runs what is due.", self.loop_delays)
+        yield _build_info()
 
     def registry(self) -> CollectorRegistry:
         """Return a registry with these metrics alone."""
@@ -58,7 +61,7 @@ def watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Map
     yield counter("topodns_watch_restarts", "Watches restarted, by kind and reason.", ("kind", "reason"), restarts)
 
 
-def build_info() -> Metric:
+def _build_info() -> Metric:
     """Return the versions of topodns and Python."""
     info = GaugeMetricFamily("topodns_build_info", "Versions of topodns and Python.", labels=("version", "python"))
     info.add_metric((__version__, platform.python_version()), 1)

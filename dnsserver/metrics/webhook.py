@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
-from dnsserver.metrics.families import TopodnsCollector, Watch, build_info, counter, histogram, labelled, watched
+from dnsserver.metrics.families import TopodnsCollector, Watch, counter, histogram, labelled, watched
 from locator.hints.admission import OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.
@@ -87,5 +87,4 @@ class WebhookMetrics(TopodnsCollector):
         yield GaugeMetricFamily("topodns_webhook_certificate_expiry_timestamp_seconds", text, state.certificate_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
-        yield self.caught()
-        yield build_info()
+        yield from self.of_the_process()

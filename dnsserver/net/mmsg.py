@@ -14,8 +14,9 @@ import errno
 import os
 import socket
 import struct
+import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 BATCH = 64  # datagrams for each system call; more gains nothing measurable
@@ -43,7 +44,8 @@ class Datagrams:
     def __init__(self, sock: socket.socket) -> None:
         self._fd = sock.fileno()
         self._six = six = sock.family == socket.AF_INET6
-        wildcard = sock.getsockname()[0] in ("0.0.0.0", "::")
+        wildcard = is_wildcard(sock)
+        self.received_at = 0.0
         control = CONTROL_SIZE if wildcard else 0
         self._buffer = bytearray(BATCH * QUERY_SIZE)
         self._names = bytearray(BATCH * ADDRESS_SIZE)
@@ -69,12 +71,20 @@ class Datagrams:
             headers.place(slot, name=(name, name_size), control=(control, control_size))
         return headers
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._fd
+
+    def end(self) -> None:
+        """Do nothing: what has arrived can still be received."""
+
     def receive(self) -> list[tuple[bytes, bytes]]:
         """Return the waiting datagrams, at most ``BATCH``, each with its source. Raises OSError.
 
         A source is the packed address, 16 octets long on an IPv6 socket.
         """
         number = self._queries.receive(self._fd)
+        self.received_at = time.perf_counter()
         if self._interfaces is not None:
             self._interfaces[:number] = self._no_interfaces[:number]
         # One copy of the whole batch: then each datagram is a single slice.
@@ -88,7 +98,7 @@ class Datagrams:
             )
         ]
 
-    def send(self, replies: list[bytes | None]) -> int:
+    def send(self, replies: Sequence[bytes | None]) -> int:
         """Send the *i*-th reply through slot *i*, nothing if it is None; return how many were lost.
 
         A reply is lost if the kernel refuses it (destination port 0, no route), or if the socket's
@@ -127,6 +137,11 @@ class Datagrams:
             lost += not number
             first += number or 1
         return lost
+
+
+def is_wildcard(sock: socket.socket) -> bool:
+    """Whether a bound socket receives what is sent to any address of the machine."""
+    return sock.getsockname()[0] in ("0.0.0.0", "::")
 
 
 def enlarge(sock: socket.socket, option: int, octets: int) -> None:

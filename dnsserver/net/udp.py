@@ -1,29 +1,61 @@
-"""DNS over UDP: waits until the socket is readable, then receives and answers until it is empty."""
+"""DNS over UDP: waits until datagrams have come, then answers all that wait.
+
+With native code, a thread without the interpreter lock receives them, and repeats answers that it knows. Then only the
+others come here, and each answer is made known to it.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
 import time
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from trio.lowlevel import checkpoint, wait_readable
 
 from dnsserver.metrics.counters import Counts
-from dnsserver.net.mmsg import BATCH, Datagrams, Path, enlarge, tell_destinations
+from dnsserver.net.mmsg import BATCH, Datagrams, enlarge, is_wildcard, tell_destinations
 from dnsserver.net.pending import PendingReplies, ReplyRoute
 from dnsserver.responder.responder import Responder
+from locator.ip import plain_address
 
-if TYPE_CHECKING:  # imports dnspython, which a server without an upstream does not need
-    from dnsserver.net.upstream import Upstream
+if TYPE_CHECKING:
+    from dnsserver.net.native import Repeated
+    from dnsserver.net.upstream import Upstream  # imports dnspython, which a server without an upstream does not need
 
 log = logging.getLogger(__name__)
 
 BATCHES_AT_ONCE = 16  # before other tasks run: some milliseconds
 SOCKET_BUFFER = 4 << 20  # octets: a burst of some thousand queries is not lost
-MAPPED = b"\0\0\0\0\0\0\0\0\0\0\xff\xff"  # the prefix of IPv4-mapped IPv6 addresses
+
+
+class Received(Protocol):
+    """Datagrams that have come to one socket, and the way back for each: those of ``mmsg``, or of the native code."""
+
+    @property
+    def received_at(self) -> float:
+        """When the first of the datagrams received last came, by ``time.perf_counter``."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while datagrams wait."""
+
+    def receive(self) -> list[tuple[bytes, bytes]]:
+        """Return waiting datagrams, at most ``BATCH``, each with its source (a packed address). Raises OSError."""
+
+    def send(self, replies: Sequence[bytes | None]) -> int:
+        """Send a reply to each datagram received last, none where it is None; return how many were lost."""
+
+    def path(self, slot: int) -> Any:
+        """Return the way back of a datagram received last, for ``send_along``."""
+
+    def send_along(self, path: Any, reply: bytes) -> int:
+        """Send a reply later; return how many were lost."""
+
+    def end(self) -> None:
+        """Receive no more, except what has arrived."""
 
 
 def prepare(sock: socket.socket, *, wildcard: bool) -> None:
@@ -44,25 +76,42 @@ async def serve(
     counts: Counts,
     upstream: Upstream | None = None,
     *,
+    repeated: Repeated | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer the queries that arrive at a bound socket, until cancelled."""
+    """Answer the queries that arrive at a bound socket, until cancelled. *repeated* is the responder's native code."""
     async with trio.open_nursery() as nursery:
-        listener = _Listener(Datagrams(sock), responder, counts, PendingReplies(responder, counts, upstream, nursery))
+        received: Received = Datagrams(sock) if repeated is None else _received_natively(sock, repeated, counts)
+        listener = _Listener(received, responder, counts, PendingReplies(responder, counts, upstream, nursery))
         task_status.started()
         try:
             while True:
-                await wait_readable(sock)
+                await wait_readable(received.fileno())
                 if listener.answer_waiting():
                     await checkpoint()
         finally:
+            received.end()
             listener.answer_waiting()  # answer the queries that arrived before the end
+
+
+def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) -> Received:
+    from dnsserver.net import native
+
+    def count_failures() -> None:
+        lost, errors, dropped = received.take_failures()
+        counts.failures.update({wall: n for wall, n in (("send", lost), ("receive", errors), ("queue", dropped)) if n})
+
+    sock.setblocking(True)  # its thread waits
+    six, wildcard = sock.family == socket.AF_INET6, is_wildcard(sock)
+    received = native.Datagrams(sock.fileno(), repeated, six=six, wildcard=wildcard)
+    counts.before_reading.append(count_failures)
+    return received
 
 
 class _Listener:
     """The loop of one socket: receive a batch, answer it, send the replies."""
 
-    def __init__(self, datagrams: Datagrams, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
+    def __init__(self, datagrams: Received, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
         self._datagrams = datagrams
         self._responder = responder
         self._counts = counts
@@ -82,11 +131,13 @@ class _Listener:
             return True
         if not queries:
             return False
-        began = time.perf_counter()
+        began = self._datagrams.received_at
         waiting, replies = self._answer(queries, began)
         if lost := self._datagrams.send(replies):
             self._counts.failures["send"] += lost
         self._counts.took(time.perf_counter() - began, len(queries) - waiting)
+        for query, source in queries:
+            self._learn(query, plain_address(source))
         return len(queries) == BATCH
 
     def _answer(self, queries: list[tuple[bytes, bytes]], began: float) -> tuple[int, list[bytes | None]]:
@@ -98,10 +149,8 @@ class _Listener:
         for query, source in queries:
             channel = four
             if len(source) == 16:
-                if source.startswith(MAPPED):
-                    source = source[12:]
-                else:
-                    channel = six
+                source = plain_address(source)
+                channel = four if len(source) == 4 else six
             try:
                 reply = answer(query, source, channel)
                 if reply is not None and not isinstance(reply, bytes):
@@ -113,11 +162,17 @@ class _Listener:
                 replies.append(None)
         return waiting, replies
 
+    def _learn(self, query: bytes, source: bytes) -> None:
+        try:
+            self._responder.learn(query, source)
+        except Exception as error:
+            self._failed(source, error)
+
     def _route(self, slot: int, source: bytes, began: float) -> ReplyRoute:
         """Return how a later reply reaches the sender of the datagram in a slot."""
         return ReplyRoute(began, partial(self._send_later, self._datagrams.path(slot)), partial(self._failed, source))
 
-    def _send_later(self, path: Path, reply: bytes) -> None:
+    def _send_later(self, path: Any, reply: bytes) -> None:
         self._counts.failures["send"] += self._datagrams.send_along(path, reply)
 
     def _failed(self, source: bytes, error: Exception) -> None:

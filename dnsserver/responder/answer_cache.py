@@ -59,7 +59,7 @@ class DependentAnswers:
 
     def get(self, location: Location) -> RenderedAnswer | None:
         """Return the answer for a client at *location*, None if it is not remembered."""
-        values = self._values_at(location)
+        values = self.values_at(location)
         return self._answers.get(values) or self.shared(values)
 
     def shared(self, values: Values) -> RenderedAnswer | None:
@@ -82,7 +82,7 @@ class DependentAnswers:
         Clients with an equal *share_key* share one answer, and its rotation. If it is None, the answer is only for
         clients with the same values.
         """
-        values = self._values_at(location)
+        values = self.values_at(location)
         if share_key is None:
             answer = self._answers[values] = render()
             return answer
@@ -91,15 +91,16 @@ class DependentAnswers:
         self._answers[share_key] = self._answers[self._useful_of(values) if self._useful else values] = answer
         return answer
 
-    def all(self) -> Iterable[RenderedAnswer]:
-        """Return every remembered answer."""
-        return self._answers.values()
-
-    def _values_at(self, location: Location) -> Values:
+    def values_at(self, location: Location) -> Values:
+        """Return whether *location* is known, and its values of the ``terms``."""
         values = self._values.get(location)
         if values is None:
             values = self._values[location] = (location.known, *map(location.term, self.terms))
         return values
+
+    def all(self) -> Iterable[RenderedAnswer]:
+        """Return every remembered answer."""
+        return self._answers.values()
 
     def _useful_of(self, values: Values) -> Values:
         """Return *values* without those that match no endpoint."""
@@ -167,22 +168,17 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        basis: CompiledService | Snapshot | None,
+        basis: CompiledService | Snapshot,
         location: Location,
         terms: tuple[str, ...],
         useful: Callable[[], UsefulValues],
         share_key: object = None,
     ) -> RenderedAnswer:
-        """Render the answer to a question, remember it, and return it.
+        """Render the answer to a question, remember it with its *basis*, and return it.
 
-        *basis* and *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those
-        of ``DependentAnswers``, and matter only if there are *terms*.
+        *terms* are those of the decision. *location* is the client's. *useful* and *share_key* are those of
+        ``DependentAnswers``, and matter only if there are *terms*.
         """
-        if basis is None:
-            answer = render()
-            if not terms:
-                self._unlimited[question] = answer
-            return answer
         answers_by_question = self.current
         if isinstance(basis, CompiledService):
             entry = self._entry(basis)
@@ -200,6 +196,15 @@ class AnswerCache:
             answers = DependentAnswers(terms, useful, self._values_of(terms))
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
+
+    def basis_of(self, question: bytes) -> CompiledService | None:
+        """Return the Service that a remembered answer belongs to, None if it belongs to none."""
+        entry = self._of_service.get(self._basis_of.get(question) or "")
+        return entry.compiled if entry is not None and self._is_current(entry) and question in entry.answers else None
+
+    def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
+        """Remember an answer without a basis, which is the same for all clients."""
+        self._unlimited[question] = answer
 
     def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""

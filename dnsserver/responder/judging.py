@@ -7,18 +7,27 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from dnsserver.message import wire
-from dnsserver.message.wire import Edns, Query, Unreadable, read_untrusted
+from dnsserver.message.wire import Edns, Query, Unreadable, question_untrusted, read_untrusted
 from dnsserver.names import Meaning, Zone, meaning_of
 
 
-class AcceptedQuery(Struct, frozen=True):
-    """A query that topodns answers, and the meaning of its name."""
+class Question(Struct, frozen=True, gc=False):
+    """A question that topodns answers: its octets and its labels in lower case, its type, the meaning of its name."""
 
-    query: Query
+    folded: bytes
+    labels: tuple[bytes, ...]
+    qtype: int
     meaning: Meaning
 
 
-class Refusal(Struct, frozen=True):
+class AcceptedQuery(Struct, frozen=True, gc=False):
+    """A query that topodns answers, and its question."""
+
+    query: Query
+    question: Question
+
+
+class Refusal(Struct, frozen=True, gc=False):
     """The rcode for a query that is refused, and the parts of the query that were readable.
 
     ``end`` is where its question ends, None if that is unreadable. ``edns`` is its OPT record, None
@@ -51,7 +60,30 @@ def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int 
         return Refusal(wire.NOTIMP, parsed.end, parsed.edns)
     if parsed.edns is not None and parsed.edns.version != 0:
         return Refusal(wire.BADVERS, parsed.end, parsed.edns)
-    meaning = meaning_of(parsed.labels, zones) if parsed.qclass == wire.IN else None
-    if meaning is None or parsed.qtype in (wire.AXFR, wire.IXFR):
-        return Refusal(wire.REFUSED, parsed.end, parsed.edns, parsed.qtype)
-    return AcceptedQuery(parsed, meaning)
+    question = _accepted(packet, parsed.labels, parsed.end, zones)
+    return (
+        Refusal(wire.REFUSED, parsed.end, parsed.edns, parsed.qtype)
+        if question is None
+        else AcceptedQuery(parsed, question)
+    )
+
+
+def accept_untrusted(packet: bytes, end: int, zones: Iterable[Zone]) -> Question | None:
+    """Return the question of a packet of which all but the question was recognised as right.
+
+    Return None if the question is malformed, does not end at *end*, or is refused: ``judge_untrusted`` says which.
+    """
+    try:
+        labels, position = question_untrusted(packet)
+    except Unreadable:
+        return None
+    return _accepted(packet, labels, end, zones) if position == end else None
+
+
+def _accepted(packet: bytes, labels: tuple[bytes, ...], end: int, zones: Iterable[Zone]) -> Question | None:
+    """Return a question that was read; None if its class, its name or its type is refused."""
+    qtype, qclass = wire.TYPE_AND_CLASS.unpack_from(packet, end - wire.TYPE_AND_CLASS.size)
+    if qclass != wire.IN or qtype in (wire.AXFR, wire.IXFR):
+        return None
+    meaning = meaning_of(labels, zones)
+    return None if meaning is None else Question(packet[wire.HEADER : end].lower(), labels, qtype, meaning)

@@ -34,7 +34,7 @@ HEAD_INDEXES: Mapping[bytes, int] = {
 WITH_OPT = 4  # the first index of heads for queries with an OPT record
 
 
-class EdnsProfile(Struct, frozen=True):
+class EdnsProfile(Struct, frozen=True, gc=False):
     """What a reply needs to know of its query's EDNS, without the address of the client subnet.
 
     ``limit`` is the size of a UDP reply. ``opts`` is the reply's OPT record without that address:
@@ -65,11 +65,13 @@ class EdnsProfiles:
         self.common_errors: tuple[Error, ...] = ()
         """The extended errors in every reply."""
 
-    def set_common_errors(self, errors: tuple[Error, ...]) -> None:
-        """Put these extended errors into every reply from now on."""
-        if errors != self.common_errors:
-            self.common_errors = errors
-            self._profiles.clear()  # their OPT records have the errors from before
+    def set_common_errors(self, errors: tuple[Error, ...]) -> bool:
+        """Put these extended errors into every reply from now on; return whether they differ from those before."""
+        if errors == self.common_errors:
+            return False
+        self.common_errors = errors
+        self._profiles.clear()  # their OPT records have the errors from before
+        return True
 
     def of(self, query: bytes, parsed: Query, *, remember: bool) -> EdnsProfile:
         """Return the profile of a parsed query.

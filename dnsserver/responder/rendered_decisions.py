@@ -12,11 +12,13 @@ from dnsserver.message.packing import Packer, serial_offset
 from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.rotation import Rotations
-from dnsserver.message.wire import Query
 from dnsserver.metrics.counters import Counts, Tally, counted_type
+from locator.bounded_map import BoundedMap
 from locator.topology.constraints import in_effect
 
 MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
+MAX_NONEXISTENT = 1024  # answers that a name does not exist, by its length and the type: some of each snapshot
+SOA_LABELS = (b"dns", b"hostmaster")  # of the names in an SOA record, those right before the zone
 
 # Types whose answers are remembered with their Service. The other 65,000 are NODATA and share one bounded memory.
 REMEMBERED_TYPES = UPSTREAM_TYPES | {wire.CNAME, wire.ANY}
@@ -29,9 +31,13 @@ class DecisionRenderer:
         self._authority = authority
         self._counts = counts
         self._rotations = Rotations(chance)
+        self._nonexistent: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_NONEXISTENT)
 
-    def render(self, query: Query, decision: Decision) -> RenderedAnswer:
-        """Return the answer to *query* as bytes, with some of the records if there are more than ``MAX_RECORDS``."""
+    def render(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
+        """Return the answer to *question*, the queried name as labels in lower case, as bytes.
+
+        It has some of the records if there are more than ``MAX_RECORDS``.
+        """
         selection = decision.selection if decision.answers or decision.terms else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
@@ -39,8 +45,8 @@ class DecisionRenderer:
         if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
             start = self._rotations.window(len(answers))
             answers, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], ()
-        unresolved = decision.outside_target is not None and self._authority.asks_upstream_for(query.qtype)
-        packer = Packer(query.labels)
+        unresolved = decision.outside_target is not None and self._authority.asks_upstream_for(decision.qtype)
+        packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
         return RenderedAnswer(
@@ -56,6 +62,23 @@ class DecisionRenderer:
             tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, key)),
             rotations=self._rotations,
         )
+
+    def render_unlimited(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
+        """Return what ``render`` does; for a name that does not exist, it may be the answer for another such name.
+
+        Such a name matters only by its length, on which the pointers in the SOA record depend; and by its last label
+        before the zone, if the record can point to that, too.
+        """
+        if decision.rcode != wire.NXDOMAIN or decision.basis is not None or decision.aliases:
+            return self.render(question, decision)
+        (soa,) = decision.authority_records
+        if question[-soa.name.count(".") - 2] in SOA_LABELS:
+            return self.render(question, decision)
+        key = sum(map(len, question)) + len(question), decision.qtype, soa
+        answer = self._nonexistent.get(key)
+        if answer is None:
+            answer = self._nonexistent[key] = self.render(question, decision)
+        return answer
 
     def completed(self, answer: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
         """Return the unresolved aliases of *answer*, followed by *records*: CNAMEs first, then those of the type."""

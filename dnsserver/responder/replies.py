@@ -14,7 +14,7 @@ from dnsserver.metrics.counters import Channel
 from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
 
 
-class Envelope(Struct, frozen=True):
+class Envelope(Struct, frozen=True, gc=False):
     """What a reply takes from its query.
 
     ``end`` is where the question ends. ``head`` is the index in ``RenderedAnswer.heads`` for the
@@ -36,7 +36,7 @@ class Envelope(Struct, frozen=True):
         return int.from_bytes(self.query[self.end - 4 : self.end - 2])
 
 
-class PendingReply(Struct, frozen=True, eq=False):
+class PendingReply(Struct, frozen=True, eq=False, gc=False):
     """A reply that needs the upstream's records: those of the last target in ``answer.unresolved_aliases``."""
 
     envelope: Envelope

@@ -29,11 +29,11 @@ from dnsserver.message.edns import MAX_TCP_REPLY, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, head_index
-from dnsserver.message.wire import Unreadable, question_labels
+from dnsserver.message.wire import Unreadable, question_untrusted
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
-from dnsserver.responder.judging import AcceptedQuery, Refusal, is_query, judge_untrusted
+from dnsserver.responder.judging import Question, Refusal, accept_untrusted, is_query, judge_untrusted
 from dnsserver.responder.recognition import (
     HEAD_INDEXES,
     NO_EDNS,
@@ -43,9 +43,10 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
+from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.ip import address_text
-from locator.places.address_book import Place
+from locator.model import Location
 from locator.state.snapshot import Snapshot, answers_differ
 
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
@@ -59,6 +60,8 @@ class Responder:
     in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
     for none. *chance* returns numbers from 0 to below 1, which decide the rotation of records.
 
+    *repeated* is native code that repeats answers; ``learn`` makes them known to it.
+
     Each responder has its own memory, so several can answer from one snapshot.
     """
 
@@ -71,6 +74,7 @@ class Responder:
         client_option: int | None = None,
         proxy_protocol: bool = False,
         nsid: bytes = b"",
+        repeated: Repeated | None = None,
     ) -> None:
         self._authority = authority
         self._counts = counts
@@ -78,27 +82,40 @@ class Responder:
         self._proxy_protocol = proxy_protocol
         self._snapshot: Snapshot | None = None
         self._renderer = DecisionRenderer(authority, counts, chance)
-        self._endpoint_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
         self._clients = Clients()
         self._profiles = EdnsProfiles(nsid)
         self._cache = AnswerCache()
+        make_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
+        self._names_of = partial(self._cache.names_of, make=make_names)
         # The dictionaries of the fast path. Each is always the same object.
         self._known_profiles = self._profiles.known
         self._places, self._blocks = self._clients.places, self._clients.blocks
         self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
+        self._repeater: Repeater | None = None
+        if repeated is not None:
+            self._repeater = Repeater(repeated, self._clients, self._profiles, self._cache, counts)
+            counts.before_reading.append(self._repeater.count)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        self._clients.follow(snapshot.addresses)
+        places = self._clients.follow(snapshot.addresses)
         self._cache.publish(snapshot)
+        if self._repeater is not None:
+            self._repeater.publish(snapshot, places)
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
-        self._profiles.set_common_errors((STALE,) if stale else ())
+        if self._profiles.set_common_errors((STALE,) if stale else ()) and self._repeater is not None:
+            self._repeater.forget_profiles()
+
+    def learn(self, query: bytes, source: bytes) -> None:
+        """Make known to the native code how to repeat what ``answer`` has just answered."""
+        if self._repeater is not None and self._snapshot is not None:
+            self._repeater.learn(query, source)
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.
@@ -163,7 +180,9 @@ class Responder:
             values = answer[0].get(place.location)
             answer = answer[1].get(values) or (values and answer[2].shared(values))
         if answer is None:
-            return self._answer_parsed(query, source, channel, header_client=header_client)
+            answer = self._first_answer(query, end, self._snapshot, place.location)
+            if answer is None:
+                return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
@@ -186,7 +205,7 @@ class Responder:
         answer, envelope = pending.answer, pending.envelope
         if records:
             if answer.completed is None or answer.completed[0] is not records:  # else it was rendered before
-                labels = question_labels(envelope.query)
+                labels, _ = question_untrusted(envelope.query)
                 answer.completed = records, self._renderer.completed(answer, labels, records)
             answer = answer.completed[1]
         return written(answer, envelope, self._profiles)
@@ -223,12 +242,12 @@ class Responder:
         judged = judge_untrusted(query, self._authority.zones, client_option=self._client_option)
         if isinstance(judged, Refusal):
             return self._refuse(query, judged, channel)
-        parsed = judged.query
+        parsed, question = judged.query, judged.question
         if self._snapshot is None:
             refusal = Refusal(wire.SERVFAIL, parsed.end, parsed.edns, parsed.qtype)
             return self._refuse(query, refusal, channel, errors=(NOT_READY,))
         place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
-        if place is UNNAMED_CLIENT and judged.meaning.shape != names.APEX:  # the apex is the same for all clients
+        if place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
         self._counts.located[place.located_by] += 1
         edns, ignored = parsed.edns, b""
@@ -244,7 +263,7 @@ class Responder:
             channel,
             self._note_ignored_client(source, ignored) if ignored else None,
         )
-        return self._reply(self._answer_to(judged, self._snapshot, place, query, remember=remember), envelope)
+        return self._reply(self._answer_to(question, self._snapshot, place.location, remember=remember), envelope)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
@@ -270,31 +289,43 @@ class Responder:
         self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
+    def _first_answer(self, query: bytes, end: int, snapshot: Snapshot, location: Location) -> RenderedAnswer | None:
+        """Return the answer to a query of which only the question is not recognised, None if it must be parsed.
+
+        The question ends at *end* if it is right.
+        """
+        question = accept_untrusted(query, end, self._authority.zones)
+        return None if question is None else self._answer_to(question, snapshot, location, remember=True)
+
     def _answer_to(
-        self, accepted: AcceptedQuery, snapshot: Snapshot, place: Place, query: bytes, *, remember: bool
+        self, question: Question, snapshot: Snapshot, location: Location, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the remembered answer to a query, else decide, render and remember it."""
-        parsed, location, cache = accepted.query, place.location, self._cache
-        folded = query[wire.HEADER : parsed.end].lower()
+        """Return the remembered answer to a question, else decide, render and remember it."""
+        folded, cache = question.folded, self._cache
         if remember:
             remembered = self._current.get(folded) or cache.recall(folded)
             answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
             if answer is not None:
                 return answer
         self._counts.computed += 1
-        names_of = partial(cache.names_of, make=self._endpoint_names) if remember else None
-        decision = resolve(accepted.meaning, parsed.qtype, snapshot, location, self._authority, names_of=names_of)
+        names_of = self._names_of if remember else None
+        decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)
         if not remember:
-            return self._renderer.render(parsed, decision)
-        return cache.keep(
-            folded,
-            lambda: self._renderer.render(parsed, decision),
-            basis=decision.basis if belongs_to_basis(decision) else None,
-            location=location,
-            terms=decision.terms,
-            useful=useful_values(decision),
-            share_key=share_key(decision),
-        )
+            return self._renderer.render(question.labels, decision)
+        if decision.basis is not None and belongs_to_basis(decision):
+            return cache.keep(
+                folded,
+                partial(self._renderer.render, question.labels, decision),
+                basis=decision.basis,
+                location=location,
+                terms=decision.terms,
+                useful=useful_values(decision),
+                share_key=share_key(decision),
+            )
+        answer = self._renderer.render_unlimited(question.labels, decision)
+        if not decision.terms:
+            cache.keep_unlimited(folded, answer)
+        return answer
 
     def _refuse(self, query: bytes, refusal: Refusal, channel: Channel, *, errors: Sequence[Error] = ()) -> bytes:
         self._counts.computed += 1

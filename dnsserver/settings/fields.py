@@ -321,6 +321,15 @@ class Settings:
     )
     """Only queries that topodns resolves through --upstream have to wait."""
 
+    native: str = single(
+        "auto",
+        choice("MODE", "auto", "off"),
+        theme=SERVER,
+        help="Whether native code repeats remembered answers over UDP: auto (if it is installed), or off",
+        commands=SERVING,
+    )
+    """Off shows whether a fault is the native code's. The answers are the same, at several times the CPU time."""
+
     stale_after: int = single(
         60,
         seconds(1, 86400),

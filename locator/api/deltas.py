@@ -14,20 +14,20 @@ from locator.api.decoding import Decoded, Resource
 from locator.model import Finding, Object, by_kind
 
 
-class Replace(Struct, frozen=True):
+class Replace(Struct, frozen=True, gc=False):
     """All objects of a kind. They replace everything known of that kind."""
 
     kind: type[Any]
     objects: Sequence[Any]
 
 
-class Put(Struct, frozen=True):
+class Put(Struct, frozen=True, gc=False):
     """One object that is new or changed."""
 
     object: Any
 
 
-class Drop(Struct, frozen=True):
+class Drop(Struct, frozen=True, gc=False):
     """The key of an object that is gone, or has become unreadable."""
 
     kind: type[Any]
@@ -37,7 +37,7 @@ class Drop(Struct, frozen=True):
 Delta = Replace | Put | Drop
 
 
-class DeltaBatch(Struct, frozen=True):
+class DeltaBatch(Struct, frozen=True, gc=False):
     """Deltas in order, to be published together, and what else changes with them.
 
     ``findings`` are the current findings by object (``object_reference``) or source; an empty sequence removes earlier

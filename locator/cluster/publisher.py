@@ -33,6 +33,7 @@ QUIET_SECONDS = 0.005  # without a visible change before publishing; related cha
 LATEST_SECONDS = 0.1  # from the first visible change to its publication, even if changes keep coming
 WAITING_BATCHES = 16  # between the source and the store; the source waits while the channel is full
 MAX_LOGGED = 50  # findings at a time; ``check`` lists all
+YOUNG = 1  # the generations of objects that have not survived two collections
 AT_ONCE = 64  # objects or endpoints that are applied between two queries; a thread applies larger batches
 
 # Called at each publication with the snapshot and all findings in the cluster.
@@ -50,6 +51,17 @@ def without_gc(work: Callable[[], T]) -> T:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _frozen(work: Callable[[], T]) -> T:
+    """Return ``work()``; what it makes lives long, and collections never visit it: they would delay answers."""
+
+    def work_and_freeze() -> T:
+        result = work()
+        gc.freeze()
+        return result
+
+    return without_gc(work_and_freeze)
 
 
 class Source(Protocol):
@@ -136,18 +148,24 @@ class Publisher:
             return self._view.apply(batch)
         self._frozen = False
         async with self._lock:
-            return await trio.to_thread.run_sync(without_gc, partial(self._view.apply, batch))
+            return await trio.to_thread.run_sync(_frozen, partial(self._view.apply, batch))
 
     async def _publish(self) -> None:
+        work = partial(self._view.publish, time.time())
         async with self._lock:
-            publication = await trio.to_thread.run_sync(without_gc, partial(self._view.publish, time.time()))
+            # A small publication makes few objects. Without collections meanwhile, the next one would visit all those
+            # that answers made.
+            publication = await trio.to_thread.run_sync(*((work,) if self._frozen else (_frozen, work)))
         self.snapshot = publication.snapshot
         for subscriber in self._subscribers:
             subscriber(publication.snapshot, publication.findings)
         if not self._frozen:
-            gc.freeze()  # the objects live long, and collections that visit them would delay answers
+            gc.freeze()  # what the subscribers have made lives as long
             await trio.to_thread.run_sync(memory.give_back)
             self._frozen = True
+        # Often and little: Python itself waits until new objects outnumber the old ones that were freed meanwhile, and
+        # then visits all new ones.
+        gc.collect(YOUNG)
         now = time.time()
         for text in publication.triggered:
             try:

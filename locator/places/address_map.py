@@ -269,6 +269,18 @@ class PrefixTable(Generic[T]):
                 values = values_of_row[head] = self.around(address)
             yield address, values
 
+    def changes_since(self, before: PrefixTable[T]) -> Iterator[Network]:
+        """Yield the blocks whose values are not the same objects as in *before*, among them those now without."""
+        for size, tables in self._tables.items():
+            now, then = dict(tables), dict(before._tables[size])
+            for shift in now.keys() | then.keys():
+                table, old = now.get(shift, {}), then.get(shift, {})
+                if table is not old:
+                    changed = (
+                        number for number in table.keys() | old.keys() if table.get(number) is not old.get(number)
+                    )
+                    yield from (Network((number << shift).to_bytes(size), 8 * size - shift) for number in changed)
+
     def with_changes(self, changes: Mapping[Network, T | None]) -> PrefixTable[T]:
         """Return a copy with new values of some blocks; None removes one. Without *changes*: the table itself."""
         if not changes:

@@ -25,7 +25,7 @@ from locator.topology.selection import LocatedEndpoint
 T = TypeVar("T")
 
 
-class CompiledService(Struct, frozen=True, eq=False):
+class CompiledService(Struct, frozen=True, eq=False, gc=False):
     """A Service with its ready endpoints, where a dual-stack endpoint is one.
 
     ``declarations`` are the constraints that its sources declare, in their order of precedence.
@@ -64,7 +64,7 @@ class CompiledService(Struct, frozen=True, eq=False):
         return set(self.service.cluster_ips).union(*(ready_addresses(part.endpoints) for part in self.slices))
 
 
-class Snapshot(Struct, frozen=True, eq=False):
+class Snapshot(Struct, frozen=True, eq=False, gc=False):
     """One cluster at one moment.
 
     ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.

@@ -47,7 +47,7 @@ DISTRIBUTIONS = {
 AUTO = ("Auto", "auto")
 
 
-class Declaration(Struct, frozen=True):
+class Declaration(Struct, frozen=True, gc=False):
     """The constraint that one source declares for a Service, valid or not.
 
     ``error`` says why it is invalid, None if it is valid. ``without_effect`` says why it cannot change a DNS answer,
@@ -85,7 +85,7 @@ def heard(declarations: Iterable[Declaration]) -> Declaration | None:
     return next((declaration for declaration in declarations if declaration.unheard is None), None)
 
 
-class Sources(Struct, frozen=True):
+class Sources(Struct, frozen=True, gc=False):
     """What the sources of constraints are read from.
 
     ``policies`` are all ServicePolicies of the Service's namespace, ``hinted`` is the constraint by its hints.

@@ -21,7 +21,7 @@ OPTED_IN = "true"
 _NO_HINTS = Hints()
 
 
-class Hinted(Struct, frozen=True):
+class Hinted(Struct, frozen=True, gc=False):
     """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
 
     Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):

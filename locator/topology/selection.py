@@ -28,7 +28,7 @@ class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):
     location: Location
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, gc=False):
     """One key that was tried: the client's value of it, and how many of the endpoints left had the same value."""
 
     key: str
@@ -36,7 +36,7 @@ class Step(Struct, frozen=True):
     matched: int
 
 
-class Selection(Struct, frozen=True, eq=False):
+class Selection(Struct, frozen=True, eq=False, gc=False):
     """The endpoints that one client gets, and why.
 
     ``key`` is the topology key that decided, or None. ``steps`` are the keys in the order in which they were tried.
@@ -93,7 +93,7 @@ def select(
     return selection
 
 
-class Unconstrained(Struct, frozen=True):
+class Unconstrained(Struct, frozen=True, gc=False):
     """Every client gets every endpoint."""
 
     keys: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Unconstrained(Struct, frozen=True):
         return Selection(tuple(endpoints), UNCONSTRAINED)
 
 
-class FirstMatch(Struct, frozen=True):
+class FirstMatch(Struct, frozen=True, gc=False):
     """The first key that matches enough endpoints decides (KEP-536, ``topologyKeys``).
 
     A key matches the endpoints that have the client's value of it; a client or endpoint without that label never
@@ -152,7 +152,7 @@ class FirstMatch(Struct, frozen=True):
         return Selection(tier, NEAREST, tuple(steps), key, (key,))
 
 
-class Narrowing(Struct, frozen=True):
+class Narrowing(Struct, frozen=True, gc=False):
     """Each key narrows the endpoints that the keys before it left (``ServicePolicy``).
 
     A *required* key always narrows, even to nothing. Any other key narrows only if *at_least* endpoints are left.
@@ -193,7 +193,7 @@ class Narrowing(Struct, frozen=True):
         return Selection(left, NEAREST, tuple(steps), narrowed[-1], tuple(narrowed))
 
 
-class NamedDomain(Struct, frozen=True):
+class NamedDomain(Struct, frozen=True, gc=False):
     """Chooses the endpoints in the topology domain that the queried name states, wherever the client is.
 
     *value* is in lower case, as names are. If the domain has no endpoint: all endpoints with *or_all*, else none.

@@ -25,5 +25,15 @@ def run(_: Namespace) -> int:
     """Print the versions of topodns, Python and the libraries."""
     lines = [f"topodns {__version__}", f"python {platform.python_version()}"]
     lines += [f"{library} {version(library)}" for library in LIBRARIES]
+    lines.append(f"native code {_native_version()}")
     write("".join(f"{line}\n" for line in lines))
     return DONE
+
+
+def _native_version() -> str:
+    """Return the version of the native code, which repeats remembered answers."""
+    try:
+        from dnsserver.net import native
+    except ImportError:
+        return "not installed"
+    return native.VERSION

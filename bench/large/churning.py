@@ -1,0 +1,146 @@
+"""How long replies take while the largest cluster changes, while metrics are scraped, and while it is listed anew."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.comparing import needed
+from bench.large import asking
+from bench.loads import FORWARDER
+from bench.offered.sending import Offered, Sender, percentile
+from bench.rounds import Pace
+from bench.servers import Server, on_load_core, start_coredns, start_topodns
+from bench.standin.numbering import service_name
+from bench.standin.process import StandinProcess, running_standin
+from bench.tables import table, verdict
+from tests import go_programs
+
+RATE = 10_000  # queries a second
+STEPS = 500.0  # changes of a pod and of a slice in each second
+SETTLE_SECONDS = 2.0  # of changes before the first run: pods are replaced a second after others were deleted
+WARM_RATE = 10_000.0
+RELIST_SECONDS = 12.0  # of a run in which all pods are listed anew at its begin: longer than that takes
+P99, P999, MOST = 1.5, 6.0, 15.0  # milliseconds at most; the last while all pods are listed anew
+
+
+class Row(NamedTuple):
+    """A server in one situation, and its runs."""
+
+    server: str
+    situation: str
+    runs: list[Offered]
+
+
+QUIET, CHURN, SCRAPED, RELISTED = (
+    "nothing changes",
+    "500 pods and 500 slices change in each second",
+    "the same, and /metrics is read in each second",
+    "the same, and all pods are listed anew",
+)
+
+
+def measure(folder: Path, pace: Pace) -> list[Row]:
+    """Ask each server in each situation, one server at a time in each round. Raises CannotStart and BadReply."""
+    with needed():
+        coredns = go_programs.coredns()
+    rows: dict[tuple[str, str], Row] = {}
+    with on_load_core(), ExitStack() as stack:
+        sender = Sender(asking.forwarded(), folder)
+        fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
+        topodns = start_topodns(["--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER], folder)
+        stack.callback(topodns.stop)
+        options = [f"endpoint {fed[1].url}", "pods verified"]
+        peer = start_coredns(coredns, folder, options, name=service_name(0), title="CoreDNS, pods verified")
+        stack.callback(peer.stop)
+        servers = ((topodns, fed[0]), (peer, fed[1]))
+        for server, standin in servers:
+            standin.stand_back()
+            sender.warm(server, WARM_RATE)
+        for number in range(pace.rounds):
+            for server, standin in servers:
+                for situation, run in _situations(sender, server, standin, pace.seconds):
+                    print(f"round {number + 1} of {pace.rounds}: {server.name}, {situation}", file=sys.stderr)
+                    row = rows.setdefault((server.name, situation), Row(server.name, situation, []))
+                    row.runs.append(run())
+                standin.set_rate(0)
+    return list(rows.values())
+
+
+def report(rows: Sequence[Row]) -> str:
+    """Return the table of latencies: medians over the rounds, and the longest of all."""
+    head = ("server", "meanwhile", "p50", "p99", "p99.9", "longest", "target", "CPU µs/query", "lost")
+    share = STEPS / 10_000
+    return (
+        f"{table(head, map(_line, rows))}\nMilliseconds at {RATE:,} queries/s: medians of {len(rows[0].runs)} rounds, "
+        f"and the longest of all. In each second {share:.0%} of the names asked for change.\n"
+    )
+
+
+def _line(row: Row) -> Iterator[str]:
+    yield from (row.server, row.situation)
+    figures = [_middle(row.runs, which) for which in (0.5, 0.99, 0.999)]
+    longest = max(run.latencies[-1] for run in row.runs) * 1e3
+    yield from (f"{figure:.2f}" for figure in figures)
+    yield f"{longest:.1f}"
+    ours = row.server == "topodns"
+    if ours and row.situation == RELISTED:
+        yield verdict(longest, MOST, "≤ {:.0f} ms at most")
+    elif ours and row.situation != QUIET:
+        yield f"{verdict(figures[1], P99, '≤ {:.1f}')}; {verdict(figures[2], P999, '≤ {:.0f}')}"
+    else:
+        yield ""
+    yield f"{sorted(run.cost for run in row.runs)[len(row.runs) // 2]:.1f}"
+    yield str(sum(run.lost for run in row.runs))
+
+
+def _middle(runs: Sequence[Offered], share: float) -> float:
+    """Return the median, over the rounds, of a percentile in milliseconds."""
+    figures = sorted(percentile(run.latencies, share) for run in runs)
+    return figures[len(figures) // 2] * 1e3
+
+
+def _situations(
+    sender: Sender, server: Server, standin: StandinProcess, seconds: float
+) -> Iterator[tuple[str, Callable[[], Offered]]]:
+    def run(length: float = seconds) -> Offered:
+        return sender.offer(server, rate=RATE, warmup=SETTLE_SECONDS, seconds=length, exactly=False)
+
+    def relisted() -> Offered:
+        timer = threading.Timer(SETTLE_SECONDS + 0.5, standin.expire, ["Pod"])
+        timer.start()
+        try:
+            return run(RELIST_SECONDS)
+        finally:
+            timer.join()
+
+    yield QUIET, run
+    standin.set_rate(STEPS)
+    yield CHURN, run
+    if server.http:
+        with _scraping(server):
+            yield SCRAPED, run
+    yield RELISTED, relisted
+
+
+@contextmanager
+def _scraping(server: Server) -> Iterator[None]:
+    """Read /metrics once a second, as often as no Prometheus does by default."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.wait(1.0):
+            urllib.request.urlopen(f"http://127.0.0.1:{server.http}/metrics", timeout=10).read()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,232 @@
+"""Makes known to native code what a responder remembers, so that it can repeat answers without the interpreter.
+
+The native code (``native/``) decides nothing. It looks up what this module made known, in the order in which
+``Responder.answer`` looks it up, and leaves every other query to that. Whatever no longer holds for a new snapshot
+is forgotten at its publication.
+
+Locations, tuples of label keys, values and Services are known to it by numbers, which are never used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from dnsserver.message import wire
+from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.metrics.counters import Counts
+from dnsserver.responder.answer_cache import MAX_LOCATIONS, MAX_TERMS, AnswerCache
+from dnsserver.responder.clients import ChangedPlaces, Clients
+from dnsserver.responder.recognition import (
+    HEAD_INDEXES,
+    SUBNET_ADDRESS_AT,
+    SUBNET_CONTENT_AT,
+    WITH_OPT,
+    EdnsProfiles,
+)
+from locator.bounded_map import BoundedMap
+from locator.model import Location
+from locator.places.address_book import Place
+from locator.state.snapshot import CompiledService, Snapshot
+
+MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
+MAX_ASKED_ONCE = 8192  # names that do not exist: most are asked only once, which is not worth a copy
+
+KnownPlace = tuple[int, int, bool]  # the numbers of its location and of ``located_by``; whether it is a forwarder
+# Flags; records in each section; the records; their offsets; what follows them; octets of glue in that; offset of the
+# serial in that; whether the answer depends on the client; its tally; the records that the next whole and
+# cut replies begin with.
+Parts = tuple[int, Sequence[int], bytes, Sequence[int], bytes, int, int, bool, int, Sequence[int], Sequence[int]]
+
+
+class Repeated(Protocol):
+    """What the native code knows, and may repeat."""
+
+    def learn_source(self, source: bytes, place: KnownPlace) -> None:
+        """Make known the place of a packet's source, a packed address."""
+
+    def learn_client(self, client: bytes, place: KnownPlace) -> None:
+        """Make known the place of a client that a forwarder names by its whole address."""
+
+    def learn_block(self, content: bytes, place: KnownPlace) -> None:
+        """Make known the place of a shorter client subnet, by the option's content."""
+
+    def learn_profile(self, rest: bytes, *, limit: int, opts: tuple[bytes, bytes], octets: int, host: bool) -> None:
+        """Make known an ``EdnsProfile``."""
+
+    def learn_transient(self, question: bytes, parts: Parts) -> None:
+        """Make known an answer that all clients get until the next publication."""
+
+    def learn_answer(self, question: bytes, basis: int, parts: Parts) -> None:
+        """Make known an answer that all clients get as long as the Service with the number *basis* is the same."""
+
+    def learn_choice(self, question: bytes, basis: int, choice: tuple[int, int, int], parts: Parts) -> None:
+        """Make known an answer for some clients; *choice* has the numbers of label keys, location and values."""
+
+    def publish(self, serial: int, bases: Sequence[int], places: ChangedPlaces | None) -> None:
+        """Forget the answers of some Services, all transient ones, and changed places with all blocks."""
+
+    def forget_profiles(self) -> None:
+        """Forget every ``EdnsProfile``."""
+
+    def take_numbers(self) -> tuple[Sequence[Sequence[int]], Sequence[int], Sequence[int], Sequence[int], float]:
+        """Return what was counted since the last call.
+
+        Replies by tally, and those cut, for IPv4 and IPv6 each; clients by the number of ``located_by``; durations
+        by bound, and their sum in seconds.
+        """
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Numbers(Generic[K]):
+    """Numbers of values, at most *limit* of them: a value that was not used for long gets a new number."""
+
+    def __init__(self, limit: int) -> None:
+        self._numbers: BoundedMap[K, int] = BoundedMap(limit)
+        self._next = 0
+
+    def of(self, value: K) -> int:
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = self._next = self._next + 1
+        return number
+
+
+class Repeater:
+    """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember."""
+
+    def __init__(
+        self, repeated: Repeated, clients: Clients, profiles: EdnsProfiles, cache: AnswerCache, counts: Counts
+    ) -> None:
+        self._repeated = repeated
+        self._clients, self._profiles, self._cache, self._counts = clients, profiles, cache, counts
+        self._locations: _Numbers[Location] = _Numbers(4 * MAX_LOCATIONS)
+        self._terms: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
+        self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
+        self._located_by: list[str] = []
+        self._bases: dict[str, tuple[CompiledService, int]] = {}  # by the Service's key
+        self._last_basis = 0
+        self._asked_once: BoundedMap[bytes, bool] = BoundedMap(MAX_ASKED_ONCE)
+        self.forget_profiles = repeated.forget_profiles
+
+    def learn(self, query: bytes, source: bytes) -> None:
+        """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
+        place = self._clients.source(source)
+        self._repeated.learn_source(source, self._known(place))
+        in_header: bytes | None = None
+        if place.forwarder:
+            for start, size, octets in PLAIN_HEADERS:
+                if query.startswith(start) and len(query) >= size:
+                    query, in_header = query[size:], query[len(start) : len(start) + octets]
+        head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
+        if head is None:
+            return
+        named, host = b"", True
+        if head >= WITH_OPT:
+            known = self._learn_profile(query[end:])
+            if known is None:
+                return
+            named, host = known
+        if in_header is not None:
+            named, host = in_header, True
+        if place.forwarder:
+            if not named:
+                return
+            if host:
+                place = self._clients.locate(named)
+                self._repeated.learn_client(named, self._known(place))
+            else:
+                content = query[end + SUBNET_CONTENT_AT :]
+                block = self._clients.blocks.get(content)
+                if block is None:
+                    return
+                place = block
+                self._repeated.learn_block(content, self._known(place))
+        self._learn_answer(query[wire.HEADER : end].lower(), place.location)
+
+    def publish(self, snapshot: Snapshot, places: ChangedPlaces | None) -> None:
+        """Forget what may not hold for *snapshot*; *places* are those that changed, None for none."""
+        services = snapshot.services
+        changed = [key for key, (compiled, _) in self._bases.items() if services.get(key) is not compiled]
+        numbers = [self._bases.pop(key)[1] for key in changed]
+        self._repeated.publish(snapshot.serial & 0xFFFFFFFF, numbers, places)
+
+    def count(self) -> None:
+        """Add what the native code counted to the counters."""
+        counts = self._counts
+        replies, truncated, located, durations, seconds = self._repeated.take_numbers()
+        for family, (numbers, cut) in enumerate(zip(replies, truncated, strict=True), start=1):
+            channel = counts.channels["udp", family]
+            channel.truncated += cut
+            for tally, number in enumerate(numbers):
+                channel.counts[tally] += number
+        for position, number in enumerate(located):
+            counts.located[self._located_by[position]] += number
+        counts.durations.add_all(durations, seconds)
+
+    def _learn_profile(self, rest: bytes) -> tuple[bytes, bool] | None:
+        """Make known a query's EDNS; return the address of its client subnet and whether it is a whole address."""
+        key = rest[:SUBNET_ADDRESS_AT]
+        profile = self._profiles.known.get(key)
+        if profile is None:
+            return None
+        self._repeated.learn_profile(
+            key, limit=profile.limit, opts=profile.opts, octets=profile.octets, host=profile.host
+        )
+        return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
+
+    def _learn_answer(self, question: bytes, location: Location) -> None:
+        remembered = self._cache.current.get(question) or self._cache.recall(question)
+        if remembered is None:
+            return
+        basis = self._cache.basis_of(question)
+        answers = remembered[2] if isinstance(remembered, tuple) else None
+        answer = remembered if isinstance(remembered, RenderedAnswer) else remembered[2].get(location)
+        if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
+            return
+        if basis is None:
+            if answers is None and self._asked_once.get(question):
+                self._repeated.learn_transient(question, _parts(answer))
+            self._asked_once[question] = True
+        elif answers is None:
+            self._repeated.learn_answer(question, self._basis_number(basis), _parts(answer))
+        else:
+            choice = (
+                self._terms.of(answers.terms),
+                self._locations.of(location),
+                self._values.of(answers.values_at(location)),
+            )
+            self._repeated.learn_choice(question, self._basis_number(basis), choice, _parts(answer))
+
+    def _basis_number(self, compiled: CompiledService) -> int:
+        key = compiled.service.key
+        known = self._bases.get(key)
+        if known is None:
+            self._last_basis += 1
+            known = self._bases[key] = compiled, self._last_basis
+        return known[1]
+
+    def _known(self, place: Place) -> KnownPlace:
+        if place.located_by not in self._located_by:
+            self._located_by.append(place.located_by)
+        return self._locations.of(place.location), self._located_by.index(place.located_by), place.forwarder
+
+
+def _parts(answer: RenderedAnswer) -> Parts:
+    glue = len(answer.glue.whole) if answer.glue is not None else 0
+    additional = answer.glue.count if answer.glue is not None else 0
+    return (
+        answer.flags,
+        (*answer.section_counts, additional),
+        answer.blob[: answer.length],
+        answer.offsets[: answer.records + 1],
+        answer.tail,
+        glue,
+        answer.serial_at,
+        answer.dependent,
+        answer.tally,
+        *answer.rest_of_rounds(),
+    )

@@ -1,0 +1,247 @@
+//! One socket: a thread receives its datagrams and repeats answers; Python takes the datagrams that it must answer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::durations::{now, Durations};
+use crate::repeated::Repeated;
+use crate::socket::{Batch, Path, Socket};
+
+/// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
+/// already is answered even so.
+const MAX_WAITING: usize = 16_384;
+
+/// Datagrams that wait for Python, and still make later ones of their senders wait.
+const FEW: usize = 4;
+
+/// A datagram that Python must answer, and when it was received.
+pub struct Unanswered {
+    pub query: Box<[u8]>,
+    pub path: Path,
+    pub received: f64,
+}
+
+/// The datagrams that Python must answer: those that wait, and those that it has taken and works on.
+#[derive(Default)]
+struct Waiting {
+    queue: VecDeque<Unanswered>,
+    taken: Arc<[Unanswered]>,
+}
+
+/// What the thread and Python share of one socket.
+pub struct Shared {
+    pub socket: Socket,
+    repeated: Arc<Mutex<Repeated>>,
+    durations: Arc<Mutex<Durations>>,
+    waiting: Mutex<Waiting>,
+    /// How many datagrams Python has still to answer.
+    unfinished: AtomicUsize,
+    /// Readable while datagrams wait for Python.
+    pub event: i32,
+    ending: AtomicBool,
+    pub lost: AtomicU64,
+    pub failed: AtomicU64,
+    pub dropped: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(
+        socket: Socket,
+        repeated: Arc<Mutex<Repeated>>,
+        durations: Arc<Mutex<Durations>>,
+    ) -> io::Result<Arc<Shared>> {
+        let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if event < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Arc::new(Shared {
+            socket,
+            repeated,
+            durations,
+            waiting: Mutex::default(),
+            unfinished: AtomicUsize::new(0),
+            event,
+            ending: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }))
+    }
+
+    pub fn start(self: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
+        let shared = Arc::clone(self);
+        thread::Builder::new().name("topodns-udp".into()).stack_size(256 << 10).spawn(move || shared.run())
+    }
+
+    /// Makes the thread end as soon as the socket's buffer is empty.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        // On Linux this wakes the reader of a UDP socket, although it is not connected.
+        unsafe { libc::shutdown(self.socket.fd, libc::SHUT_RD) };
+    }
+
+    /// Returns datagrams that Python must answer, at most `limit`, the oldest first. Those taken before are finished.
+    pub fn take(&self, limit: usize) -> Arc<[Unanswered]> {
+        let mut waiting = lock(&self.waiting);
+        let number = limit.min(waiting.queue.len());
+        waiting.taken = waiting.queue.drain(..number).collect();
+        self.unfinished.store(waiting.queue.len() + number, Ordering::Relaxed);
+        if waiting.queue.is_empty() {
+            let mut wakes = [0_u8; 8];
+            unsafe { libc::read(self.event, wakes.as_mut_ptr().cast(), wakes.len()) };
+        }
+        waiting.taken.clone()
+    }
+
+    /// Returns the datagrams that were taken last.
+    pub fn taken(&self) -> Arc<[Unanswered]> {
+        lock(&self.waiting).taken.clone()
+    }
+
+    /// Notes that Python has answered what it took.
+    pub fn finished(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.taken = Arc::default();
+        self.unfinished.store(waiting.queue.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a datagram must follow an earlier one of its sender to Python, so that the replies keep their order.
+    ///
+    /// So a stub resolver that asks for A and AAAA at once gets A first. Whoever has many queries on the way tells the
+    /// replies apart by ID: once some wait for Python, nobody waits for them.
+    fn must_follow(&self, path: &Path, batch: &Batch, unanswered: &[usize]) -> bool {
+        let earlier = self.unfinished.load(Ordering::Relaxed);
+        if earlier + unanswered.len() == 0 || earlier + unanswered.len() > FEW {
+            return false;
+        }
+        let waiting = lock(&self.waiting);
+        let mut waiting = waiting.queue.iter().chain(waiting.taken.iter()).map(|datagram| &datagram.path);
+        waiting.any(|other| other.same_sender(path)) || unanswered.iter().any(|slot| batch.path(*slot).same_sender(path))
+    }
+
+    fn run(&self) {
+        block_signals();
+        prefer_short_slices();
+        let mut batch = Batch::new(self.socket);
+        loop {
+            match batch.receive() {
+                Ok(number) if self.ending.load(Ordering::SeqCst) && batch.query(0).is_empty() && number > 0 => return,
+                Ok(number) => self.answer(&mut batch, number),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if self.ending.load(Ordering::SeqCst) => return,
+                Err(_) => {
+                    // An ICMP error about an earlier reply, say; if it is something that stays, do not spin.
+                    if self.failed.fetch_add(1, Ordering::Relaxed) % 1024 == 1023 {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a batch of datagrams, as far as the answers are known.
+    #[inline(never)] // a name for profiles and instruction counts
+    fn answer(&self, batch: &mut Batch, number: usize) {
+        let began = now();
+        let mut unanswered = Vec::new();
+        {
+            let mut repeated = lock(&self.repeated);
+            for slot in 0..number {
+                if self.must_follow(batch.path(slot), batch, &unanswered) {
+                    unanswered.push(slot);
+                    continue;
+                }
+                let replied = batch.reply(slot, |query, path, out| {
+                    let source = Address::read(path.source(self.socket.six))?;
+                    let replied = catch_unwind(AssertUnwindSafe(|| repeated.reply(query, source, out)));
+                    replied.unwrap_or_else(|_| {
+                        self.failed.fetch_add(1, Ordering::Relaxed);
+                        None
+                    })
+                });
+                if replied.is_none() {
+                    unanswered.push(slot);
+                }
+            }
+        }
+        // First the replies: Python must not overtake them.
+        let lost = batch.send();
+        if lost != 0 {
+            self.lost.fetch_add(lost, Ordering::Relaxed);
+        }
+        if !unanswered.is_empty() {
+            self.leave_to_python(batch, &unanswered, began);
+        }
+        batch.restore(number);
+        let answered = (number - unanswered.len()) as u64;
+        if answered != 0 {
+            lock(&self.durations).add(now() - began, answered);
+        }
+    }
+
+    fn leave_to_python(&self, batch: &Batch, slots: &[usize], received: f64) {
+        let mut waiting = lock(&self.waiting);
+        let wakes = waiting.queue.is_empty();
+        for &slot in slots {
+            if waiting.queue.len() >= MAX_WAITING {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let (query, path) = (batch.query(slot).into(), batch.path(slot).clone());
+            waiting.queue.push_back(Unanswered { query, path, received });
+        }
+        self.unfinished.store(waiting.queue.len() + waiting.taken.len(), Ordering::Relaxed);
+        if wakes {
+            let one = 1_u64.to_ne_bytes();
+            unsafe { libc::write(self.event, one.as_ptr().cast(), one.len()) };
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        unsafe { libc::close(self.event) };
+    }
+}
+
+/// Locks a mutex whose data no panic leaves half written.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leaves all signals to Python's threads.
+fn block_signals() {
+    unsafe {
+        let mut every: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut every);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &every, std::ptr::null_mut());
+    }
+}
+
+/// Asks the scheduler to let this thread run soon after it wakes, before a thread that computes for long.
+///
+/// Linux 6.12 and newer do so for threads that want short time slices; others refuse or ignore it, which does no harm.
+fn prefer_short_slices() {
+    #[repr(C)]
+    #[derive(Default)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    const SLICE: u64 = 100_000; // nanoseconds: the least that Linux accepts
+    let attributes =
+        SchedAttr { size: std::mem::size_of::<SchedAttr>() as u32, runtime: SLICE, ..SchedAttr::default() };
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
+}

@@ -1,0 +1,328 @@
+//! The answers that Python decided, and what selects one of them: a question, and if it depends on the client, values.
+//!
+//! Nothing here decides anything: whatever is not known is left to Python, which then may make it known.
+
+use std::collections::hash_map::RandomState;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::address::{Address, Networks, OurNumbers};
+use crate::answer::{Chance, Envelope, Rotated, Written};
+use crate::generations::Generations;
+use crate::message::Query;
+
+/// Addresses of clients: twice the pods that Kubernetes supports, some megabytes.
+const MAX_CLIENTS: usize = 1 << 19;
+/// Client subnets shorter than a host, as in `clients.py`.
+const MAX_BLOCKS: usize = 16_384;
+/// Ways to write EDNS, as in `recognition.py`.
+const MAX_PROFILES: usize = 1024;
+/// Pairs of a location and a tuple of label keys: 5,000 nodes times some tuples.
+const MAX_VALUES: usize = 1 << 19;
+/// Pairs of a question and the client's values.
+const MAX_CHOICES: usize = 1 << 20;
+/// Answers that hold until the next publication, most of them about names that do not exist: some megabytes.
+const MAX_TRANSIENT: usize = 16_384;
+/// Different answers to one question. Python remembers as many.
+const MAX_ANSWERS: usize = 1024;
+
+/// Octets from the start of an OPT record, if client subnet is its first option: to the option's content, and to the
+/// address in that.
+const SUBNET_CONTENT_AT: usize = 15;
+const SUBNET_ADDRESS_AT: usize = 19;
+/// The longest question: a name of 255 octets, type and class.
+const MAX_QUESTION: usize = 259;
+const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
+
+/// A client's place: the number of its location, the number of the word for how it is known, and whether it forwards.
+#[derive(Clone, Copy)]
+pub struct Place {
+    pub location: u32,
+    pub located_by: u8,
+    pub forwarder: bool,
+}
+
+/// What a reply needs to know of its query's OPT record, as in `recognition.py`.
+pub struct Profile {
+    pub limit: usize,
+    /// The reply's OPT record without the client subnet's address: for answers that depend on the client, and not.
+    pub opts: [Box<[u8]>; 2],
+    /// Octets of the client subnet's address; whether it is a whole address.
+    pub octets: usize,
+    pub host: bool,
+}
+
+/// The start of a PROXY header with one address family, its size, and the octets of its addresses.
+pub struct ProxyHeader {
+    pub start: Box<[u8]>,
+    pub size: usize,
+    pub octets: usize,
+}
+
+struct Places {
+    four: Generations<u32, Place, RandomState>,
+    six: Generations<[u8; 16], Place, RandomState>,
+}
+
+struct Question {
+    number: u32,
+    basis: u32,
+    /// What the answers depend on: the number of a tuple of label keys, None if all clients get the same.
+    terms: Option<u32>,
+    answers: Vec<Rotated>,
+}
+
+/// Replies that were written, by family (0: IPv4, 1: IPv6), since they were last taken.
+#[derive(Default, Clone)]
+pub struct Numbers {
+    pub replies: [Vec<u64>; 2],
+    pub truncated: [u64; 2],
+    pub located: Vec<u64>,
+}
+
+pub struct Repeated {
+    profiles: Generations<Box<[u8]>, Profile, RandomState>,
+    sources: Places,
+    clients: Places,
+    blocks: Generations<Box<[u8]>, Place, RandomState>,
+    values: Generations<(u32, u32), u32, OurNumbers>,
+    choices: Generations<(u32, u32), u16, OurNumbers>,
+    questions: HashMap<Arc<[u8]>, Question>,
+    of_basis: HashMap<u32, Vec<Arc<[u8]>>, OurNumbers>,
+    transient: Generations<Box<[u8]>, Rotated, RandomState>,
+    proxy_headers: Vec<ProxyHeader>,
+    serial: [u8; 4],
+    questions_numbered: u32,
+    chance: Chance,
+    pub numbers: Numbers,
+}
+
+impl Repeated {
+    pub fn new(proxy_headers: Vec<ProxyHeader>, seed: u64) -> Repeated {
+        Repeated {
+            profiles: Generations::new(MAX_PROFILES),
+            sources: Places::new(),
+            clients: Places::new(),
+            blocks: Generations::new(MAX_BLOCKS),
+            values: Generations::new(MAX_VALUES),
+            choices: Generations::new(MAX_CHOICES),
+            questions: HashMap::new(),
+            of_basis: HashMap::default(),
+            transient: Generations::new(MAX_TRANSIENT),
+            proxy_headers,
+            serial: [0; 4],
+            questions_numbered: 0,
+            chance: Chance::new(seed),
+            numbers: Numbers::default(),
+        }
+    }
+
+    /// Appends the reply to `out`, and counts it. Returns None, and does neither, if Python must answer.
+    ///
+    /// The steps are those of `Responder.answer`.
+    pub fn reply(&mut self, packet: &[u8], source: Address, out: &mut Vec<u8>) -> Option<()> {
+        let family = matches!(source, Address::Six(_)) as usize;
+        let mut place = self.sources.get(source)?;
+        let (packet, in_header) = self.without_proxy_header(packet, place);
+        let query = Query::read(packet)?;
+        let (mut limit, mut opts, mut address) = (MIN_UDP_REPLY, [&b""[..], b""], &b""[..]);
+        let mut host = true;
+        if query.with_opt {
+            let profile = self.profiles.get(&query.rest[..query.rest.len().min(SUBNET_ADDRESS_AT)])?;
+            if profile.octets != 0 {
+                address = &query.rest[SUBNET_ADDRESS_AT.min(query.rest.len())..];
+            }
+            if address.len() != profile.octets {
+                return None;
+            }
+            (limit, host) = (profile.limit, profile.host);
+            opts = [&profile.opts[0], &profile.opts[1]];
+        } else if !query.rest.is_empty() {
+            return None;
+        }
+        if place.forwarder {
+            // A PROXY header overrides the client subnet, even if it names nobody.
+            let named = in_header.unwrap_or(address);
+            place = match (named.is_empty(), host || in_header.is_some()) {
+                (true, _) => return None,
+                (_, true) => self.clients.get(Address::read(named)?)?,
+                (_, false) => *self.blocks.get(&query.rest[SUBNET_CONTENT_AT..])?,
+            };
+        } else if !address.is_empty() {
+            return None; // who names others but is no forwarder is told so
+        }
+        let mut folded = [0; MAX_QUESTION];
+        let folded = folded.get_mut(..query.question.len())?;
+        folded.copy_from_slice(query.question);
+        folded.make_ascii_lowercase();
+        let rotated = match self.questions.get_mut(&*folded) {
+            Some(question) => {
+                let index = match question.terms {
+                    None => 0,
+                    Some(terms) => {
+                        let values = *self.values.get(&(terms, place.location))?;
+                        *self.choices.get(&(question.number, values))? as usize
+                    }
+                };
+                question.answers.get_mut(index)?
+            }
+            None => self.transient.get(&*folded)?,
+        };
+        let opt = opts[rotated.answer.dependent as usize];
+        let envelope = Envelope { limit, opt, address, serial: self.serial };
+        let written = rotated.write(&query, &envelope, &mut self.chance, out)?;
+        self.numbers.count(family, rotated.answer.tally, place.located_by as usize, written);
+        Some(())
+    }
+
+    /// Returns the query after a PROXY header, and the client's address in that; only a forwarder may send one.
+    fn without_proxy_header<'a>(&self, packet: &'a [u8], source: Place) -> (&'a [u8], Option<&'a [u8]>) {
+        if source.forwarder {
+            for header in &self.proxy_headers {
+                if packet.starts_with(&header.start) && packet.len() >= header.size {
+                    let client = &packet[header.start.len()..][..header.octets];
+                    return (&packet[header.size..], Some(client));
+                }
+            }
+        }
+        (packet, None)
+    }
+
+    // What Python makes known.
+
+    pub fn learn_profile(&mut self, rest: &[u8], profile: Profile) {
+        self.profiles.insert(rest.into(), profile);
+    }
+
+    pub fn learn_source(&mut self, address: Address, place: Place) {
+        self.sources.insert(address, place);
+    }
+
+    pub fn learn_client(&mut self, address: Address, place: Place) {
+        self.clients.insert(address, place);
+    }
+
+    pub fn learn_block(&mut self, content: &[u8], place: Place) {
+        self.blocks.insert(content.into(), place);
+    }
+
+    /// Makes an answer known that all clients get until the next publication.
+    pub fn learn_transient(&mut self, folded: &[u8], rotated: Rotated) {
+        self.transient.insert(folded.into(), rotated);
+    }
+
+    /// Makes an answer known that all clients get as long as nothing is forgotten of `basis`.
+    pub fn learn_answer(&mut self, folded: &[u8], basis: u32, rotated: Rotated) {
+        let question = self.question(folded, basis, None);
+        question.answers = vec![rotated];
+    }
+
+    /// Makes an answer known for clients with certain values of some label keys, among them those at a location.
+    ///
+    /// `choice` has the numbers of the keys, the location and the values.
+    pub fn learn_choice(&mut self, folded: &[u8], basis: u32, choice: (u32, u32, u32), rotated: Rotated) {
+        let (terms, location, values) = choice;
+        let question = self.question(folded, basis, Some(terms));
+        let number = question.number;
+        let index = question.answers.iter().position(|known| known.answer == rotated.answer).unwrap_or_else(|| {
+            question.answers.push(rotated);
+            question.answers.len() - 1
+        });
+        if index >= MAX_ANSWERS {
+            question.answers.truncate(MAX_ANSWERS);
+            return;
+        }
+        self.values.insert((terms, location), values);
+        self.choices.insert((number, values), index as u16);
+    }
+
+    fn question(&mut self, folded: &[u8], basis: u32, terms: Option<u32>) -> &mut Question {
+        if self.questions.get(folded).is_some_and(|known| known.basis != basis || known.terms != terms) {
+            self.questions.remove(folded);
+        }
+        if !self.questions.contains_key(folded) {
+            let key: Arc<[u8]> = folded.into();
+            self.questions_numbered += 1;
+            let question = Question { number: self.questions_numbered, basis, terms, answers: Vec::new() };
+            self.of_basis.entry(basis).or_default().push(key.clone());
+            self.questions.insert(key, question);
+        }
+        self.questions.get_mut(folded).expect("just inserted")
+    }
+
+    // What no longer holds.
+
+    /// Forgets every answer whose basis is among `bases`, and all that hold until a publication; and of `places`, some
+    /// addresses, those in some networks, and every block, because it may hold any of them.
+    pub fn publish(&mut self, serial: [u8; 4], bases: &[u32], places: Option<(&[Address], &Networks)>) {
+        self.serial = serial;
+        self.transient.clear();
+        for basis in bases {
+            for key in self.of_basis.remove(basis).unwrap_or_default() {
+                if self.questions.get(&key).is_some_and(|question| question.basis == *basis) {
+                    self.questions.remove(&key);
+                }
+            }
+        }
+        if let Some((addresses, networks)) = places {
+            self.sources.forget(addresses, networks);
+            self.clients.forget(addresses, networks);
+            self.blocks.clear();
+        }
+    }
+
+    pub fn forget_profiles(&mut self) {
+        self.profiles.clear();
+    }
+}
+
+impl Places {
+    fn new() -> Places {
+        Places { four: Generations::new(MAX_CLIENTS), six: Generations::new(MAX_CLIENTS) }
+    }
+
+    fn get(&mut self, address: Address) -> Option<Place> {
+        match address {
+            Address::Four(four) => self.four.get(&four),
+            Address::Six(six) => self.six.get(&six),
+        }
+        .copied()
+    }
+
+    fn insert(&mut self, address: Address, place: Place) {
+        match address {
+            Address::Four(four) => self.four.insert(four, place),
+            Address::Six(six) => self.six.insert(six, place),
+        }
+    }
+
+    fn forget(&mut self, addresses: &[Address], networks: &Networks) {
+        for address in addresses {
+            match address {
+                Address::Four(four) => self.four.remove(four),
+                Address::Six(six) => self.six.remove(six),
+            }
+        }
+        if !networks.is_empty() {
+            self.four.retain(|address| !networks.have_four(*address));
+            self.six.retain(|address| !networks.have_six(address));
+        }
+    }
+}
+
+impl Numbers {
+    fn count(&mut self, family: usize, tally: usize, located_by: usize, written: Written) {
+        add(&mut self.replies[family], tally);
+        add(&mut self.located, located_by);
+        if matches!(written, Written::Cut) {
+            self.truncated[family] += 1;
+        }
+    }
+}
+
+fn add(numbers: &mut Vec<u64>, index: usize) {
+    if index >= numbers.len() {
+        numbers.resize(index + 1, 0);
+    }
+    numbers[index] += 1;
+}

@@ -1,0 +1,42 @@
+"""``topodns_loop_delay_seconds``: how late the event loop runs what is due."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from dnsserver.http.loop_delay import measure
+from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
+
+
+def sampled(*events: float) -> Durations:
+    """Measure for a minute, then after each of *events*, each the seconds for which something holds the loop."""
+    delays, clock = Durations(LOOP_DELAY_BOUNDS), trio.testing.MockClock(autojump_threshold=0)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(measure, delays)
+            await trio.sleep(60)
+            for seconds in events:
+                clock.jump(seconds)
+                await trio.sleep(60)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run, clock=clock)
+    return delays
+
+
+def test_a_loop_that_rests_is_never_late() -> None:
+    """Every sample counts, in the lowest bucket; there is about one a second."""
+    delays = sampled()
+    assert 40 <= delays.numbers[0] <= 120
+    assert (sum(delays.numbers[1:]), delays.seconds) == (0, 0.0)
+
+
+def test_what_holds_the_loop_delays_what_was_due() -> None:
+    """All samples that were due meanwhile are late, the first of them by the most."""
+    delays = sampled(20.0)
+    late = sum(delays.numbers[1:])
+    assert 13 <= late <= 40
+    assert delays.numbers[-1] >= 12
+    assert 100 < delays.seconds < 300

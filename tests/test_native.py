@@ -1,0 +1,215 @@
+"""The native code: which answers it repeats, which it leaves to Python, and what a server does without it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import socket
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dnsserver import __version__
+from dnsserver.app import native_code
+from locator.ip import parse_address
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
+from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
+from tests.in_memory import HAS_NATIVE, CountedResponder, settings_of, snapshot_of
+from tests.proxy_headers import proxied
+from tests.this_machine import lacking
+from tests.waiting import PATIENCE
+
+FORWARDER, POD, SIX = "192.0.2.53", "10.244.3.5", "fd00::5"
+CLUSTER = [
+    namespace("shop"),
+    node("a1", {ZONE: "a"}, cidrs=["10.244.1.0/24"]),
+    node("b1", {ZONE: "b"}, cidrs=["10.244.2.0/24"]),
+    node("c1", {ZONE: "a"}, cidrs=["10.244.3.0/24"]),  # where clients are
+    pod("client", [POD, SIX], "c1"),
+    service("web", keys=f"{ZONE},*"),
+    endpoint_slice("web", 0, [endpoint("10.244.1.9", nodeName="a1"), endpoint("10.244.2.9", nodeName="b1")]),
+    service("hard", keys=ZONE),
+    endpoint_slice("hard", 0, [endpoint("10.244.2.9", nodeName="b1")]),
+    service("free"),
+    endpoint_slice("free", 0, [endpoint("10.244.1.9"), endpoint("10.244.2.9")]),
+    *large("six", 6),
+    *large("many", 80),
+]
+FLAGS = {
+    "trusted-forwarder": [f"{FORWARDER}/32"],
+    "client-option": CLIENT_OPTION,
+    "proxy-protocol": True,
+    "upstream": ["192.0.2.1"],
+}
+WEB, FREE, MANY, HARD, NOBODY = (f"{name}.shop.svc.cluster.local" for name in ("web", "free", "many", "hard", "nope"))
+
+REPEATED = [
+    # id, query, its source
+    ("for all clients", query(FREE), "198.51.100.7"),
+    ("by zone", query(WEB), POD),
+    ("over IPv6", query(WEB), SIX),
+    ("by pod CIDR", query(WEB), "10.244.3.77"),
+    ("unknown client", query(WEB), "198.51.100.7"),
+    ("upper case", query(WEB.upper()), POD),
+    ("SRV with glue", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
+    ("NODATA", query(FREE, "AAAA"), POD),
+    ("no such name", query(NOBODY), POD),
+    ("EDNS", query(WEB, edns=opt()), POD),
+    ("truncated", query(MANY), POD),
+    ("truncated, over IPv6", query(MANY), SIX),
+    ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
+    ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
+    ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
+    ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
+    ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
+    ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
+    ("a PROXY header over a subnet", proxied(POD) + query(WEB, edns=opt(ecs("10.244.2.0/24"))), FORWARDER),
+]
+LEFT_TO_PYTHON = [
+    ("glue that does not fit", query("_main._tcp.six.shop.svc.cluster.local", "SRV"), POD),
+    ("a forwarder that names nobody", query(WEB), FORWARDER),
+    ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
+    ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),
+    ("an unmet constraint", query(HARD, edns=opt()), POD),
+    ("a name outside the zones", query("example.com"), POD),
+    ("an unknown option", query(WEB, edns=opt(option(65002, b"x"))), POD),
+    ("another class", query(WEB, qclass=3), POD),
+    ("octets after the end", query(WEB) + b"x", POD),
+    ("a header from a client", proxied(POD) + query(WEB), POD),
+    ("a header with more", proxied(POD, b"\4\0\1x") + query(WEB), FORWARDER),
+    ("part of a header", proxied(POD)[:20], FORWARDER),
+    ("a part of a query", query(WEB)[:20], POD),
+]
+
+
+@pytest.mark.parametrize(
+    ("wire", "source", "repeats"),
+    [(*row[1:], True) for row in REPEATED] + [(*row[1:], False) for row in LEFT_TO_PYTHON],
+    ids=[row[0] for row in (*REPEATED, *LEFT_TO_PYTHON)],
+)
+def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: bool) -> None:
+    """But for what is unusual, or differs by more than the client's place. A name that does not exist counts twice."""
+    responder = native_responder()
+    packed = parse_address(source)
+    channel = responder.channel(packed, "udp")
+    for _ in range(2):
+        responder.answer(wire, packed, channel)
+    assert responder.native is not None
+    assert (responder.native.reply(wire, packed) is not None) == repeats
+
+
+CHANGES = [
+    # id, what is replaced in the cluster
+    ("an endpoint", endpoint_slice("web", 0, [endpoint("10.244.1.10", nodeName="a1")])),
+    ("the constraint", service("web")),
+    ("the clients' node", node("c1", {ZONE: "b"}, cidrs=["10.244.3.0/24"])),
+    ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
+    ("an endpoint's node", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
+    ("the client's pod", pod("client", [POD, SIX], "b1")),
+    ("a new Service", service("nope")),
+]
+
+
+@pytest.mark.parametrize("changed", [row[1] for row in CHANGES], ids=[row[0] for row in CHANGES])
+@pytest.mark.parametrize("flags", [{}, {"client-source": "nodes"}], ids=["by pods", "by nodes"])
+def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, str]) -> None:
+    """Replies are those of a server that starts now, and the numbers of the metrics are those of Python alone."""
+    flags = {**FLAGS, **flags}
+    after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
+    after += [changed] * (changed not in after)
+    later = snapshot_of(listed(after), flags, now=1_800_000_000)
+    responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
+    fresh.publish(later)
+    asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
+    for snapshot in (snapshot_of(listed(CLUSTER), flags), later):
+        for each in (responder, alone):
+            each.publish(snapshot)
+            for wire, source in 3 * asked:
+                each.answer(wire, source, each.channel(source, "udp"))
+    for wire, source in asked:
+        reply = responder.answer(wire, source, responder.channel(source, "udp"))
+        computed = fresh.compute(wire, source, fresh.channel(source, "udp"))
+        assert isinstance(reply, bytes) and isinstance(computed, bytes)
+        assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
+        alone.answer(wire, source, alone.channel(source, "udp"))
+    assert responder.counts.located == alone.counts.located
+    for name, channel in alone.counts.channels.items():
+        other = responder.counts.channels[name]
+        assert (sum(other.counts), other.truncated) == (sum(channel.counts), channel.truncated)
+
+
+def _name(item: Item) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def native_responder(flags: dict[str, str] | None = None) -> CountedResponder:
+    responder = CountedResponder({**FLAGS, **(flags or {})}, native=True)
+    responder.publish(snapshot_of(listed(CLUSTER), {**FLAGS, **(flags or {})}))
+    return responder
+
+
+def test_two_responders_know_nothing_of_each_other() -> None:
+    """Each has native code of its own."""
+    first, second = native_responder(), native_responder()
+    source = parse_address(POD)
+    for _ in range(2):
+        first.answer(query(WEB), source, first.channel(source, "udp"))
+    assert first.native is not None and second.native is not None
+    assert first.native.reply(query(WEB), source) is not None
+    assert second.native.reply(query(WEB), source) is None
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket whose datagrams nobody answers, and one that sends to it."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        server.bind(("127.0.0.1", 0))
+        client.connect(server.getsockname())
+        yield server, client
+
+
+def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.socket]) -> None:
+    """Beyond 16,384 datagrams, more are dropped and counted; those before are kept in order."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    server, client = receiver
+    datagrams = native.Datagrams(server.fileno(), native.Repeated((), (1.0,), 1), six=False, wildcard=False)
+    limit, dropped = 16_384, 0
+    for number in range(limit + 10):
+        client.send(number.to_bytes(2))
+        while number % 64 == 0 and fcntl.ioctl(server, termios.FIONREAD, bytes(4)) != bytes(4):
+            os.sched_yield()  # the socket's own buffer must not overflow
+    end = time.monotonic() + PATIENCE
+    while dropped < 10 and time.monotonic() < end:
+        dropped += datagrams.take_failures()[2]
+    datagrams.end()
+    taken = []
+    while batch := datagrams.receive():
+        taken += [int.from_bytes(wire) for wire, _ in batch]
+    assert dropped == 10 and taken == list(range(limit))
+
+
+def test_without_native_code_a_server_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Python then answers every query; it does so, too, if the code is of another version, or switched off."""
+    caplog.set_level(logging.INFO)
+    assert native_code(settings_of({"native": "off"})) is None and not caplog.messages
+    monkeypatch.setitem(sys.modules, "dnsserver.net.native", type("Old", (), {"VERSION": "0.0.9"}))
+    monkeypatch.setattr("dnsserver.net.native", sys.modules["dnsserver.net.native"], raising=False)
+    assert native_code(settings_of()) is None
+    monkeypatch.delattr("dnsserver.net.native")
+    monkeypatch.setitem(sys.modules, "dnsserver.net.native", None)
+    assert native_code(settings_of()) is None
+    old, missing = caplog.messages
+    assert old == f"native code 0.0.9 is not used, expected version {__version__}: install topodns again"
+    assert missing.startswith("native code is not installed")
