@@ -246,7 +246,9 @@ def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = Fals
         return endpoint.hostname
     if pod_names and endpoint.pod and is_dns_label(endpoint.pod):
         return endpoint.pod
-    dashed = address_text(address).replace(".", "-").replace(":", "-")
+    if len(address) == 4:
+        return "-".join(map(str, address))
+    dashed = address_text(address).replace(":", "-")
     return f"{dashed}0" if dashed.endswith("-") else dashed  # a host name's label cannot end with a dash
 
 

@@ -102,6 +102,18 @@ def test_what_is_asked_again_needs_no_python(wire: bytes, source: str, repeats: 
     assert (responder.native.reply(wire, packed) is not None) == repeats
 
 
+@pytest.mark.parametrize("cut", [-4, -1, 1], ids=["no address", "a short address", "a long address"])
+def test_a_malformed_subnet_teaches_nothing(cut: int) -> None:
+    """A query that starts as a forwarder's usual ones, but ends too early or too late, gets FORMERR as ever."""
+    responder, wire = native_responder(), query(WEB, edns=opt(ecs(f"{POD}/32")))
+    packed = parse_address(FORWARDER)
+    malformed = wire[:cut] if cut < 0 else wire + b"x" * cut
+    for sent, rcode in ((wire, 0), (malformed, 1), (malformed, 1), (wire, 0)):
+        reply = responder.answer(sent, packed, responder.channel(packed, "udp"))
+        assert isinstance(reply, bytes)
+        assert reply[3] & 15 == rcode
+
+
 CHANGES = [
     # id, what is replaced in the cluster
     ("an endpoint", endpoint_slice("web", 0, [endpoint("10.244.1.10", nodeName="a1")])),

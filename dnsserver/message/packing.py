@@ -38,7 +38,7 @@ class Packer:
         self._queried_name = name_text(question)
         self._position = wire.HEADER + sum(map(len, question)) + len(question) + 1 + 4
         self._known_offsets: Offsets = {}  # filled when the first name is compressed: addresses need none
-        self._endings: dict[str, bytes] = {}  # packed; all targets of a Service's SRV records share one
+        self._uncompressed = _Siblings({})
 
     def aliases(self, records: Iterable[Record]) -> list[bytes]:
         """Pack CNAME records in the order in which they follow the question."""
@@ -58,45 +58,38 @@ class Packer:
         packed, queried_name = [], self._queried_name
         for record in records:
             data = record.data
-            # Large answers consist of these two types, which need no offsets.
+            # Large answers consist of these two types.
             if isinstance(data, Address):
                 octets = data.packed
-            elif isinstance(data, Srv):
-                octets = SRV_NUMBERS.pack(data.priority, data.weight, data.port) + self._uncompressed(data.target)
+            elif isinstance(data, Srv):  # RFC 2782: the target is not compressed
+                octets = SRV_NUMBERS.pack(data.priority, data.weight, data.port) + self._uncompressed.name(data.target)
             else:
                 octets = _DATA[type(data)](data, self._offsets)
             owner = QUESTION if record.name == queried_name else _name(record.name, self._offsets)
             packed.append(owner + FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets)
         return packed
 
-    def _uncompressed(self, name: str) -> bytes:
-        """Pack the target of an SRV record (RFC 2782)."""
-        label, _, rest = name.partition(".")
-        ending = self._endings.get(rest)
-        if ending is None:
-            ending = self._endings[rest] = _name(rest, {})
-        return LENGTHS[len(label)] + label.encode("ascii") + ending
-
     def glue(self, addresses: Iterable[Record], answers: Iterable[Record]) -> Glue | None:
         """Return *addresses* as the glue of SRV or NS *answers*, or None without addresses."""
-        packed: dict[str, list[bytes]] = {}
+        packed: dict[str, tuple[bytes, ...]] = {}
         for record in addresses:
             assert isinstance(record.data, Address)
             octets = record.data.packed
-            packed.setdefault(record.name, []).append(
-                FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets
-            )
+            address = FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets
+            packed[record.name] = (*packed.get(record.name, ()), address)
         if not packed:
             return None
+        compressed = _Siblings(self._offsets)
         targets: dict[str, Target] = {}
         targets_of_answers = []
         for record in answers:
             name = _target_of(record.data)
-            if name not in targets:
-                owner = _name(name, self._offsets)
-                octets_of_name = len(name) + 2 if isinstance(record.data, Srv) else len(owner)  # RFC 2782: uncompressed
-                targets[name] = Target(octets_of_name, owner, tuple(packed.get(name, ())))
-            targets_of_answers.append(targets[name])
+            target = targets.get(name)
+            if target is None:
+                owner = compressed.name(name)
+                octets_of_name = len(name) + 2 if isinstance(record.data, Srv) else len(owner)
+                target = targets[name] = Target(octets_of_name, owner, packed.get(name, ()))
+            targets_of_answers.append(target)
         return Glue(targets_of_answers, start=self._position)
 
     @property
@@ -105,6 +98,24 @@ class Packer:
         if not self._known_offsets:
             self._known_offsets = _offsets_of(self._question, wire.HEADER)
         return self._known_offsets
+
+
+class _Siblings:
+    """Packs names that are compressed against *offsets*, and of which many differ only in their first label."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._endings: dict[str, bytes] = {}
+
+    def name(self, name: str) -> bytes:
+        """Return a packed name, as ``_name`` does."""
+        if name in self._offsets:
+            return _name(name, self._offsets)
+        label, _, rest = name.partition(".")
+        ending = self._endings.get(rest)
+        if ending is None:
+            ending = self._endings[rest] = _name(rest, self._offsets)
+        return LENGTHS[len(label)] + label.encode("ascii") + ending
 
 
 def serial_offset(packed_soa: bytes) -> int:

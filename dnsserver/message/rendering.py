@@ -36,6 +36,7 @@ class RenderedAnswer:
 
     What belongs to it:
 
+    - ``weight``: its approximate memory use in octets.
     - ``tally``: the number under which the answer is counted.
     - ``unresolved_aliases``: the CNAME records, if the upstream must be asked for the target of the last; else empty.
     - ``completed``: the records that the upstream last had for it, and the answer rendered with them; None before.
@@ -46,7 +47,7 @@ class RenderedAnswer:
     __slots__ = (
         "aliases", "blob", "completed", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length",
         "offsets", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue", "tail",
-        "tally", "turns", "unresolved_aliases",
+        "tally", "turns", "unresolved_aliases", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -86,12 +87,7 @@ class RenderedAnswer:
         self.rotation = rotations.of(len(answers))
         self.turns = self.rotation.first_turns()
         self.cut_turns: Iterator[int] | None = None
-
-    @property
-    def weight(self) -> int:
-        """The approximate memory use in octets."""
-        glue = self.glue.weight if self.glue is not None else 0
-        return 1000 + self.size + self.length + 40 * self.records + glue
+        self.weight = 1000 + self.size + self.length + 40 * self.records + (glue.weight if glue is not None else 0)
 
     def take_turn(self) -> int:
         """Return the index of the record that the next whole reply begins with."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from dnsserver.answers.decision import EndpointNames
@@ -127,7 +128,7 @@ class AnswerCache:
 
     def __init__(self) -> None:
         self.current: dict[bytes, Remembered] = {}
-        self._unlimited: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_UNLIMITED, lambda answer: answer.weight)
+        self._unlimited: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_UNLIMITED, attrgetter("weight"))
         self.unlimited: Mapping[bytes, Remembered] = self._unlimited.recent
         self._services: Mapping[str, CompiledService] = {}
         self._serial = b""

@@ -6,7 +6,7 @@ the EDNS client option, EDNS client subnet. If that names no client, the client 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
@@ -16,7 +16,6 @@ from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Pl
 
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
 MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
-ChangedPlaces = tuple[Sequence[bytes], Sequence[Network]]  # addresses, and pod CIDRs around others
 MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
 
 
@@ -36,18 +35,19 @@ class Clients:
         self.places: dict[bytes, Place] = {}
         self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
-    def follow(self, book: AddressBook) -> ChangedPlaces | None:
-        """Locate clients by *book* from now on; return what changed, None for nothing.
+    def follow(
+        self, book: AddressBook, *, tell: Callable[[bytes, Place | None], None] | None = None
+    ) -> Sequence[Network] | None:
+        """Locate clients by *book* from now on; return the pod CIDRs that changed, None if nothing changed at all.
 
-        The cost is that of the changes.
+        *tell* is called with each address whose place changed, and its place, None for an address that no object has
+        any more. The cost is that of the changes.
         """
         if book is self._book:
             return None
-        changed: list[bytes] = []
-        was_empty = not self.places  # then nobody knows a place that could have changed
         for address, place in book.places.changes_since(self._book.places):
-            if not was_empty:
-                changed.append(address)
+            if tell is not None:
+                tell(address, place)
             if place is None:
                 self.places.pop(address, None)
             else:
@@ -55,7 +55,7 @@ class Clients:
         networks = list(book.cidrs.changes_since(self._book.cidrs))
         self._book = book
         self._blocks.clear()
-        return changed, networks
+        return networks
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""

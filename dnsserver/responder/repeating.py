@@ -9,15 +9,17 @@ Locations, tuples of label keys, values and Services are known to it by numbers,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from dnsserver.message import wire
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.answer_cache import MAX_LOCATIONS, MAX_TERMS, AnswerCache
-from dnsserver.responder.clients import ChangedPlaces, Clients
+from dnsserver.responder.clients import Clients
 from dnsserver.responder.recognition import (
     HEAD_INDEXES,
     SUBNET_ADDRESS_AT,
@@ -26,11 +28,15 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from locator.bounded_map import BoundedMap
+from locator.ip import Network
 from locator.model import Location
 from locator.places.address_book import Place
 from locator.state.snapshot import CompiledService, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
+MAX_REFRESHED = 64  # answers at one publication, two milliseconds or so; more are forgotten
+MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
+PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 MAX_ASKED_ONCE = 8192  # names that do not exist: most are asked only once, which is not worth a copy
 
 KnownPlace = tuple[int, int, bool]  # the numbers of its location and of ``located_by``; whether it is a forwarder
@@ -43,11 +49,14 @@ Parts = tuple[int, Sequence[int], bytes, Sequence[int], bytes, int, int, bool, i
 class Repeated(Protocol):
     """What the native code knows, and may repeat."""
 
+    def learn_places(self, places: Sequence[tuple[bytes, KnownPlace | None]]) -> None:
+        """Make known the places of addresses that an object has; None for one that no object has any more."""
+
     def learn_source(self, source: bytes, place: KnownPlace) -> None:
-        """Make known the place of a packet's source, a packed address."""
+        """Make known the place of a packet's source, a packed address that no object has."""
 
     def learn_client(self, client: bytes, place: KnownPlace) -> None:
-        """Make known the place of a client that a forwarder names by its whole address."""
+        """Make known the place of an address that no object has, and that a forwarder names."""
 
     def learn_block(self, content: bytes, place: KnownPlace) -> None:
         """Make known the place of a shorter client subnet, by the option's content."""
@@ -64,8 +73,14 @@ class Repeated(Protocol):
     def learn_choice(self, question: bytes, basis: int, choice: tuple[int, int, int], parts: Parts) -> None:
         """Make known an answer for some clients; *choice* has the numbers of label keys, location and values."""
 
-    def publish(self, serial: int, bases: Sequence[int], places: ChangedPlaces | None) -> None:
-        """Forget the answers of some Services, all transient ones, and changed places with all blocks."""
+    def asked(self, bases: Sequence[int]) -> Sequence[bytes]:
+        """Return the questions about some Services that were answered since the answer was made known."""
+
+    def publish(self, serial: int, bases: Sequence[int], networks: Sequence[Network] | None) -> None:
+        """Forget the answers of some Services, and all transient ones.
+
+        Unless *networks* is None, forget the places of all blocks, and of addresses in the networks that no object has.
+        """
 
     def forget_profiles(self) -> None:
         """Forget every ``EdnsProfile``."""
@@ -95,27 +110,46 @@ class _Numbers(Generic[K]):
         return number
 
 
+class _Basis(Struct):
+    """A Service whose answers are known, and for each question the locations of some clients with different answers."""
+
+    compiled: CompiledService
+    number: int
+    questions: dict[bytes, list[Location]] = field(default_factory=dict)
+
+
 class Repeater:
-    """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember."""
+    """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember.
+
+    *answer_again* computes and remembers the answer to a question (case folded) for clients at a location.
+    """
 
     def __init__(
-        self, repeated: Repeated, clients: Clients, profiles: EdnsProfiles, cache: AnswerCache, counts: Counts
+        self,
+        repeated: Repeated,
+        clients: Clients,
+        profiles: EdnsProfiles,
+        cache: AnswerCache,
+        counts: Counts,
+        *,
+        answer_again: Callable[[bytes, Location], None],
     ) -> None:
         self._repeated = repeated
+        self._answer_again = answer_again
         self._clients, self._profiles, self._cache, self._counts = clients, profiles, cache, counts
         self._locations: _Numbers[Location] = _Numbers(4 * MAX_LOCATIONS)
         self._terms: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
         self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
         self._located_by: list[str] = []
-        self._bases: dict[str, tuple[CompiledService, int]] = {}  # by the Service's key
+        self._bases: dict[str, _Basis] = {}  # by the Service's key
         self._last_basis = 0
+        self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
         self._asked_once: BoundedMap[bytes, bool] = BoundedMap(MAX_ASKED_ONCE)
         self.forget_profiles = repeated.forget_profiles
 
     def learn(self, query: bytes, source: bytes) -> None:
         """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
         place = self._clients.source(source)
-        self._repeated.learn_source(source, self._known(place))
         in_header: bytes | None = None
         if place.forwarder:
             for start, size, octets in PLAIN_HEADERS:
@@ -124,6 +158,12 @@ class Repeater:
         head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
         if head is None:
             return
+        question = query[wire.HEADER : end].lower()
+        basis = self._cache.basis_of(question)
+        if basis is None and not self._asked_once.get(question):
+            self._asked_once[question] = True
+            return
+        self._learn_place(source, place, self._repeated.learn_source)
         named, host = b"", True
         if head >= WITH_OPT:
             known = self._learn_profile(query[end:])
@@ -137,7 +177,7 @@ class Repeater:
                 return
             if host:
                 place = self._clients.locate(named)
-                self._repeated.learn_client(named, self._known(place))
+                self._learn_place(named, place, self._repeated.learn_client)
             else:
                 content = query[end + SUBNET_CONTENT_AT :]
                 block = self._clients.blocks.get(content)
@@ -145,14 +185,28 @@ class Repeater:
                     return
                 place = block
                 self._repeated.learn_block(content, self._known(place))
-        self._learn_answer(query[wire.HEADER : end].lower(), place.location)
+        self._learn_answer(question, basis, place.location)
 
-    def publish(self, snapshot: Snapshot, places: ChangedPlaces | None) -> None:
-        """Forget what may not hold for *snapshot*; *places* are those that changed, None for none."""
+    def place_changed(self, address: bytes, place: Place | None) -> None:
+        """Make known where an address is now, None if no object has it any more."""
+        self._places.append((address, None if place is None else self._known(place)))
+        if len(self._places) == PLACES_AT_ONCE:
+            self._hand_over_places()
+
+    def publish(self, snapshot: Snapshot, networks: Sequence[Network] | None) -> None:
+        """Forget what may not hold for *snapshot*; *networks* is what ``Clients.follow`` returned.
+
+        What was asked of a Service that changed is likely to be asked again, so it is answered at once. Otherwise
+        its clients would wait for Python while the cluster changes.
+        """
+        self._hand_over_places()
         services = snapshot.services
-        changed = [key for key, (compiled, _) in self._bases.items() if services.get(key) is not compiled]
-        numbers = [self._bases.pop(key)[1] for key in changed]
-        self._repeated.publish(snapshot.serial & 0xFFFFFFFF, numbers, places)
+        changed = [key for key, basis in self._bases.items() if services.get(key) is not basis.compiled]
+        bases = [self._bases.pop(key) for key in changed]
+        numbers = [basis.number for basis in bases]
+        if bases:
+            self._refresh(bases, frozenset(self._repeated.asked(numbers)))
+        self._repeated.publish(snapshot.serial & 0xFFFFFFFF, numbers, networks)
 
     def count(self) -> None:
         """Add what the native code counted to the counters."""
@@ -167,47 +221,71 @@ class Repeater:
             counts.located[self._located_by[position]] += number
         counts.durations.add_all(durations, seconds)
 
+    def _refresh(self, bases: Iterable[_Basis], asked: Container[bytes]) -> None:
+        left = MAX_REFRESHED
+        for basis in bases:
+            for question, locations in basis.questions.items():
+                if question in asked and len(locations) <= left:
+                    left -= len(locations)
+                    for location in locations:
+                        self._answer_again(question, location)
+                        self._learn_answer(question, self._cache.basis_of(question), location)
+
+    def _hand_over_places(self) -> None:
+        if self._places:
+            self._repeated.learn_places(self._places)
+            self._places = []
+
+    def _learn_place(self, address: bytes, place: Place, otherwise: Callable[[bytes, KnownPlace], None]) -> None:
+        if self._clients.places.get(address) is place:
+            self._repeated.learn_places([(address, self._known(place))])
+        else:
+            otherwise(address, self._known(place))
+
     def _learn_profile(self, rest: bytes) -> tuple[bytes, bool] | None:
         """Make known a query's EDNS; return the address of its client subnet and whether it is a whole address."""
         key = rest[:SUBNET_ADDRESS_AT]
         profile = self._profiles.known.get(key)
-        if profile is None:
+        if profile is None or (profile.octets and len(rest) != SUBNET_ADDRESS_AT + profile.octets):
             return None
         self._repeated.learn_profile(
             key, limit=profile.limit, opts=profile.opts, octets=profile.octets, host=profile.host
         )
         return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
 
-    def _learn_answer(self, question: bytes, location: Location) -> None:
+    def _learn_answer(self, question: bytes, basis: CompiledService | None, location: Location) -> None:
         remembered = self._cache.current.get(question) or self._cache.recall(question)
         if remembered is None:
             return
-        basis = self._cache.basis_of(question)
         answers = remembered[2] if isinstance(remembered, tuple) else None
         answer = remembered if isinstance(remembered, RenderedAnswer) else remembered[2].get(location)
         if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
             return
         if basis is None:
-            if answers is None and self._asked_once.get(question):
+            if answers is None:
                 self._repeated.learn_transient(question, _parts(answer))
-            self._asked_once[question] = True
-        elif answers is None:
-            self._repeated.learn_answer(question, self._basis_number(basis), _parts(answer))
+            return
+        known = self._known_basis(basis)
+        locations = known.questions.setdefault(question, [])
+        if len(locations) < MAX_REFRESHED_LOCATIONS and (answers is not None or not locations):
+            locations.append(location)
+        if answers is None:
+            self._repeated.learn_answer(question, known.number, _parts(answer))
         else:
             choice = (
                 self._terms.of(answers.terms),
                 self._locations.of(location),
                 self._values.of(answers.values_at(location)),
             )
-            self._repeated.learn_choice(question, self._basis_number(basis), choice, _parts(answer))
+            self._repeated.learn_choice(question, known.number, choice, _parts(answer))
 
-    def _basis_number(self, compiled: CompiledService) -> int:
+    def _known_basis(self, compiled: CompiledService) -> _Basis:
         key = compiled.service.key
-        known = self._bases.get(key)
-        if known is None:
+        basis = self._bases.get(key)
+        if basis is None:
             self._last_basis += 1
-            known = self._bases[key] = compiled, self._last_basis
-        return known[1]
+            basis = self._bases[key] = _Basis(compiled, self._last_basis)
+        return basis
 
     def _known(self, place: Place) -> KnownPlace:
         if place.located_by not in self._located_by:

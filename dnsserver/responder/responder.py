@@ -94,7 +94,8 @@ class Responder:
         self._located = counts.located
         self._repeater: Repeater | None = None
         if repeated is not None:
-            self._repeater = Repeater(repeated, self._clients, self._profiles, self._cache, counts)
+            parts = (self._clients, self._profiles, self._cache, counts)
+            self._repeater = Repeater(repeated, *parts, answer_again=self._answer_again)
             counts.before_reading.append(self._repeater.count)
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -102,10 +103,11 @@ class Responder:
         before, self._snapshot = self._snapshot, snapshot
         if before is not None and before.serial == snapshot.serial and not answers_differ(before, snapshot):
             return  # only findings, numbers of objects, or endpoints that are not ready changed
-        places = self._clients.follow(snapshot.addresses)
+        tell = None if self._repeater is None else self._repeater.place_changed
+        networks = self._clients.follow(snapshot.addresses, tell=tell)
         self._cache.publish(snapshot)
         if self._repeater is not None:
-            self._repeater.publish(snapshot, places)
+            self._repeater.publish(snapshot, networks)
 
     def mark_stale(self, stale: bool) -> None:
         """Mark every answer from now on as stale, or no longer (RFC 8914, section 4.4)."""
@@ -180,7 +182,7 @@ class Responder:
             values = answer[0].get(place.location)
             answer = answer[1].get(values) or (values and answer[2].shared(values))
         if answer is None:
-            answer = self._first_answer(query, end, self._snapshot, place.location)
+            answer = self._first_answer(query, end, folded, place.location, self._snapshot)
             if answer is None:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
         self._located[place.located_by] += 1
@@ -263,7 +265,7 @@ class Responder:
             channel,
             self._note_ignored_client(source, ignored) if ignored else None,
         )
-        return self._reply(self._answer_to(question, self._snapshot, place.location, remember=remember), envelope)
+        return self._reply(self._answer_to(question, place.location, self._snapshot, remember=remember), envelope)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
@@ -289,24 +291,43 @@ class Responder:
         self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
 
-    def _first_answer(self, query: bytes, end: int, snapshot: Snapshot, location: Location) -> RenderedAnswer | None:
-        """Return the answer to a query of which only the question is not recognised, None if it must be parsed.
+    def _first_answer(
+        self, query: bytes, end: int, folded: bytes, location: Location, snapshot: Snapshot
+    ) -> RenderedAnswer | None:
+        """Return the answer to a query of which all but question and location is recognised, None if it must be parsed.
 
-        The question ends at *end* if it is right.
+        The question ends at *end* if it is right. *folded* is it in lower case.
         """
+        remembered = self._current.get(folded)
+        if isinstance(remembered, tuple) and (answer := remembered[2].get(location)) is not None:
+            return answer
         question = accept_untrusted(query, end, self._authority.zones)
-        return None if question is None else self._answer_to(question, snapshot, location, remember=True)
+        return None if question is None else self._computed(question, location, snapshot, remember=True)
+
+    def _answer_again(self, question: bytes, location: Location) -> None:
+        """Compute and remember the answer to a question (case folded) that was asked before; nobody asked now."""
+        accepted = accept_untrusted(bytes(wire.HEADER) + question, wire.HEADER + len(question), self._authority.zones)
+        if accepted is not None and self._snapshot is not None:
+            computed = self._counts.computed
+            self._answer_to(accepted, location, self._snapshot, remember=True)
+            self._counts.computed = computed  # which counts replies
 
     def _answer_to(
-        self, question: Question, snapshot: Snapshot, location: Location, *, remember: bool
+        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
     ) -> RenderedAnswer:
-        """Return the remembered answer to a question, else decide, render and remember it."""
-        folded, cache = question.folded, self._cache
+        """Return the remembered answer to a question, else compute it."""
         if remember:
-            remembered = self._current.get(folded) or cache.recall(folded)
+            remembered = self._current.get(question.folded) or self._cache.recall(question.folded)
             answer = remembered[2].get(location) if isinstance(remembered, tuple) else remembered
             if answer is not None:
                 return answer
+        return self._computed(question, location, snapshot, remember=remember)
+
+    def _computed(
+        self, question: Question, location: Location, snapshot: Snapshot, *, remember: bool
+    ) -> RenderedAnswer:
+        """Decide and render the answer to a question, and remember it if *remember*."""
+        folded, cache = question.folded, self._cache
         self._counts.computed += 1
         names_of = self._names_of if remember else None
         decision = resolve(question.meaning, question.qtype, snapshot, location, self._authority, names_of=names_of)

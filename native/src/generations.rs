@@ -41,14 +41,6 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default> Generations<K, V, S> {
         self.recent.insert(key, value);
     }
 
-    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q)
-    where
-        K: Borrow<Q>,
-    {
-        self.recent.remove(key);
-        self.older.remove(key);
-    }
-
     pub fn retain(&mut self, mut keep: impl FnMut(&K) -> bool) {
         self.recent.retain(|key, _| keep(key));
         self.older.retain(|key, _| keep(key));

@@ -40,9 +40,6 @@ mod native {
     /// depends on the client; its tally; the records that the next whole and cut replies begin with.
     type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, usize, Vec<u16>, Vec<u16>);
 
-    /// Addresses, and networks with the lengths of their prefixes.
-    type ChangedPlaces = (Vec<PyBackedBytes>, Vec<(PyBackedBytes, u32)>);
-
     #[pyclass(frozen)]
     struct Repeated {
         inner: Arc<Mutex<repeated::Repeated>>,
@@ -75,6 +72,14 @@ mod native {
             lock(&self.inner).learn_profile(rest, Profile { limit, opts, octets, host });
         }
 
+        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<(u32, u8, bool)>)>) -> PyResult<()> {
+            let mut inner = lock(&self.inner);
+            for (octets, place) in places {
+                inner.learn_place(address(&octets)?, place.map(to_place));
+            }
+            Ok(())
+        }
+
         fn learn_source(&self, source: &[u8], place: (u32, u8, bool)) -> PyResult<()> {
             lock(&self.inner).learn_source(address(source)?, to_place(place));
             Ok(())
@@ -105,18 +110,23 @@ mod native {
             Ok(())
         }
 
-        #[pyo3(signature = (serial, bases, places))]
-        fn publish(&self, serial: u32, bases: Vec<u32>, places: Option<ChangedPlaces>) -> PyResult<()> {
-            let mut changed = None;
-            if let Some((addresses, blocks)) = places {
-                let mut networks = Networks::default();
-                for (octets, length) in blocks {
-                    networks.add(&octets, length).ok_or_else(|| PyValueError::new_err("no network"))?;
-                }
-                changed = Some((addresses.iter().map(|octets| address(octets)).collect::<PyResult<Vec<_>>>()?, networks));
+        fn asked<'py>(&self, py: Python<'py>, bases: Vec<u32>) -> Vec<Bound<'py, PyBytes>> {
+            lock(&self.inner).asked(&bases).iter().map(|question| PyBytes::new(py, question)).collect()
+        }
+
+        #[pyo3(signature = (serial, bases, networks))]
+        fn publish(
+            &self,
+            serial: u32,
+            bases: Vec<u32>,
+            networks: Option<Vec<(PyBackedBytes, u32)>>,
+        ) -> PyResult<()> {
+            let mut changed = networks.as_ref().map(|_| Networks::default());
+            for (octets, length) in networks.iter().flatten() {
+                let known = changed.as_mut().and_then(|changed| changed.add(octets, *length));
+                known.ok_or_else(|| PyValueError::new_err("no network"))?;
             }
-            let places = changed.as_ref().map(|(addresses, networks)| (&addresses[..], networks));
-            lock(&self.inner).publish(serial.to_be_bytes(), &bases, places);
+            lock(&self.inner).publish(serial.to_be_bytes(), &bases, changed.as_ref());
             Ok(())
         }
 

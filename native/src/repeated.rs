@@ -11,7 +11,7 @@ use crate::answer::{Chance, Envelope, Rotated, Written};
 use crate::generations::Generations;
 use crate::message::Query;
 
-/// Addresses of clients: twice the pods that Kubernetes supports, some megabytes.
+/// Addresses of clients that no object has: pods that only their pod CIDR locates, and those outside of the cluster.
 const MAX_CLIENTS: usize = 1 << 19;
 /// Client subnets shorter than a host, as in `clients.py`.
 const MAX_BLOCKS: usize = 16_384;
@@ -64,12 +64,20 @@ struct Places {
     six: Generations<[u8; 16], Place, RandomState>,
 }
 
+#[derive(Default)]
+struct HeldPlaces {
+    four: HashMap<u32, Place>,
+    six: HashMap<[u8; 16], Place>,
+}
+
 struct Question {
     number: u32,
     basis: u32,
     /// What the answers depend on: the number of a tuple of label keys, None if all clients get the same.
     terms: Option<u32>,
     answers: Vec<Rotated>,
+    /// Whether it was answered since the answer was made known.
+    asked: bool,
 }
 
 /// Replies that were written, by family (0: IPv4, 1: IPv6), since they were last taken.
@@ -82,6 +90,9 @@ pub struct Numbers {
 
 pub struct Repeated {
     profiles: Generations<Box<[u8]>, Profile, RandomState>,
+    /// Of every address that an object has.
+    held: HeldPlaces,
+    /// Of other addresses: as the source of a packet, and named by a forwarder.
     sources: Places,
     clients: Places,
     blocks: Generations<Box<[u8]>, Place, RandomState>,
@@ -101,6 +112,7 @@ impl Repeated {
     pub fn new(proxy_headers: Vec<ProxyHeader>, seed: u64) -> Repeated {
         Repeated {
             profiles: Generations::new(MAX_PROFILES),
+            held: HeldPlaces::default(),
             sources: Places::new(),
             clients: Places::new(),
             blocks: Generations::new(MAX_BLOCKS),
@@ -122,7 +134,7 @@ impl Repeated {
     /// The steps are those of `Responder.answer`.
     pub fn reply(&mut self, packet: &[u8], source: Address, out: &mut Vec<u8>) -> Option<()> {
         let family = matches!(source, Address::Six(_)) as usize;
-        let mut place = self.sources.get(source)?;
+        let mut place = self.held.get(source).or_else(|| self.sources.get(source))?;
         let (packet, in_header) = self.without_proxy_header(packet, place);
         let query = Query::read(packet)?;
         let (mut limit, mut opts, mut address) = (MIN_UDP_REPLY, [&b""[..], b""], &b""[..]);
@@ -145,7 +157,10 @@ impl Repeated {
             let named = in_header.unwrap_or(address);
             place = match (named.is_empty(), host || in_header.is_some()) {
                 (true, _) => return None,
-                (_, true) => self.clients.get(Address::read(named)?)?,
+                (_, true) => {
+                    let named = Address::read(named)?;
+                    self.held.get(named).or_else(|| self.clients.get(named))?
+                }
                 (_, false) => *self.blocks.get(&query.rest[SUBNET_CONTENT_AT..])?,
             };
         } else if !address.is_empty() {
@@ -157,6 +172,7 @@ impl Repeated {
         folded.make_ascii_lowercase();
         let rotated = match self.questions.get_mut(&*folded) {
             Some(question) => {
+                question.asked = true;
                 let index = match question.terms {
                     None => 0,
                     Some(terms) => {
@@ -192,6 +208,16 @@ impl Repeated {
 
     pub fn learn_profile(&mut self, rest: &[u8], profile: Profile) {
         self.profiles.insert(rest.into(), profile);
+    }
+
+    /// Makes the place of an address known, None if no object has the address any more.
+    pub fn learn_place(&mut self, address: Address, place: Option<Place>) {
+        match (address, place) {
+            (Address::Four(four), Some(place)) => drop(self.held.four.insert(four, place)),
+            (Address::Four(four), None) => drop(self.held.four.remove(&four)),
+            (Address::Six(six), Some(place)) => drop(self.held.six.insert(six, place)),
+            (Address::Six(six), None) => drop(self.held.six.remove(&six)),
+        }
     }
 
     pub fn learn_source(&mut self, address: Address, place: Place) {
@@ -243,7 +269,7 @@ impl Repeated {
         if !self.questions.contains_key(folded) {
             let key: Arc<[u8]> = folded.into();
             self.questions_numbered += 1;
-            let question = Question { number: self.questions_numbered, basis, terms, answers: Vec::new() };
+            let question = Question { number: self.questions_numbered, basis, terms, answers: Vec::new(), asked: false };
             self.of_basis.entry(basis).or_default().push(key.clone());
             self.questions.insert(key, question);
         }
@@ -252,9 +278,15 @@ impl Repeated {
 
     // What no longer holds.
 
-    /// Forgets every answer whose basis is among `bases`, and all that hold until a publication; and of `places`, some
-    /// addresses, those in some networks, and every block, because it may hold any of them.
-    pub fn publish(&mut self, serial: [u8; 4], bases: &[u32], places: Option<(&[Address], &Networks)>) {
+    /// Returns the questions on these bases that were answered since their answers were made known.
+    pub fn asked(&self, bases: &[u32]) -> Vec<Arc<[u8]>> {
+        let of_bases = bases.iter().filter_map(|basis| self.of_basis.get(basis)).flatten();
+        of_bases.filter(|key| self.questions.get(*key).is_some_and(|question| question.asked)).cloned().collect()
+    }
+
+    /// Forgets every answer whose basis is among `bases`, and all that hold until a publication. Unless `networks` is
+    /// None, forgets the places of blocks, and of addresses in these networks that no object has.
+    pub fn publish(&mut self, serial: [u8; 4], bases: &[u32], networks: Option<&Networks>) {
         self.serial = serial;
         self.transient.clear();
         for basis in bases {
@@ -264,9 +296,9 @@ impl Repeated {
                 }
             }
         }
-        if let Some((addresses, networks)) = places {
-            self.sources.forget(addresses, networks);
-            self.clients.forget(addresses, networks);
+        if let Some(networks) = networks {
+            self.sources.forget(networks);
+            self.clients.forget(networks);
             self.blocks.clear();
         }
     }
@@ -296,17 +328,21 @@ impl Places {
         }
     }
 
-    fn forget(&mut self, addresses: &[Address], networks: &Networks) {
-        for address in addresses {
-            match address {
-                Address::Four(four) => self.four.remove(four),
-                Address::Six(six) => self.six.remove(six),
-            }
-        }
+    fn forget(&mut self, networks: &Networks) {
         if !networks.is_empty() {
             self.four.retain(|address| !networks.have_four(*address));
             self.six.retain(|address| !networks.have_six(address));
         }
+    }
+}
+
+impl HeldPlaces {
+    fn get(&self, address: Address) -> Option<Place> {
+        match address {
+            Address::Four(four) => self.four.get(&four),
+            Address::Six(six) => self.six.get(&six),
+        }
+        .copied()
     }
 }
 
