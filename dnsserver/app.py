@@ -49,10 +49,11 @@ DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have
 LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
-# Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond at most. The third
-# has all remembered answers, and takes ten times as long and more. Publications collect the first two besides, so in
-# constant change this comes after a quarter of an hour. Little garbage is that old: some objects of HTTP connections.
-COLLECTED_AFTER = (700, 2, 100_000)
+# Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
+# has all remembered answers, and can take a fifth of a second. Publications collect the first two besides, at most a
+# hundred times a second, so the third comes after three hours. Little garbage gets so old: 1.5 kB of an HTTP connection
+# that is open during publications.
+COLLECTED_AFTER = (700, 2, 1_000_000)
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 

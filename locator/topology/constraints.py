@@ -7,6 +7,7 @@ declares a constraint decides, even if the constraint is invalid: topodns never 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -17,6 +18,7 @@ from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, Constraint, FirstMatch, Narrowing, Unconstrained
 
 MAX_KEYS = 16  # KEP-536
+MAX_LISTS = 256  # of keys that are remembered as valid or not: most Services of a cluster ask for one of few
 
 PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
@@ -221,7 +223,8 @@ def _why_unheard(sources: Sources) -> str | None:
     return None if sources.honor_kubernetes else "switched off by --traffic-distribution ignore"
 
 
-def keys_error(keys: Sequence[str]) -> str | None:
+@lru_cache(MAX_LISTS)
+def keys_error(keys: tuple[str, ...]) -> str | None:
     """Return why a list of topology keys is invalid (KEP-536), or None."""
     if len(keys) > MAX_KEYS:
         return f"{len(keys)} keys, at most {MAX_KEYS} allowed"
@@ -245,7 +248,7 @@ def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
     return None
 
 
-def _service_keys_error(keys: Sequence[str], service: Service) -> str | None:
+def _service_keys_error(keys: tuple[str, ...], service: Service) -> str | None:
     if service.external_traffic_policy == "Local":
         return "topology keys cannot be used together with externalTrafficPolicy: Local"
     return keys_error(keys)
