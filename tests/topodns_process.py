@@ -35,13 +35,13 @@ class Process:
         *,
         env: Mapping[str, str] | None = None,
         stdin: str = "",
-        command: Sequence[str] = COMMAND,
+        command: Sequence[str] | None = None,
     ) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
         self.process = subprocess.Popen(
-            [*command, *arguments],
+            [*(command or COMMAND), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
