@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
+from locator.endpoints import in_rows
 from locator.ip import (
     Network,
 )
@@ -103,7 +104,7 @@ def cluster() -> Objects:
             endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
         annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
         objects[Service].append(Service(space, name, headless=True, ports=ports, annotations=annotations))
-        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, tuple(endpoints)))
+        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, in_rows(endpoints)))
     return objects
 
 
@@ -122,7 +123,7 @@ def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:
     endpoints = [replace(endpoint) for endpoint in changed.endpoints]  # a watch sends the slice whole
     position = rng.randrange(len(endpoints))
     endpoints[position] = replace(endpoints[position], hostname=f"h{rng.randrange(10**6)}")
-    return [Put(replace(changed, endpoints=tuple(endpoints)))]
+    return [Put(replace(changed, endpoints=in_rows(endpoints)))]
 
 
 def _moved_pod(objects: Objects, rng: random.Random) -> list[Delta]:

@@ -28,7 +28,7 @@ from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connectio
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
-from locator.cluster import dump_files
+from locator.cluster import dump_files, memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
@@ -59,6 +59,7 @@ SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot ho
 
 def serve(settings: Settings) -> None:
     """Answer until SIGTERM or SIGINT. Raises CannotListen, BadCluster, and BadDump before the first snapshot."""
+    memory.keep_little()
     gc.set_threshold(*COLLECTED_AFTER)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+FEW = 256  # keys of one value that are in a list; a longer one would take long to search
 
 
 class Index(Generic[K, T]):
@@ -17,7 +20,8 @@ class Index(Generic[K, T]):
     """
 
     def __init__(self, **functions: Callable[[T], Iterable[Hashable]]) -> None:
-        # Most values have one key. The table holds that key itself: a set around it would take ten times the memory.
+        # Most values have one key, and the table holds that key itself. Others have a few, such as a node's pods, and
+        # these are in a list: a dictionary of 30 keys takes four times the memory. Keys themselves are no lists.
         self._tables: dict[str, dict[Hashable, Any]] = {name: {} for name in functions}
         self._functions = [(function, self._tables[name]) for name, function in functions.items()]
 
@@ -37,7 +41,7 @@ class Index(Generic[K, T]):
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no particular order."""
         present = self._tables[name].get(value)
-        if present.__class__ is dict:
+        if present.__class__ is list or present.__class__ is dict:
             keys: Collection[K] = present
             return keys
         return () if present is None else (present,)
@@ -50,14 +54,24 @@ class Index(Generic[K, T]):
 def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, present: Any) -> None:
     if present.__class__ is dict:
         present[key] = None
-    elif present != key:
-        table[value] = {present: None, key: None}
+    elif present.__class__ is not list:
+        if present != key:
+            table[value] = [present, key]
+    elif present[-1] is not key:  # an object may have a value twice, one after the other
+        present.append(key)
+        if len(present) > FEW:
+            table[value] = dict.fromkeys(present)
 
 
 def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
     present = table.get(value)
     if present.__class__ is dict:
         present.pop(key, None)
+        if len(present) <= FEW // 2:
+            table[value] = list(present)
+    elif present.__class__ is list:
+        with suppress(ValueError):
+            present.remove(key)
         if len(present) == 1:
             (table[value],) = present
     elif present == key:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from typing import NamedTuple
 
+_OCTETS = {str(octet): octet for octet in range(256)}
+
 
 class Network(NamedTuple):
     """A network: its packed address, host bits zero, and its prefix length in bits."""
@@ -24,6 +26,11 @@ def parse_address(text: str) -> bytes:
 
     Refuses an address with a zone (``fe80::1%eth0``), since the packed form cannot hold the zone.
     """
+    try:
+        first, second, third, fourth = text.split(".")
+        return bytes((_OCTETS[first], _OCTETS[second], _OCTETS[third], _OCTETS[fourth]))
+    except (KeyError, ValueError):  # not IPv4; the library reads that, too, but takes five times as long
+        pass
     try:
         if "%" in text:
             raise ValueError

@@ -14,6 +14,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from locator.endpoints import Endpoint as Endpoint
+from locator.endpoints import Endpoints
+from locator.endpoints import Hints as Hints
+from locator.endpoints import Port as Port
 from locator.ip import Network
 from locator.labels import Selector
 
@@ -108,7 +112,7 @@ class Namespace(Struct, frozen=True):
         return self.name
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """A node: its labels (canonical), its own addresses, and its pod CIDRs."""
 
     name: str
@@ -143,15 +147,7 @@ class PodLocator(Namespaced, frozen=True):
     labels: dict[str, str] = {}
 
 
-class Port(Struct, frozen=True, gc=False):
-    """A port of a Service or an endpoint. ``name`` is empty for an unnamed port; ``protocol`` is in lower case."""
-
-    name: str
-    number: int
-    protocol: str = "tcp"
-
-
-class Service(Namespaced, frozen=True):
+class Service(Namespaced, frozen=True, gc=False):
     """A Service.
 
     ``alias`` is the target of an ExternalName Service, in lower case without a final dot: empty if the target is not
@@ -192,39 +188,14 @@ class ServicePolicy(Namespaced, frozen=True):
     mode: str
 
 
-class Hints(Struct, frozen=True, gc=False):
-    """The nodes and zones whose clients should use an endpoint (``hints.forNodes``, ``hints.forZones``), by name."""
-
-    nodes: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
-
-
-class Endpoint(Struct, frozen=True):
-    """One endpoint of a Service: a pod or another host.
-
-    ``hints`` is None if the slice has none for the endpoint. ``slice_labels`` are the labels that the EndpointSlice
-    states for the endpoint: its zone, or the topology map of older API versions. They count only if the cluster has no
-    Node called ``node``.
-    """
-
-    addresses: tuple[bytes, ...]
-    ports: tuple[Port, ...] = ()
-    hostname: str | None = None
-    node: str | None = None
-    slice_labels: dict[str, str] = {}
-    ready: bool = True
-    pod: str | None = None
-    hints: Hints | None = None
-
-
-class EndpointSlice(Namespaced, frozen=True):
+class EndpointSlice(Namespaced, frozen=True, gc=False):
     """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it.
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
     """
 
     service: str | None
-    endpoints: tuple[Endpoint, ...] = ()
+    endpoints: Endpoints = ()
     kind: str = "EndpointSlice"
 
     @property

@@ -116,7 +116,7 @@ def test_a_whole_family_is_nowhere() -> None:
     """RFC 7871, 7.1.2: /0 does not locate a client, even if the cluster has a single node."""
     cluster = [node("a1", cidrs=["10.0.0.0/8"])]
     book = snapshot_of(cluster).addresses
-    assert book.locate_network(parse_network("10.0.0.0/9")).holder
+    assert book.holder(parse_network("10.0.0.0/9"))
     for text in ("0.0.0.0/0", "::/0", "::ffff:0:0/96"):
         assert book.locate_network(parse_network(text)) is UNKNOWN_PLACE
 

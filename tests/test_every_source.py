@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from msgspec import Raw
 
 from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import labels_of
-from locator.api.decoding import RESOURCES
+from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import DeltaBuilder
 from locator.cluster import dump_files
 from locator.ip import address_text, parse_address, parse_network
@@ -303,8 +302,8 @@ def apply(store: Store, before: Sequence[Item], after: Sequence[Item]) -> None:
         builder = DeltaBuilder(kind, resource)
         for key in {**old, **new}:
             if key[0] == resource.name and old.get(key) != new.get(key):
-                raw = Raw(json.dumps(new.get(key, old.get(key))).encode())
-                builder.change_untrusted(raw, gone=key not in new)
+                decoded = decode_untrusted(resource, json.dumps(new.get(key, old.get(key))).encode())
+                builder.change_object(decoded, gone=key not in new)
         for delta in builder.pop_batch().deltas:
             store.apply(delta)
 

@@ -44,6 +44,19 @@ def test_a_value_that_nothing_has_any_more_leaves_no_trace() -> None:
     assert [*slices.values("node")] == [*slices.values("pod")] == []
 
 
+def test_a_value_of_many_objects() -> None:
+    """However many objects have it, each is found once, until it leaves."""
+    slices, names = index(), [f"s{number}" for number in range(600)]
+    for count, name in enumerate(names, 1):
+        slices.move(name, None, ("a1", ("p", "p")))
+        assert len(slices.keys("node", "a1")) == len(slices.keys("pod", "p")) == count
+    for name in names:
+        assert name in slices.keys("pod", "p")
+        slices.move(name, ("a1", ("p", "p")), None)
+        assert name not in slices.keys("pod", "p")
+    assert [*slices.values("node")] == [*slices.values("pod")] == []
+
+
 rows = st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from(("p0", "p1", "p2")), max_size=4).map(tuple))
 
 

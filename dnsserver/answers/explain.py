@@ -24,17 +24,19 @@ OWN_CLUSTER = "local"  # what candidates call the cluster that topodns reads
 
 
 class Asker(NamedTuple):
-    """The client of an explanation: how to call it, and where it is."""
+    """The client of an explanation: how to call it, where it is, and which object says so."""
 
     text: str
     place: Place
+    holder: str = ""
 
 
 def asker_at(client: Network, snapshot: Snapshot) -> Asker:
     """Return the client at a prefix; one of full length is a single address."""
     host = client.length == 8 * len(client.address)
+    book = snapshot.addresses
     return Asker(
-        address_text(client.address) if host else network_text(client), snapshot.addresses.locate_network(client)
+        address_text(client.address) if host else network_text(client), book.locate_network(client), book.holder(client)
     )
 
 
@@ -77,7 +79,7 @@ def _client(asker: Asker) -> dict[str, Any]:
     return {
         "address": asker.text,
         "located_by": place.located_by,
-        "holder": place.holder or None,
+        "holder": asker.holder or None,
         "node": place.location.node,
         "labels": dict(place.location.labels),
     }

@@ -158,7 +158,7 @@ def asker_named(client: Network | Reference | Topology, known: Known) -> Network
     if isinstance(client, Topology):
         hostname = client.labels.get(HOSTNAME)
         nodes = (node.name for node in known.objects.get(Node, ()) if node.labels[HOSTNAME] == hostname)
-        return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET, "--client"))
+        return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET), "--client")
     pods, locators = known.objects.get(Pod), known.objects.get(PodLocator)
     if client.kind is Pod and locators and not pods:  # a dump without Pods
         addresses = known.find(PodLocator, client.name, "--client").addresses
@@ -168,7 +168,7 @@ def asker_named(client: Network | Reference | Topology, known: Known) -> Network
             raise WrongInput(f"--client: Pod {found.key} has finished, expected one that has an address")
         addresses = found.addresses
         if isinstance(found, Node) and not addresses:
-            return Asker(f"node/{found.name}", Place(Location(found.name, found.labels), NODE, f"node {found.name}"))
+            return Asker(f"node/{found.name}", Place(Location(found.name, found.labels), NODE), f"node {found.name}")
     if not addresses:
         raise WrongInput(f"--client: Pod {known.namespace}/{client.name} has no address yet, expected one that has")
     return Network(addresses[0], 8 * len(addresses[0]))

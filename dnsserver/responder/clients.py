@@ -102,4 +102,4 @@ class Clients:
         shared = self._shared.get(labels)
         if shared is None:
             shared = self._shared[labels] = location
-        return Place(shared, place.located_by, place.holder, place.forwarder)
+        return Place(shared, place.located_by, place.block, place.forwarder)

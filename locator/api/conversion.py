@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
+from locator.endpoints import in_rows
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
@@ -32,6 +34,7 @@ from locator.model import (
     canonical_labels,
     is_dns_label,
 )
+from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -76,7 +79,7 @@ def to_namespace(raw: schema.Namespace, collector: FindingCollector) -> Namespac
 
 def to_node(raw: schema.Node, collector: FindingCollector) -> Node:
     """Convert a Node."""
-    name, annotations = raw.metadata.name or "", raw.metadata.annotations or {}
+    name, annotations = shared_text(raw.metadata.name or ""), raw.metadata.annotations or {}
     addresses: list[bytes] = []
     for position, address in enumerate((raw.status.addresses if raw.status else None) or ()):
         if address.type in ("InternalIP", "ExternalIP"):
@@ -86,7 +89,7 @@ def to_node(raw: schema.Node, collector: FindingCollector) -> Node:
             addresses += collector.address(f"metadata.annotations[{key}]", annotations[key].partition("/")[0])
     return Node(
         name=name,
-        labels=canonical_labels(raw.metadata.labels or {}, node=name),
+        labels={key: shared_text(text) for key, text in canonical_labels(raw.metadata.labels or {}, node=name).items()},
         addresses=tuple(dict.fromkeys(addresses)),
         pod_cidrs=_pod_cidrs(raw.spec or schema.NodeSpec(), annotations, collector),
     )
@@ -119,16 +122,15 @@ def _lenient_network(text: str) -> Network:
 def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
     """Convert a Pod."""
     spec, status = raw.spec or schema.PodSpec(), raw.status or schema.PodStatus()
-    addresses: list[bytes] = []
-    for position, entry in enumerate(status.ips or ()):
-        addresses += collector.address(f"status.podIPs[{position}].ip", entry.ip) if entry.ip else ()
+    texts = [entry.ip or None for entry in status.ips or ()]
+    addresses = collector.addresses(lambda position: f"status.podIPs[{position}].ip", texts)
     if status.ip and not status.ips:
-        addresses += collector.address("status.podIP", status.ip)
+        addresses = collector.address("status.podIP", status.ip)
     return Pod(
-        namespace=raw.metadata.namespace or "default",
+        namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
-        addresses=tuple(addresses),
-        node=spec.node_name or None,
+        addresses=addresses,
+        node=shared_text(spec.node_name) if spec.node_name else None,
         host_network=bool(spec.host_network),
         finished=status.phase in ("Succeeded", "Failed"),
         created=raw.metadata.created or "",
@@ -141,10 +143,15 @@ def _ports(ports: list[schema.Port] | None, field: str, collector: FindingCollec
         if port.port is None:  # an EndpointSlice without a port number means all ports
             continue
         if 0 < port.port < 65536:
-            converted.append(Port((port.name or "").lower(), port.port, (port.protocol or "TCP").lower()))
+            converted.append(_port(port.name or "", port.port, port.protocol or "TCP"))
         else:
             collector.wrong(f"{field}[{position}].port", f"{port.port} is no port", "a number from 1 to 65535")
-    return tuple(converted)
+    return shared_ports(tuple(converted))
+
+
+@lru_cache(maxsize=1024)  # most Services have the ports of others
+def _port(name: str, number: int, protocol: str) -> Port:
+    return Port(name.lower(), number, protocol.lower())
 
 
 def to_service(raw: schema.Service, collector: FindingCollector) -> Service | None:
@@ -160,7 +167,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
             field = f"spec.clusterIPs[{position}]" if spec.cluster_ips else "spec.clusterIP"
             addresses += collector.address(field, text)
     return Service(
-        namespace=raw.metadata.namespace or "default",
+        namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
         headless=not external and "None" in texts,
         cluster_ips=() if external else tuple(addresses),
@@ -202,10 +209,10 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     shared: dict[Hints, Hints] = {}
     found = (to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given))
     return EndpointSlice(
-        namespace=raw.metadata.namespace or "default",
+        namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
         service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
-        endpoints=tuple(endpoint for endpoint in found if endpoint is not None),
+        endpoints=in_rows([endpoint for endpoint in found if endpoint is not None]),
     )
 
 
@@ -220,21 +227,20 @@ def to_endpoint(
 
     *shared* keeps equal hints as one object: most endpoints of a slice have the hints of another.
     """
-    addresses: list[bytes] = []
-    for index, text in enumerate(endpoint.addresses or ()):
-        addresses += collector.address(f"endpoints[{position}].addresses[{index}]", text)
+    addresses = collector.addresses(lambda index: f"endpoints[{position}].addresses[{index}]", endpoint.addresses or ())
     if not addresses:
         return None
-    slice_labels = dict(endpoint.deprecated_topology or endpoint.topology or {})
+    slice_labels = endpoint.deprecated_topology or endpoint.topology or {}
     if endpoint.zone:
         slice_labels[ZONE] = endpoint.zone
-    hints = _hints(endpoint.hints)
+    hints = None if endpoint.hints is None else _hints(endpoint.hints)
+    node = endpoint.node_name or slice_labels.get(HOSTNAME)
     return Endpoint(
-        addresses=tuple(dict.fromkeys(addresses)),
+        addresses=addresses if len(addresses) == 1 else tuple(dict.fromkeys(addresses)),
         ports=ports,
         hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", collector),
-        node=endpoint.node_name or slice_labels.get(HOSTNAME) or None,
-        slice_labels=slice_labels,
+        node=shared_text(node) if node else None,
+        slice_labels=shared_labels(slice_labels),
         ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
         pod=_pod(endpoint.target_ref),
         hints=None if hints is None else shared.setdefault(hints, hints),
@@ -283,9 +289,7 @@ def _pod(target: schema.Reference | None) -> str | None:
     return target.name if target is not None and target.kind in (None, "Pod") else None
 
 
-def _hints(raw: schema.Hints | None) -> Hints | None:
-    if raw is None:
-        return None
+def _hints(raw: schema.Hints) -> Hints | None:
     nodes, zones = (
         tuple(entry.name for entry in names or () if entry.name) for names in (raw.for_nodes, raw.for_zones)
     )
@@ -305,7 +309,7 @@ def to_pod_locator(raw: schema.PodLocator, collector: FindingCollector) -> PodLo
     for position, entry in enumerate(raw.ips or ()):
         addresses += collector.address(f"ips[{position}].ip", entry.ip) if entry.ip else ()
     return PodLocator(
-        namespace=raw.metadata.namespace or "default",
+        namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
         addresses=tuple(dict.fromkeys(addresses)),
         node=raw.node_name or None,
@@ -330,7 +334,7 @@ def to_service_policy(raw: schema.ServicePolicy, collector: FindingCollector) ->
     topology = spec.topology or schema.Topology()
     selector = _selector(spec.service_selector or schema.LabelSelector(), "spec.serviceSelector", collector)
     policy = ServicePolicy(
-        namespace=raw.metadata.namespace or "default",
+        namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
         created=raw.metadata.created or "",
         selector=selector or Selector(),

@@ -117,6 +117,11 @@ def decode_untrusted(resource: Resource, raw: Raw | bytes, where: str = "") -> D
             resource.name, namespace, name or where, field=path, message=f"unreadable object: {message}"
         )
         return Decoded(namespace, name, version, None, [finding])
+    return converted(resource, typed, where)
+
+
+def converted(resource: Resource, typed: Any, where: str = "") -> Decoded:
+    """Return the record of an object that is decoded to a struct of ``schema``; as ``decode_untrusted``."""
     meta: schema.Meta = typed.metadata
     if not meta.name:
         finding = ClusterCode.UnreadableObject.finding(

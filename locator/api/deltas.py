@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
-from locator.api.decoding import Resource, decode_untrusted
+from locator.api.decoding import Decoded, Resource
 from locator.model import Finding, Object, by_kind
 
 
@@ -67,11 +67,9 @@ def replacements(objects: Iterable[Object]) -> list[Delta]:
 
 
 class DeltaBuilder:
-    """Decodes the raw objects of one kind, and collects the deltas that bring a store to the cluster's state."""
+    """Collects, from the decoded objects of one kind, the deltas that bring a store to the cluster's state."""
 
     def __init__(self, kind: type[Any], resource: Resource) -> None:
-        self.version = ""
-        """The resourceVersion of the object that was decoded last, empty if it has none."""
         self._kind = kind
         self._resource = resource
         self._listed: dict[str, Any] = {}  # by key: the objects of the list so far
@@ -85,18 +83,17 @@ class DeltaBuilder:
         """Drop the list so far: it starts again, or has been taken over."""
         self._listed, self._list_findings = {}, {}
 
-    def list_untrusted(self, raw: Raw, where: str = "", *, gone: bool = False) -> None:
-        """Add an object to the list, or remove it if it is *gone*. Findings call it *where* if it has no name."""
-        decoded = decode_untrusted(self._resource, raw, where)
-        self.version = decoded.version
-        self._listed.pop(decoded.key, None)
-        self._list_findings.pop(decoded.key, None)
-        if gone:
-            return
-        if decoded.built is not None:
-            self._listed[decoded.key] = decoded.built
-        if decoded.findings:
-            self._list_findings[decoded.key] = decoded.findings
+    def list_object(self, decoded: Decoded, *, gone: bool = False) -> None:
+        """Add an object to the list, or remove it if it is *gone*."""
+        key = decoded.key
+        if self._list_findings:
+            self._list_findings.pop(key, None)
+        if gone or decoded.built is None:
+            self._listed.pop(key, None)
+        else:
+            self._listed[key] = decoded.built
+        if decoded.findings and not gone:
+            self._list_findings[key] = decoded.findings
 
     def end_list(self) -> None:
         """Turn the complete list into a Replace."""
@@ -105,10 +102,8 @@ class DeltaBuilder:
         self._faulty = set(self._list_findings)
         self.forget_list()
 
-    def change_untrusted(self, raw: Raw, *, gone: bool = False) -> None:
+    def change_object(self, decoded: Decoded, *, gone: bool = False) -> None:
         """Add the change of one object, which is new, changed or *gone*."""
-        decoded = decode_untrusted(self._resource, raw)
-        self.version = decoded.version
         if decoded.built is not None and not gone:
             self._deltas.append(Put(decoded.built))
             if decoded.triggered:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from locator.api import schema
@@ -41,6 +42,14 @@ class FindingCollector(list[Finding]):
                 self.wrong(field, f"{text!r} is no DNS label", expected)
                 return False
         return True
+
+    def addresses(self, field: Callable[[int], str], texts: Sequence[str | None]) -> tuple[bytes, ...]:
+        """Return the addresses in *texts*, None left out; the one at a position is in ``field(position)``."""
+        try:
+            return tuple([parse_address(text) for text in texts if text is not None])
+        except ValueError:  # say which is wrong, and keep the others
+            stated = ((field(position), text) for position, text in enumerate(texts) if text is not None)
+            return tuple(chain.from_iterable(self.address(where, text) for where, text in stated))
 
     def address(self, field: str, text: str) -> tuple[bytes, ...]:
         """Return the address in *text*, or add a finding and return ()."""

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
-from locator.api.decoding import Resource
+from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.backoff import STEADY, Backoff
 
@@ -48,6 +48,8 @@ UNREACHABLE = "unreachable"  # no response
 SILENT = "silent"  # no byte for a while
 CUT = "cut"  # the response broke off
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
+
+CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
 
 HAS_EXPIRED = "the resourceVersion has expired"
 
@@ -127,6 +129,10 @@ class ListWatch:
         """Whether the API did not know the kind, an optional one, at the last request."""
         self._resource = resource
         self._chance = chance
+        # A change of an object, decoded in one go: to look for the object first takes half as long again.
+        self._changes: Decoder[Any] = Decoder(
+            msgspec.defstruct("Change", [("type", str), ("object", resource.decoder.type)])
+        )
         self._deltas = DeltaBuilder(kind, resource)
         self._listing = _State.STREAM if streaming else _State.PAGES
         self._state = self._listing
@@ -158,21 +164,35 @@ class ListWatch:
             if self.over:
                 break
             try:
-                event = _EVENT.decode(line)
-                if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                    listing = self._state is _State.STREAM
-                    add = self._deltas.list_untrusted if listing else self._deltas.change_untrusted
-                    add(event.object, gone=event.type == "DELETED")
-                    self._version = self._deltas.version or self._version
-                elif event.type == "BOOKMARK":
-                    self._bookmark(_BOOKMARK.decode(event.object).metadata)
-                elif event.type == "ERROR":
-                    self._error(_ERROR.decode(event.object))
-                else:
-                    self._leave(DOUBT, f"unknown watch event type: {event.type[:30]!r}")
+                typed = self._changes.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                self._leave(DOUBT, "unreadable line in the watch")
+                self._other_line(line)
+                continue
+            if typed.type in CHANGES:
+                self._change(typed.type, converted(self._resource, typed.object))
+            else:
+                self._other_line(line)
         return self._deltas.pop_batch()
+
+    def _change(self, event: str, decoded: Decoded) -> None:
+        add = self._deltas.list_object if self._state is _State.STREAM else self._deltas.change_object
+        add(decoded, gone=event == "DELETED")
+        self._version = decoded.version or self._version
+
+    def _other_line(self, line: bytes) -> None:
+        """Process a line that is no change of a readable object."""
+        try:
+            event = _EVENT.decode(line)
+            if event.type in CHANGES:
+                self._change(event.type, decode_untrusted(self._resource, event.object))
+            elif event.type == "BOOKMARK":
+                self._bookmark(_BOOKMARK.decode(event.object).metadata)
+            elif event.type == "ERROR":
+                self._error(_ERROR.decode(event.object))
+            else:
+                self._leave(DOUBT, f"unknown watch event type: {event.type[:30]!r}")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._leave(DOUBT, "unreadable line in the watch")
 
     def page(self, body: bytes) -> DeltaBatch:
         """Process one page of a list, and return its deltas. Never raises; check ``over`` afterwards."""
@@ -184,7 +204,7 @@ class ListWatch:
         if not self._continue:
             self._deltas.forget_list()
         for position, raw in enumerate(page.items or ()):
-            self._deltas.list_untrusted(raw, f"item {position}")
+            self._deltas.list_object(decode_untrusted(self._resource, raw, f"item {position}"))
         self._version = page.metadata.version or self._version
         self._continue = page.metadata.more or ""
         if not self._continue:

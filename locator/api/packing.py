@@ -19,6 +19,7 @@ from locator.model import (
     Service,
     ServicePolicy,
 )
+from locator.sharing import share_parts
 
 BATCH = 500  # objects packed at a time, which blocks the event loop for some milliseconds
 MAGIC = b"topodns view\n"
@@ -66,7 +67,9 @@ def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
     for part in packed:
         batch = msgspec.msgpack.decode(part, type=_Batch)
         for name in _FIELDS.values():
-            yield from getattr(batch, name)
+            for item in getattr(batch, name):
+                share_parts(item)
+                yield item
 
 
 def packed(objects: Sequence[Object], *, cluster: str, kinds: Sequence[type[Object]]) -> Iterator[bytes]:

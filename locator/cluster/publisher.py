@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from locator.api.deltas import Delta, DeltaBatch, Put, Replace
+from locator.cluster import memory
 from locator.model import ERROR, EndpointSlice, Finding, Health, Object
 from locator.state.cluster_view import ClusterView
 from locator.state.snapshot import Snapshot
@@ -160,6 +161,7 @@ class Publisher:
             subscriber(publication.snapshot, publication.findings)
         if not self._frozen:
             gc.freeze()  # what the subscribers have made lives as long
+            await trio.to_thread.run_sync(memory.give_back)
             self._frozen = True
         # Often and little: Python itself waits until new objects outnumber the old ones that were freed meanwhile, and
         # then visits all new ones.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 import http.client
+import io
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ import msgspec
 import urllib3
 from msgspec import Struct, field
 from msgspec.json import Decoder
+
+from locator.api.chunked import Dechunker
 
 CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time
@@ -72,11 +75,20 @@ class Stream:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            yield from self._response.stream(CHUNK, decode_content=True)
+            if (connection := self._chunked_connection()) is not None:
+                yield from _content(connection)
+            else:
+                yield from self._response.stream(CHUNK, decode_content=True)
         except (*READ_ERRORS, AttributeError) as error:  # AttributeError: another thread called ``end``
             raise unreachable(self._host, error, self._silence, begun=True) from None
         finally:
             self.close()
+
+    def _chunked_connection(self) -> io.BufferedReader | None:
+        """Return what the chunks of the response come from; None to leave the reading to the library."""
+        if not getattr(self._response, "chunked", False) or "Content-Encoding" in self._response.headers:
+            return None
+        return getattr(getattr(self._response, "_fp", None), "fp", None)
 
     def __enter__(self) -> Stream:
         return self
@@ -94,6 +106,17 @@ class Stream:
             self._response.shutdown()
         except (OSError, RuntimeError, ValueError):
             return  # the response has ended
+
+
+def _content(connection: io.BufferedReader) -> Iterator[bytes]:
+    """Yield the content of a chunked response as it arrives."""
+    dechunker = Dechunker()
+    while not dechunker.over:
+        received = connection.read1(CHUNK)
+        if not received:
+            raise http.client.IncompleteRead(b"")
+        if content := dechunker.take(received):
+            yield content
 
 
 class _Details(Struct):

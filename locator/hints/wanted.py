@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from locator.hints.objects import HintedSlice
 from locator.model import Endpoint, Hints, Location, Service, ServicePolicy
-from locator.state.compiling import EndpointIdentities
+from locator.state.joining import EndpointIdentities
 from locator.topology.constraints import declarations_of, heard
 from locator.topology.selection import Constraint, LocatedEndpoint, select
 

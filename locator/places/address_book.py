@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
+from typing import cast
 
 from msgspec import Struct
 
@@ -32,17 +33,18 @@ MIN_CACHED_PLACES = 8  # comparing fewer places is as fast as a look-up in the c
 MAX_AGREEMENTS = 65_536  # that one reader caches
 
 
-class Place(Struct, frozen=True, eq=False, gc=False):
+class Place(Struct, frozen=True, eq=False, weakref=True):
     """The location of an address, and how topodns knows it.
 
-    ``located_by`` is one of the words above. ``holder`` names the object that has the address, as
-    people read it (``pod shop/web-0``). ``forwarder`` is true for a trusted forwarder: its queries
-    come from other clients, so its own location says nothing about them.
+    Many addresses share one place. ``located_by`` is one of the words above. ``block`` describes the pod CIDR or
+    subnet that has the place, as people read it; empty if an object holds the address (``AddressBook.holder``).
+    ``forwarder`` is true for a trusted forwarder: its queries come from other clients, so its own location says
+    nothing about them.
     """
 
     location: Location
     located_by: str
-    holder: str = ""
+    block: str = ""
     forwarder: bool = False
 
 
@@ -64,7 +66,7 @@ def same_place(left: Place | None, right: Place | None) -> bool:
         return left is right
     return (
         left.location is right.location
-        and left.holder == right.holder
+        and left.block == right.block
         and left.located_by == right.located_by
         and left.forwarder == right.forwarder
     )
@@ -80,9 +82,16 @@ class AddressBook:
     """
 
     def __init__(
-        self, *, subnets: Mapping[Network, Mapping[str, str]] | None = None, forwarders: Iterable[Network] = ()
+        self,
+        *,
+        subnets: Mapping[Network, Mapping[str, str]] | None = None,
+        forwarders: Iterable[Network] = (),
+        holder_of: Callable[[bytes], str] = lambda address: "",
     ) -> None:
-        """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
+        """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*.
+
+        *holder_of* describes the object that holds an address at the moment of the call.
+        """
         self.places: AddressMap[Place] = AddressMap()
         self.cidrs: PrefixTable[Place] = PrefixTable()  # trusted pod CIDRs
         self.distrusted_cidrs = 0
@@ -93,6 +102,7 @@ class AddressBook:
         self._subnet_table = PrefixTable(self._subnets)
         self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
         self.trusts_networks = bool(self._forwarder_networks)
+        self._holder_of = holder_of
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
         self._outside_cidrs: AddressMap[Place] = AddressMap()
         self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
@@ -150,11 +160,16 @@ class AddressBook:
 
         *network* is never an IPv4-mapped one. A frequent caller passes the same *cache* to one book after the other.
         """
-        if network.length == 8 * len(network.address):
-            return self.locate(network.address)
-        if not network.length:  # all addresses together have no location
-            return UNKNOWN_PLACE
-        return self._locate_block(network, AgreementCache() if cache is None else cache)
+        return self._located(network, AgreementCache() if cache is None else cache)[0]
+
+    def holder(self, network: Network) -> str:
+        """Describe the object or block whose place ``locate_network`` returns, as people read it (``pod shop/web-0``).
+
+        Empty if nothing locates the network. An object is the one that holds the address now: a place does not
+        remember it, since an answer never depends on it.
+        """
+        place, address = self._located(network, AgreementCache())
+        return place.block or ("" if address is None else self._holder_of(address))
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address is in a configured network of trusted forwarders."""
@@ -177,7 +192,12 @@ class AddressBook:
                 cidrs[network.length] = place
         return {address: tuple(sorted(cidrs.items(), key=itemgetter(0))) or None for address, cidrs in starts.items()}
 
-    def _locate_block(self, network: Network, cache: AgreementCache) -> Place:
+    def _located(self, network: Network, cache: AgreementCache) -> tuple[Place, bytes | None]:
+        """Return the place that a network shares, and the address from which it is, None if it is a block's."""
+        if network.length == 8 * len(network.address):
+            return self.locate(network.address), network.address
+        if not network.length:  # all addresses together have no location
+            return UNKNOWN_PLACE, None
         around = self.cidrs.find(network.address, network.length)
         agreements = [
             Agreement(address, place, place.location)
@@ -188,31 +208,32 @@ class AddressBook:
         agreements += self._agreements_within(network, cache)
         if not agreements and around is None:  # no part of the cluster is in this block
             around = self._subnet_table.find(network.address, network.length)
-            lowest, highest = network.address, network_end(network)
+            begin, end = network.address, network_end(network)
             agreements = [
                 Agreement(subnet.address, place, place.location)
                 for subnet, place in self._subnets.items()
                 if len(subnet.address) == len(network.address)
                 and subnet.length > network.length
-                and lowest <= subnet.address <= highest
+                and begin <= subnet.address <= end
             ]
         if not agreements and around is None:
-            return UNKNOWN_PLACE
-        first = around or min(agreements, key=attrgetter("address")).place
+            return UNKNOWN_PLACE, None
+        lowest = None if around is not None else min(agreements, key=attrgetter("address"))
+        first = around or cast(Agreement, lowest).place
         location = shared_location(chain([first.location], map(attrgetter("location"), agreements)))
         if location is first.location:
-            return first
-        return Place(location, first.located_by, network_text(network)) if location.known else UNKNOWN_PLACE
+            return first, None if lowest is None else lowest.address
+        return Place(location, first.located_by, network_text(network)) if location.known else UNKNOWN_PLACE, None
 
     def _agreements_within(self, network: Network, cache: AgreementCache) -> Iterator[Agreement]:
         """Yield the agreements of the addresses in a block that are in no pod CIDR, by row or by group."""
         octets, outside = len(network.address), self._outside_cidrs
         if network.length > 8 * (octets - 1):
-            if places := dict(outside.within(network)):
+            if places := list(outside.within(network)):
                 yield agreement_of(places)
         elif network.length > 8 * GROUP[octets]:
-            for head, row in outside.rows_within(network):
-                yield cache.of_row(head, row)
+            for _, row in outside.rows_within(network):
+                yield cache.of_row(row)
         else:
             for prefix, group in outside.groups_within(network):
                 yield cache.of_group(prefix, group)
@@ -230,13 +251,13 @@ class AgreementCache:
 
     def of_group(self, prefix: bytes, group: Group[Place]) -> Agreement:
         """Return the agreement of a group whose addresses begin with *prefix*."""
-        return self._get(
-            prefix, group, lambda: joined_agreement([self.of_row(head, row) for head, row in group.items()])
-        )
+        return self._get(prefix, group, lambda: joined_agreement([self.of_row(row) for _, row in group.items()]))
 
-    def of_row(self, head: bytes, row: Row[Place]) -> Agreement:
-        """Return the agreement of a row whose addresses begin with *head*."""
-        return agreement_of(row) if len(row) < MIN_CACHED_PLACES else self._get(head, row, lambda: agreement_of(row))
+    def of_row(self, row: Row[Place]) -> Agreement:
+        """Return the agreement of a row."""
+        if len(row) < MIN_CACHED_PLACES:
+            return agreement_of([*row.items()])
+        return self._get(row.head, row, lambda: agreement_of([*row.items()]))
 
     def _get(self, key: bytes, part: object, compute: Callable[[], Agreement]) -> Agreement:
         cached = self._cached.get(key)
@@ -245,12 +266,9 @@ class AgreementCache:
         return cached[1]
 
 
-def agreement_of(places: Mapping[bytes, Place]) -> Agreement:
-    """Return the agreement of at least one place."""
-    if len(places) == 1:
-        ((address, place),) = places.items()
-        return Agreement(address, place, place.location)
-    ordered = sorted(places.items())
+def agreement_of(places: Sequence[tuple[bytes, Place]]) -> Agreement:
+    """Return the agreement of at least one address with its place."""
+    ordered = sorted(places, key=itemgetter(0))
     address, place = ordered[0]
     return Agreement(address, place, shared_location(place.location for _, place in ordered))
 

@@ -6,81 +6,115 @@ Node that lists the address, a pod on its node's network. The order of updates m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
-from msgspec import Struct
-
+from locator.endpoints import EndpointRows, all_addresses, differing_addresses, nodes_with, with_address
 from locator.index import Index
-from locator.model import Endpoint, EndpointSlice, Node, Pod, PodLocator
+from locator.model import Endpoint, EndpointSlice, Location, Node, Pod, PodLocator
 from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, Place
+from locator.places.address_keys import AddressKeys, Move
 from locator.places.locations import Locations
 
-
-class Origin(Struct, frozen=True, gc=False):
-    """The slice of an endpoint, and a description of the endpoint for people (``endpoint of shop/web``)."""
-
-    namespace: str
-    slice: str
-    text: str
+AT_ONCE = 4096  # slices: more would take more memory while a whole cluster comes in
 
 
-class EndpointHolder(Struct, frozen=True, eq=False, gc=False):
+class EndpointHolder(NamedTuple):
     """An endpoint of a slice, as a holder of its addresses."""
 
-    origin: Origin
+    slice: EndpointSlice
     endpoint: Endpoint
 
     @property
     def rank(self) -> tuple[object, ...]:
         """The order of the endpoints of one address; the last one decides."""
         endpoint = self.endpoint
-        return self.origin.slice, endpoint.node or "", endpoint.pod or "", sorted(endpoint.slice_labels.items())
+        return self.slice.key, endpoint.node or "", endpoint.pod or "", sorted(endpoint.slice_labels.items())
 
     @property
     def pod(self) -> str | None:
         """The key of the pod behind the endpoint, None if there is no pod."""
-        return None if self.endpoint.pod is None else f"{self.origin.namespace}/{self.endpoint.pod}"
+        return None if self.endpoint.pod is None else f"{self.slice.namespace}/{self.endpoint.pod}"
+
+
+Holder = Pod | PodLocator | EndpointSlice | str | None  # the name of a Node, None if it is not known
 
 
 class ChangedAddresses(NamedTuple):
     """Addresses whose places may have changed, in the order of the changes: those close in memory stay together.
 
-    ``endpoints`` have other endpoints than before, ``others`` changed for another reason.
+    ``endpoints`` have other endpoints than before, ``others`` changed for another reason. Of an address with one
+    endpoint, ``endpoints`` may have the node; None says nothing.
     """
 
     others: dict[bytes, None]
-    endpoints: dict[bytes, None]
+    endpoints: dict[bytes, str | None]
 
 
 class AddressHolders:
     """The holders of all addresses of one cluster, kept up to date object by object.
 
+    *pods* and *slices* are the known ones by key, always up to date; without *pods* none locates an address.
     A PodLocator holds addresses only while its pod is not known.
     """
 
-    def __init__(self, locations: Locations) -> None:
+    def __init__(self, locations: Locations, pods: Mapping[str, Pod], slices: Mapping[str, EndpointSlice]) -> None:
         self._locations = locations
-        self._pods: dict[str, Pod] = {}  # by key, those without an address included
+        self._pods, self._slices = pods, slices
         self._locators: dict[str, PodLocator] = {}
         self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
-        self._endpoints: Index[EndpointHolder, EndpointHolder] = Index(address=_endpoint_addresses)
+        self.endpoint_addresses = AddressKeys()
+        """The addresses of endpoints, with the keys of their slices, as of the last ``pop_changed``."""
+        self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
         self._changed = ChangedAddresses({}, {})
+        # One place for all addresses on a node: a large cluster has far more addresses than nodes.
+        self._places: WeakValueDictionary[tuple[Location, str], Place] = WeakValueDictionary()
 
     def pop_changed(self) -> ChangedAddresses:
         """Return the addresses that changed since the last call."""
         changed, self._changed = self._changed, ChangedAddresses({}, {})
+        slices, self._changed_slices = iter(self._changed_slices.items()), {}
+        first = not self.endpoint_addresses
+        while some := [*islice(slices, AT_ONCE)]:
+            self.endpoint_addresses = self.endpoint_addresses.with_changes(
+                self._moves(some, changed.endpoints, first=first)
+            )
         return changed
+
+    def _moves(
+        self,
+        changed_slices: Iterable[tuple[str, EndpointSlice | None]],
+        changed: dict[bytes, str | None],
+        *,
+        first: bool,
+    ) -> Iterator[Move]:
+        """Yield which addresses changed slices have left and joined; add those with other endpoints to *changed*.
+
+        *first* says that no slice was known before: then the node of an address can be told without a look at others.
+        """
+        for key, before in changed_slices:
+            after = self._slices.get(key)
+            had, has = (() if known is None else all_addresses(known.endpoints) for known in (before, after))
+            differing: Iterable[bytes] = chain(had, has)
+            if before is not None and after is not None:
+                if before.service == after.service:  # otherwise all of them have another description
+                    differing = differing_addresses(before.endpoints, after.endpoints)
+                had, has = set(had).difference(has), set(has).difference(had)
+            size = len(changed)
+            rows = after.endpoints if first and before is None and after is not None else ()
+            if isinstance(rows, EndpointRows):
+                changed.update(zip(has, rows.nodes, strict=True))
+            if not rows or len(changed) < size + len(rows):  # or another endpoint has one of the addresses
+                changed.update(dict.fromkeys(differing))
+            yield key, had, has
 
     def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether a place may have changed."""
         self._pod_keys.move(key, before, after)
-        if after is None:
-            self._pods.pop(key, None)
-        else:
-            self._pods[key] = after
         changed = False
         for pod in (before, after):
             if pod is not None and pod.addresses and not pod.finished:
@@ -114,28 +148,9 @@ class AddressHolders:
             if node is not None:
                 self.mark_addresses(node.addresses)
 
-    def update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> None:
-        """Record a change of a slice (None: it does not exist); unchanged endpoints must be the same objects."""
-        unchanged: set[int] = set()
-        if before is not None and after is not None and before.service == after.service:
-            unchanged = set(map(id, before.endpoints)) & set(map(id, after.endpoints))
-        for endpoint in before.endpoints if before is not None else ():
-            if id(endpoint) not in unchanged:
-                self._remove_endpoint(endpoint, key)
-        if after is None:
-            return
-        origin = _origin(after)
-        for endpoint in after.endpoints:
-            if id(endpoint) not in unchanged:
-                holder = EndpointHolder(origin, endpoint)
-                self._endpoints.move(holder, None, holder)
-                self._changed.endpoints.update(dict.fromkeys(endpoint.addresses))
-
-    def _remove_endpoint(self, endpoint: Endpoint, slice_key: str) -> None:
-        for holder in [*self._endpoints.keys("address", endpoint.addresses[0])] if endpoint.addresses else ():
-            if holder.endpoint is endpoint and holder.origin.slice == slice_key:
-                self._endpoints.move(holder, holder, None)
-        self._changed.endpoints.update(dict.fromkeys(endpoint.addresses))
+    def update_slice(self, key: str, before: EndpointSlice | None) -> None:
+        """Record a change of a slice, which was *before* (None: it did not exist)."""
+        self._changed_slices.setdefault(key, before)
 
     def mark_node(self, node: str) -> None:
         """Note that the pods on a node may have other places; the caller marks those of the endpoints on it."""
@@ -152,30 +167,47 @@ class AddressHolders:
 
     def place(self, address: bytes) -> Place | None:
         """Return the place of an address by its holder, None if no object holds it."""
+        held = self._held(address)
+        if held is None:
+            return None
+        location, located_by, _ = held
+        place = self._places.get((location, located_by))
+        if place is None:
+            place = self._places[location, located_by] = Place(location, located_by)
+        return place
+
+    def holder(self, address: bytes) -> str:
+        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
+        held = self._held(address)
+        return "" if held is None else _text(held[2])
+
+    def _held(self, address: bytes) -> tuple[Location, str, Holder] | None:
+        """Return the location of an address, the kind of object that gives it, and the holder; None without any."""
         keys = self._pod_keys.keys("address", address)
         if pods := [pod for key in keys if not (pod := self._pods[key]).host_network]:
             pod = pods[0] if len(pods) == 1 else max(pods, key=_age)
             location, by_locator = self._locations.of_pod(pod)
-            return Place(location, POD_LOCATOR if by_locator else POD, f"pod {pod.namespace}/{pod.name}")
+            return location, POD_LOCATOR if by_locator else POD, pod
         if self._locators and (locators := self._locators_without_pod(address)):
             locator = self._locators[max(locators)]
-            return Place(self._locations.of_locator(locator), POD_LOCATOR, f"pod {locator.key}")
-        if endpoints := self._endpoints.keys("address", address):
-            ranked = (
-                sorted(endpoints, key=lambda holder: holder.rank, reverse=True) if len(endpoints) > 1 else endpoints
-            )
-            for holder in ranked:
-                location = self._locations.of_endpoint(holder.origin.namespace, holder.endpoint)
+            return self._locations.of_locator(locator), POD_LOCATOR, locator
+        if (only := self._only_slice(address)) is not None and len(nodes := nodes_with(only.endpoints, address)) == 1:
+            node_location = self._locations.of_node(nodes[0])  # so it is nearly always
+            if node_location is not None and node_location.labels:
+                return node_location, ENDPOINT, only
+        if self.endpoint_addresses.of(address):
+            for holder in sorted(self.endpoints_at(address), key=lambda holder: holder.rank, reverse=True):
+                location = self._locations.of_endpoint(holder.slice.namespace, holder.endpoint)
                 if location.labels:
-                    return Place(location, ENDPOINT, holder.origin.text)
+                    return location, ENDPOINT, holder.slice
         if names := self._node_names.keys("address", address):
             name = max(names)
             node_location = self._locations.of_node(name)
             assert node_location is not None
-            return Place(node_location, NODE, f"node {name}")
+            return node_location, NODE, name
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
-            return Place(self._locations.of_pod(pod)[0], NODE, f"node {pod.node}")
+            return self._locations.of_pod(pod)[0], NODE, pod.node
         return None
 
     def held_by_another(self, address: bytes, own: Collection[str | None]) -> bool:
@@ -187,12 +219,32 @@ class AddressHolders:
             return any(key not in own for key in locators)
         return any(
             holder.endpoint.ready and holder.pod is not None and holder.pod not in own
-            for holder in self._endpoints.keys("address", address)
+            for holder in self.endpoints_at(address)
         )
 
-    def endpoints_at(self, address: bytes) -> tuple[EndpointHolder, ...] | None:
-        """Return the endpoints that have an address, in no order; None if there are none."""
-        return tuple(self._endpoints.keys("address", address)) or None
+    def nodes_at(self, address: bytes) -> list[str | None]:
+        """Return the node of each of the ``endpoints_at`` an address."""
+        if (only := self._only_slice(address)) is not None:
+            return nodes_with(only.endpoints, address)
+        return [node for known in self._slices_at(address) for node in nodes_with(known.endpoints, address)]
+
+    def endpoints_at(self, address: bytes) -> list[EndpointHolder]:
+        """Return the endpoints that have an address, as of the last ``pop_changed``, in no order."""
+        return [
+            EndpointHolder(known, endpoint)
+            for known in self._slices_at(address)
+            for endpoint in with_address(known.endpoints, address)
+        ]
+
+    def _only_slice(self, address: bytes) -> EndpointSlice | None:
+        """Return the one slice with an endpoint at an address, None if there is none, or more than one."""
+        key = self.endpoint_addresses.only(address)
+        return None if key is None else self._slices.get(key)
+
+    def _slices_at(self, address: bytes) -> list[EndpointSlice]:
+        """Return the slices with an endpoint at an address, without those that are gone since the last look."""
+        keys = self.endpoint_addresses.of(address)
+        return [known for key in keys if (known := self._slices.get(key)) is not None]
 
     def _locators_without_pod(self, address: bytes) -> list[str]:
         """Return the keys of the PodLocators that have an address and whose pods are not known."""
@@ -219,15 +271,18 @@ def _node_addresses(node: Node) -> tuple[bytes, ...]:
     return node.addresses
 
 
-def _endpoint_addresses(holder: EndpointHolder) -> tuple[bytes, ...]:
-    return holder.endpoint.addresses
-
-
 def _age(pod: Pod) -> tuple[str, str]:
     """Return a key that sorts pods by age, the newest last (RFC 3339 times in UTC sort as text)."""
     return pod.created, pod.key
 
 
-def _origin(endpoint_slice: EndpointSlice) -> Origin:
-    service, key = endpoint_slice.service_key, endpoint_slice.key
-    return Origin(endpoint_slice.namespace, key, f"endpoint of {service}" if service else f"endpoint in slice {key}")
+def _text(holder: Holder) -> str:
+    if isinstance(holder, Pod | PodLocator):
+        return f"pod {holder.key}"
+    return endpoint_text(holder) if isinstance(holder, EndpointSlice) else f"node {holder}"
+
+
+def endpoint_text(endpoint_slice: EndpointSlice) -> str:
+    """Return what people call an endpoint of a slice."""
+    service = endpoint_slice.service_key
+    return f"endpoint of {service}" if service else f"endpoint in slice {endpoint_slice.key}"

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from itertools import islice
 
 from msgspec.structs import replace
 
 from locator.ip import Network
-from locator.model import EndpointSlice, Finding, Node, PodLocator
+from locator.model import EndpointSlice, Finding, Node, Pod, PodLocator
 from locator.places.address_book import AddressBook, Place, same_place
-from locator.places.address_holders import AddressHolders, ChangedAddresses
+from locator.places.address_holders import AddressHolders
 from locator.places.forwarders import Forwarders
 from locator.places.locations import Locations
 from locator.places.pod_cidrs import PodCidrs
+
+AT_ONCE = 1 << 16  # addresses: a larger part would take more memory while a whole cluster comes in
 
 
 class AddressIndex:
     """The address holders, pod CIDRs and trusted forwarders of one cluster, kept up to date object by object."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Mapping[str, Pod], slices: Mapping[str, EndpointSlice]) -> None:
+        """See ``AddressHolders``."""
         self.locations = Locations()
-        self._holders = AddressHolders(self.locations)
-        self._cidrs = PodCidrs()
+        self._holders = AddressHolders(self.locations, pods, slices)
+        self._cidrs = PodCidrs(self._holders)
         self._forwarders = Forwarders()
         self.update_pod = self._holders.update_pod
         self.update_slice = self._holders.update_slice
         self.mark_addresses = self._holders.mark_addresses
+        self.holder = self._holders.holder
 
     @property
     def forwarders(self) -> Set[bytes]:
@@ -64,7 +69,7 @@ class AddressIndex:
         findings of each reviewed pod CIDR, empty if it has none.
         """
         changed = self._holders.pop_changed()
-        reviewed = self._cidrs.review({address: self._holders.endpoints_at(address) for address in changed.endpoints})
+        reviewed = self._cidrs.review(changed.endpoints)
         for network in reviewed:
             report(network, self._cidrs.findings.get(network, ()))
         cidrs = {
@@ -75,30 +80,30 @@ class AddressIndex:
             self._forwarders.update_slices(dns_slices, now)
         self._forwarders.end_trust(now, self._holders.held_by_another)
         trust_changed = trusted ^ self._forwarders.addresses
-        places = self._places(before, changed, cidrs, trust_changed)
-        if not places and not cidrs and self._cidrs.distrusted == before.distrusted_cidrs:
-            return before
-        return before.with_changes(places, cidrs, distrusted_cidrs=self._cidrs.distrusted)
+        if cidrs or self._cidrs.distrusted != before.distrusted_cidrs:
+            book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
+            trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
+        else:
+            book = before
+        addresses = iter({**changed.others, **changed.endpoints, **dict.fromkeys(trust_changed)})
+        while some := [*islice(addresses, AT_ONCE)]:
+            if places := self._places(before, book, some):
+                book = book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs)
+        return book
 
     def _places(
-        self,
-        before: AddressBook,
-        changed: ChangedAddresses,
-        cidrs: Mapping[Network, Place | None],
-        trust_changed: Iterable[bytes],
+        self, before: AddressBook, around: AddressBook, addresses: Iterable[bytes]
     ) -> dict[bytes, Place | None]:
-        """Return the addresses with other places than *before*; None for one that no object holds now."""
-        forwarders = self._forwarders.addresses
-        addresses = changed.others | changed.endpoints | dict.fromkeys(trust_changed)
-        around = before
-        if cidrs and forwarders:  # a forwarder without an object of its own is located by its block
-            addresses |= dict.fromkeys(forwarders)
-            around = before.with_changes({}, cidrs)
+        """Return those of some addresses with other places than *before*; None for one that no object holds now.
+
+        *around* is the book with the pod CIDRs of now.
+        """
+        forwarders, trusts_networks = self._forwarders.addresses, around.trusts_networks
         held = before.places if len(before.places) else None
         places: dict[bytes, Place | None] = {}
         for address in addresses:
             place = self._holders.place(address)
-            if address in forwarders or (place is not None and around.trusts_networks and around.trusts(address)):
+            if address in forwarders or (place is not None and trusts_networks and around.trusts(address)):
                 place = replace(place or around.locate_by_block(address), forwarder=True)
             if held is None or not same_place(place, held.get(address)):
                 places[address] = place

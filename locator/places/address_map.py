@@ -11,13 +11,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from locator.ip import Network, network_end
 
 T = TypeVar("T")
 
 GROUP = {4: 2, 16: 8}  # octets of an address -> octets that a group shares: an IPv4 /16, an IPv6 /64
 
-Row = Mapping[bytes, T]  # by address: values whose addresses share all octets but the last
+_LAST = tuple(bytes((octet,)) for octet in range(256))  # by its number: the last octet of an address
+
+
+class Row(Struct, Generic[T], frozen=True, eq=False, gc=False):
+    """The values of addresses that share all octets but the last; ``values`` are in the order of the last ``octets``.
+
+    It takes a third of a dictionary's memory, and there is one for each node, or more.
+    """
+
+    head: bytes
+    octets: bytes
+    values: tuple[T, ...]
+
+    def __len__(self) -> int:
+        return len(self.octets)
+
+    def get(self, octet: int) -> T | None:
+        """Return the value of the address that ends in *octet*, None if it has none."""
+        position = self.octets.find(octet)
+        return None if position < 0 else self.values[position]
+
+    def items(self) -> Iterator[tuple[bytes, T]]:
+        """Yield the addresses with their values, in no order."""
+        head = self.head
+        for octet, value in zip(self.octets, self.values, strict=True):
+            yield head + _LAST[octet], value
 
 
 class InOrder(Generic[T]):
@@ -75,10 +102,12 @@ class AddressMap(Generic[T]):
 
     def get(self, address: bytes) -> T | None:
         """Return the value of *address*, None if it has none."""
-        size = len(address)
-        group = self._groups[size].get(address[: GROUP[size]])
-        row = None if group is None else group.get(address[:-1])
-        return None if row is None else row.get(address)
+        size = len(address)  # no calls from here on: all changes come here
+        group = self._groups[size]._values.get(address[: GROUP[size]])
+        row = None if group is None else group._values.get(address[:-1])
+        if row is not None and (position := row.octets.find(address[-1])) >= 0:
+            return row.values[position]
+        return None
 
     def items(self) -> Iterator[tuple[bytes, T]]:
         """Yield every address with its value."""
@@ -121,10 +150,12 @@ class AddressMap(Generic[T]):
         """
         for octets, groups in self._groups.items():
             for _, now, then in _differences(groups, before._groups[octets]):
-                for _, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
-                    row, old_row = row or {}, old_row or {}
-                    yield from ((address, value) for address, value in row.items() if old_row.get(address) is not value)
-                    yield from ((address, None) for address in old_row if address not in row)
+                for head, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
+                    row, old_row = row or Row(head, b"", ()), old_row or Row(head, b"", ())
+                    for octet, value in zip(row.octets, row.values, strict=True):
+                        if old_row.get(octet) is not value:
+                            yield head + _LAST[octet], value
+                    yield from ((head + _LAST[octet], None) for octet in old_row.octets if octet not in row.octets)
 
     def any_within(self, network: Network) -> bool:
         """Whether some address in *network* has a value."""
@@ -134,28 +165,40 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        rows: dict[bytes, dict[bytes, T]] = {}
+        rows: dict[bytes, tuple[bytearray, list[T]]] = {}  # the touched ones, as they are to be
         size = self._size
         for address, value in changes.items():
             head = address[:-1]
             row = rows.get(head)
             if row is None:
                 group = self._groups[len(address)].get(address[: GROUP[len(address)]])
-                row = rows[head] = dict((group and group.get(head)) or {})
-                size -= len(row)
-            if value is None:
-                row.pop(address, None)
-            else:
-                row[address] = value
+                known = None if group is None else group.get(head)
+                row = rows[head] = (bytearray(), []) if known is None else (bytearray(known.octets), [*known.values])
+                size -= len(row[1])
+            _set(*row, address[-1], value)
         touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
-        for head, row in rows.items():
-            size += len(row)
-            octets = len(head) + 1
-            touched[octets].setdefault(head[: GROUP[octets]], {})[head] = row or None
+        for head, (octets, values) in rows.items():
+            size += len(values)
+            width = len(head) + 1
+            after_row = Row(head, bytes(octets), tuple(values)) if values else None
+            touched[width].setdefault(head[: GROUP[width]], {})[head] = after_row
         after: AddressMap[T] = AddressMap()
         after._size = size
-        after._groups = {octets: _regrouped(groups, touched[octets]) for octets, groups in self._groups.items()}
+        after._groups = {width: _regrouped(groups, touched[width]) for width, groups in self._groups.items()}
         return after
+
+
+def _set(octets: bytearray, values: list[T], octet: int, value: T | None) -> None:
+    """Give the address of a row that ends in *octet* a new value, or remove it."""
+    position = octets.find(octet)
+    if value is None:
+        if position >= 0:
+            del octets[position], values[position]
+    elif position >= 0:
+        values[position] = value
+    else:
+        octets.append(octet)
+        values.append(value)
 
 
 def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:

@@ -21,10 +21,8 @@ from locator.places.address_book import (
     Place,
     shared_location,
 )
-from locator.places.address_holders import EndpointHolder
-from locator.places.address_map import AddressMap, PrefixTable
-
-Endpoints = tuple[EndpointHolder, ...]  # all endpoints of one address
+from locator.places.address_holders import AddressHolders, EndpointHolder, endpoint_text
+from locator.places.address_map import PrefixTable
 
 
 class PodCidrs:
@@ -33,10 +31,11 @@ class PodCidrs:
     ``findings`` has the findings of each block that is shared or not trusted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holders: AddressHolders) -> None:
+        """Compare the pod CIDRs with the endpoints of *holders*."""
+        self._holders = holders
         self._owners: dict[Network, dict[str, Location]] = {}
         self._owned: PrefixTable[Network] = PrefixTable()  # blocks that have owners, trusted or not
-        self._endpoints: AddressMap[Endpoints] = AddressMap()
         self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address of the endpoints
         self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by block
         self._reassigned: set[Network] = set()  # their owners changed since the last review
@@ -57,12 +56,12 @@ class PodCidrs:
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
-    def review(self, changed: Mapping[bytes, Endpoints | None]) -> dict[Network, Place | None]:
+    def review(self, changed: Mapping[bytes, str | None]) -> dict[Network, Place | None]:
         """Return the blocks whose places may have changed, each with its place, None if it is not trusted.
 
-        *changed* has the endpoints of the addresses whose endpoints changed since the last review, None for none.
+        *changed* are the addresses whose endpoints changed since the last review, with the node of the only endpoint,
+        or None if it has to be looked up.
         """
-        self._endpoints = self._endpoints.with_changes(changed)
         self._owned = self._owned.with_changes(
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
@@ -91,15 +90,16 @@ class PodCidrs:
         return sum(len(self._owners[network]) for network in self._contradicting.values("network"))
 
     def _endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
-        return (address for address, _ in self._endpoints.within(network))
+        return self._holders.endpoint_addresses.within(network)
 
-    def _recheck(self, addresses: Iterable[bytes], changed: Mapping[bytes, Endpoints | None]) -> set[Network]:
+    def _recheck(self, addresses: Iterable[bytes], nodes: Mapping[bytes, str | None]) -> set[Network]:
         """Compare the endpoints of some addresses with the blocks around them; return the blocks affected."""
         altered: set[Network] = set()
         for address, around in self._owned.around_each(addresses):
-            endpoints = changed.get(address) or self._endpoints.get(address) if around else None
             before = self._contradicted.get(address, ())
-            after = self._contradicted_by(address, endpoints, around) if endpoints else ()
+            node = nodes.get(address)
+            found = self._holders.nodes_at(address) if node is None else [node]
+            after = self._contradicted_by(address, found, around) if found and around else ()
             if before == after:
                 continue
             self._contradicting.move(address, before, after)
@@ -110,12 +110,14 @@ class PodCidrs:
             altered.update(before, after)
         return altered
 
-    def _contradicted_by(self, address: bytes, endpoints: Endpoints, around: Iterable[Network]) -> tuple[Network, ...]:
+    def _contradicted_by(
+        self, address: bytes, nodes: Iterable[str | None], around: Iterable[Network]
+    ) -> tuple[Network, ...]:
         contradicted: tuple[Network, ...] = ()
         for network in around:
             owners = self._owners[network]
-            for holder in endpoints:
-                if holder.endpoint.node not in owners and holder.endpoint.node is not None:
+            for node in nodes:
+                if node not in owners and node is not None:
                     contradicted = (*contradicted, network)
                     break
             else:
@@ -134,9 +136,9 @@ class PodCidrs:
         names = sorted(owners)
         if contradicting:
             address = min(contradicting)
-            elsewhere = [holder for holder in self._endpoints.get(address) or () if _is_elsewhere(holder, owners)]
+            elsewhere = [holder for holder in self._holders.endpoints_at(address) if _is_elsewhere(holder, owners)]
             first = min(elsewhere, key=lambda holder: holder.rank)
-            endpoint = f"{first.origin.text} has {address_text(address)} but is on node {first.endpoint.node}"
+            endpoint = f"{endpoint_text(first.slice)} has {address_text(address)} but is on node {first.endpoint.node}"
             message = f"{network_text(network)} is not trusted: {endpoint}"
             self.findings[network] = tuple(
                 _warning(name, message, "a block that holds only this node's pods") for name in names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import ZONE, EndpointSlice, Finding, Node, Object, PodLocator, Service, ServicePolicy
@@ -132,7 +133,7 @@ class Checks:
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
             if declaration is not None and decides(service, declaration):
-                found += service_key_findings(service, declaration, compiled.endpoints, self._carried)
+                found += service_key_findings(service, declaration, compiled.locations, self._carried)
                 asked, constrained = declaration.constraint.keys, service.headless
         self._findings.set(Rank.SERVICE, key, found)
         self._note_keys(key, asked)
@@ -169,8 +170,8 @@ class Checks:
             and decides(service, declaration)
         ]
         if decided:
-            endpoints = (endpoint for compiled in decided for endpoint in compiled.endpoints)
-            yield from policy_key_findings(policy, endpoints, self._carried)
+            locations = (location for compiled in decided for location in compiled.locations)
+            yield from policy_key_findings(policy, locations, self._carried)
 
     def _slice_findings(self, endpoint_slice: EndpointSlice) -> Iterator[Finding]:
         service = endpoint_slice.service_key
@@ -178,6 +179,8 @@ class Checks:
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes, locate = self._objects.of(Node), self._locations.of_endpoint
+        if all(node in nodes for node in nodes_of(endpoint_slice.endpoints)):
+            return
         unlocated = [
             position
             for position, endpoint in enumerate(endpoint_slice.endpoints)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from locator.model import Endpoint, EndpointSlice, Hints, Location, Service
+from locator.endpoints import nodes_of
+from locator.model import EndpointSlice, Location, Service
+from locator.places.locations import Locations
+from locator.state.joining import are_joined, joined_endpoints
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
@@ -15,8 +18,8 @@ from locator.topology.selection import LocatedEndpoint
 def compiled(
     service: Service,
     declarations: tuple[Declaration, ...],
-    slices: Iterable[EndpointSlice],
-    locate: Callable[[str, Endpoint], Location],
+    slices: Sequence[EndpointSlice],
+    locations: Locations,
     before: CompiledService | None,
     *,
     endpoint_records: bool,
@@ -26,25 +29,35 @@ def compiled(
     Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, and
     ``empty`` alone tells whether any is ready.
     """
-    joined = (
-        joined_endpoints(slices) if service.alias is None else ()
-    )  # an ExternalName Service has no endpoints, even if it has slices
-    empty = not joined
-    endpoints = tuple(
-        LocatedEndpoint(endpoint, locate(service.namespace, endpoint)) for endpoint in joined if endpoint_records
-    )
+    # An ExternalName Service has no endpoints, even if it has slices.
+    located = _locations_of(service.namespace, slices, locations) if service.alias is None else ()
+    empty = not located
+    if not endpoint_records:
+        located = ()
+    known = tuple(slices) if located else ()
     unlabelled = replace(service, labels={}) if service.labels else service
     if before is not None:
-        same = before.empty == empty and _same(before.endpoints, endpoints)
-        if same and before.declarations == declarations and before.service == unlabelled:
+        same = before.empty == empty and list(map(id, before.locations)) == list(map(id, located))
+        same = same and before.declarations == declarations and before.service == unlabelled
+        if same and (before.slices == known or joined_endpoints(before.slices) == joined_endpoints(known)):
             return before
-    return CompiledService(unlabelled, declarations, endpoints, empty)
+    return CompiledService(unlabelled, declarations, known, located, empty)
+
+
+def _locations_of(namespace: str, slices: Sequence[EndpointSlice], locations: Locations) -> tuple[Location, ...]:
+    """Return the location of each of the ``joined_endpoints``."""
+    if len(slices) == 1 and are_joined(slices[0].endpoints):  # so most Services are: no record is needed
+        of_nodes = [locations.of_node(node) for node in nodes_of(slices[0].endpoints)]
+        known = [location for location in of_nodes if location is not None]
+        if len(known) == len(of_nodes):
+            return tuple(known)
+    return tuple([locations.of_endpoint(namespace, endpoint) for endpoint in joined_endpoints(slices)])
 
 
 def unready_endpoints(
     service: CompiledService | None,
-    slices: Iterable[EndpointSlice],
-    locate: Callable[[str, Endpoint], Location],
+    slices: Sequence[EndpointSlice],
+    locations: Locations,
     before: tuple[LocatedEndpoint, ...],
 ) -> tuple[LocatedEndpoint, ...]:
     """Return the endpoints of a Service that are not ready, each with its location; *before* itself if nothing differs.
@@ -56,7 +69,7 @@ def unready_endpoints(
         return before if not before else ()
     ready = service.addresses
     after = tuple(
-        LocatedEndpoint(endpoint, locate(service.service.namespace, endpoint))
+        LocatedEndpoint(endpoint, locations.of_endpoint(service.service.namespace, endpoint))
         for endpoint in joined
         if not ready.issuperset(endpoint.addresses)
     )
@@ -65,65 +78,5 @@ def unready_endpoints(
 
 def _same(left: tuple[LocatedEndpoint, ...], right: tuple[LocatedEndpoint, ...]) -> bool:
     return len(left) == len(right) and all(
-        a.location is b.location and (a.endpoint is b.endpoint or a.endpoint == b.endpoint)
-        for a, b in zip(left, right, strict=True)
-    )
-
-
-def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
-    """Return the endpoints of a Service's slices that are *ready*, or those that are not.
-
-    There is one for each pod, and one for each address without a pod.
-
-    ``EndpointIdentities`` says which endpoints are the same.
-    """
-    joined: dict[object, Endpoint] = {}
-    identities = EndpointIdentities()
-    for endpoint_slice in slices:
-        for endpoint in endpoint_slice.endpoints:
-            if endpoint.ready is not ready:
-                continue
-            key = identities.of(endpoint)
-            other = joined.get(key)
-            if other is None:
-                joined[key] = endpoint
-            else:
-                joined[key] = replace(
-                    other,
-                    addresses=tuple(dict.fromkeys((*other.addresses, *endpoint.addresses))),
-                    ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
-                    hints=_joined_hints(other.hints, endpoint.hints),
-                )
-    return tuple(joined.values())
-
-
-class EndpointIdentities:
-    """Says which ready endpoints of one Service's slices are the same endpoint.
-
-    A pod may be in several slices (IPv4, IPv6, ports). It is one endpoint, so that one selection holds for A, AAAA and
-    SRV. Two pods on their node's network may share an address and remain two.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[bytes, object] = {}  # by address: the identity of the first endpoint that has it
-
-    def of(self, endpoint: Endpoint) -> object:
-        """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
-        keys = self._keys
-        key: object = (endpoint.pod, endpoint.node)
-        if endpoint.pod is None:  # its addresses identify it
-            fresh = tuple(address for address in endpoint.addresses if address not in keys)
-            key = next((keys[address] for address in endpoint.addresses if address in keys), fresh)
-        for address in endpoint.addresses:
-            keys.setdefault(address, key)
-        return key
-
-
-def _joined_hints(one: Hints | None, other: Hints | None) -> Hints | None:
-    """Return the nodes and zones that either names: kube-proxy takes an endpoint by each of its slices."""
-    if one is None or other is None or one == other:
-        return one or other
-    return Hints(
-        tuple(dict.fromkeys((*one.nodes, *other.nodes))),
-        tuple(dict.fromkeys((*one.zones, *other.zones))),
+        a.location is b.location and a.endpoint == b.endpoint for a, b in zip(left, right, strict=True)
     )

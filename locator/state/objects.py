@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
+from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.model import (
     KINDS,
@@ -110,18 +109,6 @@ class Objects:
         return self._slices.keys(POD, pod)
 
 
-def with_same_endpoints(after: EndpointSlice, before: EndpointSlice | None) -> EndpointSlice:
-    """Return *after* with the endpoint objects of *before* in place of equal ones."""
-    if before is None:
-        return after
-    by_addresses = {endpoint.addresses: endpoint for endpoint in before.endpoints}
-    endpoints = []
-    for endpoint in after.endpoints:
-        known = by_addresses.get(endpoint.addresses)
-        endpoints.append(endpoint if known is None or known != endpoint else known)
-    return replace(after, endpoints=tuple(endpoints))
-
-
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
     return (namespaced.namespace,)
 
@@ -132,7 +119,7 @@ def _service(endpoint_slice: EndpointSlice) -> Iterable[str]:
 
 
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
-    return [endpoint.node for endpoint in endpoint_slice.endpoints if endpoint.node is not None]
+    return [node for node in nodes_of(endpoint_slice.endpoints) if node is not None]
 
 
 def _pods(endpoint_slice: EndpointSlice) -> Iterable[str]:

@@ -7,15 +7,18 @@ change, so a reader may cache by its identity. A snapshot itself holds no reader
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TypeVar, cast
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from locator.model import Finding, Service
+from locator.endpoints import ready_addresses
+from locator.model import EndpointSlice, Finding, Location, Service
 from locator.places.address_book import AddressBook
+from locator.places.address_keys import AddressKeys, Move
 from locator.places.address_map import AddressMap
-from locator.state.service_addresses import ServiceAddresses
+from locator.state.joining import joined_endpoints
 from locator.topology.constraints import Declaration, heard
 from locator.topology.selection import LocatedEndpoint
 
@@ -28,12 +31,27 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     ``declarations`` are the constraints that its sources declare, in their order of precedence.
     ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
     endpoint is ready; a store without endpoint records leaves ``endpoints`` empty in any case.
+    ``slices`` has the endpoints as they came, ``locations`` one for each of ``endpoints``.
     """
 
     service: Service
     declarations: tuple[Declaration, ...]
-    endpoints: tuple[LocatedEndpoint, ...]
+    slices: tuple[EndpointSlice, ...] = ()
+    locations: tuple[Location, ...] = ()
     empty: bool = False
+    _read: tuple[LocatedEndpoint, ...] | None = None
+
+    @property
+    def endpoints(self) -> tuple[LocatedEndpoint, ...]:
+        """The ready endpoints, each with its location; always the same objects.
+
+        They are made when a reader first asks for them: most Services of a cluster are never asked for their endpoints.
+        The store does not ask, so as not to make them all.
+        """
+        if self._read is None:
+            joined = joined_endpoints(self.slices)
+            force_setattr(self, "_read", tuple(map(LocatedEndpoint, joined, self.locations)))
+        return cast("tuple[LocatedEndpoint, ...]", self._read)
 
     @property
     def declaration(self) -> Declaration | None:
@@ -43,10 +61,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return {
-            *self.service.cluster_ips,
-            *(address for located in self.endpoints for address in located.endpoint.addresses),
-        }
+        return set(self.service.cluster_ips).union(*(ready_addresses(part.endpoints) for part in self.slices))
 
 
 class Snapshot(Struct, frozen=True, eq=False, gc=False):
@@ -65,7 +80,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}
-    service_addresses: ServiceAddresses = field(default_factory=ServiceAddresses)
+    service_addresses: AddressKeys = field(default_factory=AddressKeys)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
     unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
 
@@ -73,16 +88,16 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
 Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
 
 
-def service_addresses_after(before: Snapshot, changes: Changes) -> ServiceAddresses:
+def service_addresses_after(before: Snapshot, changes: Changes) -> AddressKeys:
     """Return the Services by address after *changes*."""
-    left, joined = [], []
+    return before.service_addresses.with_changes(_moves(before.services, changes))
+
+
+def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:
     for key, after in changes.items():
-        service = before.services.get(key)
-        had = service.addresses if service is not None else set[bytes]()
+        had = before[key].addresses if key in before else set[bytes]()
         has = after.addresses if after is not None else set[bytes]()
-        left.append((key, had - has))
-        joined.append((key, has - had))
-    return before.service_addresses.with_changes(left=left, joined=joined)
+        yield key, had - has, has - had
 
 
 def mapping_after(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:
@@ -111,5 +126,5 @@ def answers_differ(before: Snapshot, after: Snapshot) -> bool:
 def locations_in(snapshot: Snapshot) -> set[int]:
     """Return the ids of the locations of all addresses and endpoints."""
     ids = {id(place.location) for _, place in snapshot.addresses.places.items()}
-    ids.update(id(located.location) for service in snapshot.services.values() for located in service.endpoints)
+    ids.update(id(location) for service in snapshot.services.values() for location in service.locations)
     return ids.union(id(located.location) for endpoints in snapshot.unready.values() for located in endpoints)

@@ -8,15 +8,16 @@ on what it affects. The order of deltas makes no difference to a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
+from locator.endpoints import addresses_on, all_addresses, any_hints
 from locator.ip import Network
 from locator.model import (
     KINDS,
-    Endpoint,
     EndpointSlice,
     Finding,
     Namespace,
@@ -32,7 +33,7 @@ from locator.places.address_index import AddressIndex
 from locator.places.forwarders import DnsServices
 from locator.state.checks import Checks
 from locator.state.compiling import compiled, unready_endpoints
-from locator.state.objects import Objects, with_same_endpoints
+from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
     CompiledService,
@@ -43,7 +44,7 @@ from locator.state.snapshot import (
     service_addresses_after,
 )
 from locator.topology.constraint_findings import counts, own_labels
-from locator.topology.constraints import declarations_of
+from locator.topology.constraints import Declaration, declarations_of
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
@@ -87,7 +88,7 @@ class Store:
         self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
         self._objects = Objects(slices_by_pod=pod_locators)
         self._pod_addresses = PodAddresses()
-        self._addresses = AddressIndex()
+        self._addresses = AddressIndex(self._objects.of(Pod) if pods else {}, self._objects.of(EndpointSlice))
         self._locations = self._addresses.locations
         self._checks = Checks(self._objects, self._locations, self.kinds, default_keys or {})
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
@@ -105,7 +106,8 @@ class Store:
         self._services_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
-        self._empty = Snapshot({}, frozenset(), AddressBook(subnets=subnets, forwarders=forwarders), 0)
+        book = AddressBook(subnets=subnets, forwarders=forwarders, holder_of=self._addresses.holder)
+        self._empty = Snapshot({}, frozenset(), book, 0)
 
     @property
     def exposes_all(self) -> bool:
@@ -159,7 +161,7 @@ class Store:
         if kind not in self.kinds:
             return False
         before = self._objects.of(kind).get(key)
-        after = after if kind is Pod else self._trimmed(after, before)
+        after = after if kind is Pod else self._trimmed(after)
         if before is not None and before == after:
             return False
         return self._record(kind, key, before, after)
@@ -185,13 +187,11 @@ class Store:
             self._changed = self._namespaces_changed = True
         return changed and not self._objects.of(Namespace)
 
-    def _trimmed(self, after: Any, before: Any) -> Any:
+    def _trimmed(self, after: Any) -> Any:
         """Return an object without the fields that make no difference, sharing equal parts with other objects."""
         if isinstance(after, Namespace):
             labels = self._scope.relevant_labels(after)
             return after if labels == after.labels else replace(after, labels=labels)
-        if isinstance(after, EndpointSlice):
-            return with_same_endpoints(after, before)
         if isinstance(after, PodLocator) and after.labels:  # the PodLocators of one node have equal labels
             return replace(after, labels=self._locations.shared(after.node, after.labels).labels)
         return after
@@ -204,7 +204,7 @@ class Store:
         self._checks.check_node(key, after)
         if self._addresses.update_node(key, before, after):
             for slice_key in self._objects.slices_on(key):
-                self._mark_endpoints(slice_key, lambda endpoint: endpoint.node == key)
+                self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
@@ -216,7 +216,7 @@ class Store:
         visible = self._addresses.update_locator(key, before, after)
         slices = self._objects.slices_with(key)
         for slice_key in slices:
-            self._mark_endpoints(slice_key, lambda endpoint: endpoint.pod == key.partition("/")[2])
+            self._mark_relocated(slice_key, all_addresses(self._objects.of(EndpointSlice)[slice_key].endpoints))
         return visible or bool(slices) or self._locations.keys.carried is not carried
 
     def _update_service(self, key: str, before: Service | None, after: Service | None) -> bool:
@@ -241,7 +241,7 @@ class Store:
         return True
 
     def _update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
-        self._addresses.update_slice(key, before, after)
+        self._addresses.update_slice(key, before)
         self._checks.mark_slices((key,))
         for endpoint_slice in (before, after):
             if endpoint_slice is not None and endpoint_slice.service_key is not None:
@@ -253,15 +253,13 @@ class Store:
         self._services_changed.update(self._objects.services_in(namespace))
         self._checks.mark_policies(namespace)
 
-    def _mark_endpoints(self, key: str, affected: Callable[[Endpoint], bool]) -> None:
-        """Note that the affected endpoints of a slice may have other locations."""
-        endpoint_slice = self._objects.of(EndpointSlice)[key]
+    def _mark_relocated(self, key: str, addresses: Iterable[bytes]) -> None:
+        """Note that the endpoints of a slice may have other locations, those that have *addresses*."""
+        service = self._objects.of(EndpointSlice)[key].service_key
         self._checks.mark_slices((key,))
-        if endpoint_slice.service_key is not None:
-            self._services_changed.add(endpoint_slice.service_key)
-        for endpoint in endpoint_slice.endpoints:
-            if affected(endpoint):
-                self._addresses.mark_addresses(endpoint.addresses)
+        if service is not None:
+            self._services_changed.add(service)
+        self._addresses.mark_addresses(addresses)
 
     # Making snapshots
 
@@ -342,7 +340,7 @@ class Store:
         for key in self._services_changed:
             known = before.get(key, ())
             slices = self._objects.slices_of(key)
-            after = unready_endpoints(services.get(key), slices, self._locations.of_endpoint, known)
+            after = unready_endpoints(services.get(key), slices, self._locations, known)
             if after is not known:
                 changes[key] = after or None
         return mapping_after(before, changes)
@@ -352,20 +350,27 @@ class Store:
         if service is None or not self.exposes(service.namespace) or not self._scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
+        has_hints = any(any_hints(known.endpoints) for known in slices)
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),
-            hinted(endpoint for endpoint_slice in slices for endpoint in endpoint_slice.endpoints),
+            hinted(endpoint for known in slices if has_hints for endpoint in known.endpoints),
             honor_kubernetes=self._honor_kubernetes,
         )
         return compiled(
             service,
-            declarations,
+            _shared(declarations),
             slices,
-            self._locations.of_endpoint,
+            self._locations,
             before,
             endpoint_records=self._endpoint_records,
         )
 
     def _namespaces(self) -> frozenset[str]:
         return frozenset(filter(self.exposes, self._objects.namespaces()))
+
+
+@lru_cache(maxsize=1024)
+def _shared(declarations: tuple[Declaration, ...]) -> tuple[Declaration, ...]:
+    """Return the one object for what many Services declare."""
+    return declarations

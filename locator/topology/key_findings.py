@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from locator.bounded_map import BoundedMap
 from locator.finding_codes import ClusterCode
 from locator.labels import nearest_label_key
-from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Service, ServicePolicy
+from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Location, Service, ServicePolicy
 from locator.topology.constraint_findings import SOURCE_FIELDS, about
 from locator.topology.constraints import POLICY, REQUIRED, Declaration
-from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.selection import ANY
 
 MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find
 
@@ -34,35 +34,35 @@ class CarriedKeys:
             nearest = self._nearest[key] = nearest_label_key(key, self.keys)
         return nearest
 
-    def missing(self, keys: Iterable[str], endpoints: Iterable[LocatedEndpoint] = ()) -> Iterator[tuple[str, str]]:
-        """Yield those of some topology keys that no node carries, nor any endpoint by its slice, with the nearest."""
+    def missing(self, keys: Iterable[str], locations: Iterable[Location] = ()) -> Iterator[tuple[str, str]]:
+        """Yield those of some topology keys that neither a node nor one of *locations* carries, with the nearest."""
         for key in keys:
             nearest = self.nearest(key)
-            if nearest is not None and all(located.location.value(key) is None for located in endpoints):
+            if nearest is not None and all(location.value(key) is None for location in locations):
                 yield key, nearest
 
 
 def service_key_findings(
-    service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint], carried: CarriedKeys
+    service: Service, declaration: Declaration, locations: Sequence[Location], carried: CarriedKeys
 ) -> Iterator[Finding]:
     """Yield a finding for each key of *declaration*, which decides about *service*, that no node carries.
 
-    ServicePolicies have findings of their own.
+    *locations* are those of its endpoints. ServicePolicies have findings of their own.
     """
     if declaration.source == POLICY:
         return
     severity = WARNING if declaration.constraint.soft else ERROR
-    for key, nearest in carried.missing(declaration.constraint.keys, endpoints):
+    for key, nearest in carried.missing(declaration.constraint.keys, locations):
         field = SOURCE_FIELDS[declaration.source]
         yield about(service, ClusterCode.KeyOnNoNode, field, _message(key), nearest, severity=severity)
 
 
 def policy_key_findings(
-    policy: ServicePolicy, endpoints: Iterable[LocatedEndpoint], carried: CarriedKeys
+    policy: ServicePolicy, locations: Iterable[Location], carried: CarriedKeys
 ) -> Iterator[Finding]:
-    """Yield a finding if no node carries the key of a valid policy; *endpoints* are those that it chooses from."""
+    """Yield a finding if no node carries the key of a valid policy; *locations* are those of its endpoints."""
     severity = ERROR if policy.mode == REQUIRED else WARNING
-    for key, nearest in carried.missing([policy.topology_key], endpoints):
+    for key, nearest in carried.missing([policy.topology_key], locations):
         yield about(policy, ClusterCode.KeyOnNoNode, "spec.topology.key", _message(key), nearest, severity=severity)
 
 

@@ -1,4 +1,4 @@
-"""From an address to Services: which have it, and whether any Service has an address in a block."""
+"""From an address to objects: which have it, and whether any has an address in a block."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.ip import parse_address, parse_network
-from locator.state.service_addresses import ServiceAddresses
+from locator.places.address_keys import AddressKeys
 
 
 def ip(text: str) -> bytes:
@@ -14,17 +14,15 @@ def ip(text: str) -> bytes:
 
 
 def test_of() -> None:
-    """The keys of the Services, sorted, without Services that are gone."""
-    empty = ServiceAddresses()
-    both = empty.with_changes(
-        left=(), joined=[("shop/web", [ip("10.0.0.1")]), ("shop/api", [ip("10.0.0.1"), ip("fd00::1")])]
-    )
+    """The keys of the objects, sorted, without those that are gone."""
+    empty = AddressKeys()
+    both = empty.with_changes([("shop/web", [], [ip("10.0.0.1")]), ("shop/api", [], [ip("10.0.0.1"), ip("fd00::1")])])
     assert both.of(ip("10.0.0.1")) == ("shop/api", "shop/web")
     assert both.of(ip("10.0.0.2")) == empty.of(ip("10.0.0.1")) == ()
-    one = both.with_changes(left=[("shop/api", [ip("10.0.0.1"), ip("fd00::1")])], joined=())
+    one = both.with_changes([("shop/api", [ip("10.0.0.1"), ip("fd00::1")], [])])
     assert (one.of(ip("10.0.0.1")), one.of(ip("fd00::1"))) == (("shop/web",), ())
     assert both.of(ip("fd00::1")) == ("shop/api",)  # what was handed out does not change
-    assert one.with_changes(left=(), joined=()) is one
+    assert one.with_changes([]) is one
 
 
 addresses = st.sampled_from(
@@ -47,7 +45,7 @@ def test_any_within(held: set[bytes], before: set[bytes], block: str) -> None:
         and int.from_bytes(address) >> bits == int.from_bytes(network.address) >> bits
         for address in held
     )
-    first = ServiceAddresses().with_changes(left=(), joined=[("shop/web", before)])
-    second = first.with_changes(left=[("shop/web", before)], joined=[("shop/web", held)])
+    first = AddressKeys().with_changes([("shop/web", [], before)])
+    second = first.with_changes([("shop/web", before, held)])
     assert second.any_within(network) == expected
     assert second.addresses() == held

@@ -1,0 +1,79 @@
+"""Joins the endpoints of a Service's slices: one for each pod, and one for each address without a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from locator.endpoints import EndpointRows, Endpoints, all_ready
+from locator.model import Endpoint, EndpointSlice, Hints
+
+
+def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
+    """Return the endpoints of a Service's slices that are *ready*, or those that are not.
+
+    There is one for each pod, and one for each address without a pod.
+
+    ``EndpointIdentities`` says which endpoints are the same.
+    """
+    joined: dict[object, Endpoint] = {}
+    identities = EndpointIdentities()
+    for endpoint_slice in slices:
+        if not ready and all_ready(endpoint_slice.endpoints):
+            continue
+        for endpoint in endpoint_slice.endpoints:
+            if endpoint.ready is not ready:
+                continue
+            key = identities.of(endpoint)
+            other = joined.get(key)
+            if other is None:
+                joined[key] = endpoint
+            else:
+                joined[key] = replace(
+                    other,
+                    addresses=tuple(dict.fromkeys((*other.addresses, *endpoint.addresses))),
+                    ports=tuple(dict.fromkeys((*other.ports, *endpoint.ports))),
+                    hints=_joined_hints(other.hints, endpoint.hints),
+                )
+    return tuple(joined.values())
+
+
+def are_joined(endpoints: Endpoints) -> bool:
+    """Whether to join these endpoints, if they are all that a Service has, is to take them as they are."""
+    if not isinstance(endpoints, EndpointRows) or not all_ready(endpoints):
+        return False
+    pods = endpoints.pod_names()
+    return None not in pods and len({*zip(pods, endpoints.nodes, strict=True)}) == len(pods)
+
+
+class EndpointIdentities:
+    """Says which ready endpoints of one Service's slices are the same endpoint.
+
+    A pod may be in several slices (IPv4, IPv6, ports). It is one endpoint, so that one selection holds for A, AAAA and
+    SRV. Two pods on their node's network may share an address and remain two.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, object] = {}  # by address: the identity of the first endpoint that has it
+
+    def of(self, endpoint: Endpoint) -> object:
+        """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
+        keys = self._keys
+        key: object = (endpoint.pod, endpoint.node)
+        if endpoint.pod is None:  # its addresses identify it
+            fresh = tuple(address for address in endpoint.addresses if address not in keys)
+            key = next((keys[address] for address in endpoint.addresses if address in keys), fresh)
+        for address in endpoint.addresses:
+            keys.setdefault(address, key)
+        return key
+
+
+def _joined_hints(one: Hints | None, other: Hints | None) -> Hints | None:
+    """Return the nodes and zones that either names: kube-proxy takes an endpoint by each of its slices."""
+    if one is None or other is None or one == other:
+        return one or other
+    return Hints(
+        tuple(dict.fromkeys((*one.nodes, *other.nodes))),
+        tuple(dict.fromkeys((*one.zones, *other.zones))),
+    )
