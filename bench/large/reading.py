@@ -104,10 +104,10 @@ def _sizing(rows: Mapping[str, Read], grown: Grown) -> str:
     lines = []
     for pods in SIZES:
         less = PODS // 10 - pods
-        resident, peak = small.resident - less * slope, small.peak - less * peak_slope
-        lines.append(
-            (f"{pods:,}", f"{resident:,.0f} MB", f"{peak:,.0f} MB", _mebibytes(resident), _mebibytes(1.5 * peak))
-        )
+        resident = small.resident - less * slope
+        peak = max(resident, small.peak - less * peak_slope)
+        quantities = (_mebibytes(1.1 * resident), _mebibytes(1.5 * peak))
+        lines.append((f"{pods:,}", f"{resident:,.0f} MB", f"{peak:,.0f} MB", *quantities))
     head = ("pods", "memory", "at most", "request", "limit")
     seconds = (large.cpu - small.cpu) / (PODS - PODS // 10) * 1e3
     change = 1e3 * grown.seconds / STEPS
