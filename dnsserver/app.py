@@ -50,10 +50,10 @@ LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to war
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
 # Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
-# has all remembered answers, and can take a fifth of a second. Publications collect the first two besides, at most a
-# hundred times a second, so the third comes after three hours. Little garbage gets so old: 1.5 kB of an HTTP connection
-# that is open during publications.
-COLLECTED_AFTER = (700, 2, 1_000_000)
+# has all remembered answers, and can take a fifth of a second, so only the clock starts it. Little garbage gets so old:
+# 3 kB of an HTTP connection that is open during two collections of the others.
+COLLECTED_AFTER = (700, 2, 1_000_000_000)
+COLLECT_SECONDS = 3600.0  # between full collections
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
@@ -160,6 +160,7 @@ class _Server:
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
                     nursery.start_soon(self._check_regularly)
+                    nursery.start_soon(collect_garbage)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
@@ -175,6 +176,13 @@ class _Server:
             await trio.sleep(LOOK_SECONDS)
             self._responder.mark_stale(self._source.stale(self._settings.stale_after))
             warn_about_forwarders(self._counts, trio.current_time())
+
+
+async def collect_garbage() -> None:
+    """Collect garbage of all ages from time to time, for ever: a quiet server would keep it."""
+    while True:
+        await trio.sleep(COLLECT_SECONDS)
+        gc.collect()
 
 
 def native_code(settings: Settings) -> Repeated | None:
