@@ -64,6 +64,7 @@ REPEATED = [
     ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
     ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
     ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
+    ("a pod by mapped IPv4", query(WEB, edns=opt(ecs(f"::ffff:{POD}/128"))), FORWARDER),
     ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
     ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
     ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
@@ -122,6 +123,7 @@ CHANGES = [
     ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
     ("an endpoint's node", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
     ("the client's pod", pod("client", [POD, SIX], "b1")),
+    ("the client's addresses", pod("client", ["10.244.9.9"], "c1")),
     ("a new Service", service("nope")),
 ]
 
@@ -152,6 +154,28 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
     for name, channel in alone.counts.channels.items():
         other = responder.counts.channels[name]
         assert (sum(other.counts), other.truncated) == (sum(channel.counts), channel.truncated)
+
+
+def test_many_questions_cost_no_more_than_few() -> None:
+    """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source, parts = parse_address(POD), (0x8400, (1, 0, 0), bytes(16), [0, 16], b"", 0, 0, True, 0, [], [])
+
+    def seconds(number: int) -> float:
+        repeated = native.Repeated((), (1.0,), 1)
+        repeated.learn_source(source, (1, 0, False))
+        asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
+        for basis, wire in enumerate(asked):
+            repeated.learn_choice(wire[12:], basis, (1, 1, 1), parts)
+        started = time.thread_time()
+        for wire in asked[:: number // 200]:
+            assert repeated.reply(wire, source) is not None
+        return time.thread_time() - started
+
+    assert min(seconds(20_000) for _ in range(2)) < 10 * max(seconds(200) for _ in range(2))
 
 
 def _name(item: Item) -> tuple[str, str]:
