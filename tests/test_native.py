@@ -15,10 +15,11 @@ import pytest
 
 from dnsserver import __version__
 from dnsserver.app import native_code
+from dnsserver.from_settings import store_of
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
-from tests.in_memory import HAS_NATIVE, CountedResponder, settings_of, snapshot_of
+from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
 from tests.proxy_headers import proxied
 from tests.this_machine import lacking
 from tests.waiting import PATIENCE
@@ -64,7 +65,7 @@ REPEATED = [
     ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
     ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
     ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
-    ("a pod by mapped IPv4", query(WEB, edns=opt(ecs(f"::ffff:{POD}/128"))), FORWARDER),
+    ("a pod by mapped IPv4", query(WEB, edns=opt(ecs(f"::ffff:{POD}/128"), size=1400)), FORWARDER),
     ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
     ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
     ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
@@ -75,6 +76,7 @@ LEFT_TO_PYTHON = [
     ("a forwarder that names nobody", query(WEB), FORWARDER),
     ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
     ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),
+    ("many records of any number of names", query(f"any.prefer._zone.{MANY}"), POD),
     ("an unmet constraint", query(HARD, edns=opt()), POD),
     ("a name outside the zones", query("example.com"), POD),
     ("an unknown option", query(WEB, edns=opt(option(65002, b"x"))), POD),
@@ -135,11 +137,15 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
     flags = {**FLAGS, **flags}
     after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
     after += [changed] * (changed not in after)
-    later = snapshot_of(listed(after), flags, now=1_800_000_000)
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(listed(CLUSTER)).objects)
+    before = store.publish(NOW)
+    take_in(store, dump_of(listed(after)).objects)
+    later = store.publish(NOW + 1)  # shares with the snapshot before what is the same
     responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
     fresh.publish(later)
     asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
-    for snapshot in (snapshot_of(listed(CLUSTER), flags), later):
+    for snapshot in (before, later):
         for each in (responder, alone):
             each.publish(snapshot)
             for wire, source in 3 * asked:

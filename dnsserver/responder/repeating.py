@@ -28,12 +28,13 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from locator.bounded_map import BoundedMap
-from locator.ip import Network
+from locator.ip import Network, plain_address
 from locator.model import Location
 from locator.places.address_book import Place
 from locator.state.snapshot import CompiledService, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
+MAX_TRANSIENT_SIZE = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
 MAX_REFRESHED = 64  # answers at one publication, two milliseconds or so; more are forgotten
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
@@ -237,6 +238,7 @@ class Repeater:
             self._places = []
 
     def _learn_place(self, address: bytes, place: Place, otherwise: Callable[[bytes, KnownPlace], None]) -> None:
+        address = plain_address(address)
         if self._clients.places.get(address) is place:
             self._repeated.learn_places([(address, self._known(place))])
         else:
@@ -262,7 +264,7 @@ class Repeater:
         if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
             return
         if basis is None:
-            if answers is None:
+            if answers is None and answer.size <= MAX_TRANSIENT_SIZE:
                 self._repeated.learn_transient(question, _parts(answer))
             return
         known = self._known_basis(basis)

@@ -21,7 +21,8 @@ const MAX_PROFILES: usize = 1024;
 const MAX_VALUES: usize = 1 << 19;
 /// Pairs of a question and the client's values.
 const MAX_CHOICES: usize = 1 << 20;
-/// Answers that hold until the next publication, most of them about names that do not exist: some megabytes.
+/// Answers that hold until the next publication, most of them about names that do not exist. `repeating.py` limits
+/// their sizes, so they take some megabytes.
 const MAX_TRANSIENT: usize = 16_384;
 /// Different answers to one question. Python remembers as many.
 const MAX_ANSWERS: usize = 1024;
