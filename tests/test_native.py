@@ -88,6 +88,20 @@ LEFT_TO_PYTHON = [
     ("a part of a query", query(WEB)[:20], POD),
 ]
 
+ONE_RECORD = (
+    0x8400,
+    (1, 0, 0),
+    bytes(16),
+    [0, 16],
+    b"",
+    0,
+    0,
+    True,
+    0,
+    [],
+    [],
+)  # the parts of an answer that depends on the client
+
 
 @pytest.mark.parametrize(
     ("wire", "source", "repeats"),
@@ -168,14 +182,14 @@ def test_many_questions_cost_no_more_than_few() -> None:
         lacking("the native code is not built")
     from dnsserver.net import native
 
-    source, parts = parse_address(POD), (0x8400, (1, 0, 0), bytes(16), [0, 16], b"", 0, 0, True, 0, [], [])
+    source = parse_address(POD)
 
     def seconds(number: int) -> float:
         repeated = native.Repeated((), (1.0,), 1)
         repeated.learn_source(source, (1, 0, False))
         asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
         for basis, wire in enumerate(asked):
-            repeated.learn_choice(wire[12:], basis, (1, 1, 1), parts)
+            repeated.learn_choice(wire[12:], basis, (1, 1, 1), ONE_RECORD)
         started = time.thread_time()
         for wire in asked[:: number // 200]:
             assert repeated.reply(wire, source) is not None
@@ -203,6 +217,26 @@ def test_two_responders_know_nothing_of_each_other() -> None:
     assert first.native is not None and second.native is not None
     assert first.native.reply(query(WEB), source) is not None
     assert second.native.reply(query(WEB), source) is None
+
+
+def test_a_question_is_forgotten_with_its_service_alone() -> None:
+    """However often its clients depend on other label keys, and however many Services there were before."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source, wire = parse_address(POD), query(WEB)
+    repeated = native.Repeated((), (1.0,), 1)
+    repeated.learn_source(source, (1, 0, False))
+    first, second = 1 << 32, (1 << 32) + 1
+    for terms in (1, 2, 1, 2):
+        repeated.learn_choice(wire[12:], first, (terms, 1, 1), ONE_RECORD)
+    assert repeated.reply(wire, source) is not None and repeated.asked([first]) == [wire[12:]]
+    repeated.learn_choice(wire[12:], second, (1, 1, 1), ONE_RECORD)
+    repeated.publish(1, [first], None)
+    assert repeated.reply(wire, source) is not None
+    repeated.publish(1, [second], None)
+    assert repeated.reply(wire, source) is None
 
 
 @pytest.fixture
