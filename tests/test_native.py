@@ -6,13 +6,16 @@ import fcntl
 import logging
 import os
 import socket
+import subprocess
 import sys
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import dnsserver.net
 from dnsserver import __version__
 from dnsserver.app import native_code
 from dnsserver.from_settings import store_of
@@ -20,6 +23,7 @@ from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
 from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
+from tests.programs import environment
 from tests.proxy_headers import proxied
 from tests.this_machine import lacking
 from tests.waiting import PATIENCE
@@ -275,9 +279,9 @@ def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.
 
 
 def test_without_native_code_a_server_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Python then answers every query; it does so, too, if the code is of another version, or switched off."""
+    """Python then answers every query; so, too, if it is of another version, does not load, or is switched off."""
     caplog.set_level(logging.INFO)
     assert native_code(settings_of({"native": "off"})) is None and not caplog.messages
     monkeypatch.setitem(sys.modules, "dnsserver.net.native", type("Old", (), {"VERSION": "0.0.9"}))
@@ -286,6 +290,21 @@ def test_without_native_code_a_server_says_so(
     monkeypatch.delattr("dnsserver.net.native")
     monkeypatch.setitem(sys.modules, "dnsserver.net.native", None)
     assert native_code(settings_of()) is None
-    old, missing = caplog.messages
+    monkeypatch.delitem(sys.modules, "dnsserver.net.native")
+    (tmp_path / "native.py").write_text("raise ImportError('GLIBC_9.9 not found')")
+    monkeypatch.setattr(dnsserver.net, "__path__", [str(tmp_path)])
+    assert native_code(settings_of()) is None
+    old, missing, broken = caplog.messages
     assert old == f"native code 0.0.9 is not used, expected version {__version__}: install topodns again"
     assert missing.startswith("native code is not installed")
+    assert broken == "native code is not used: GLIBC_9.9 not found"
+
+
+def test_without_native_code_a_wrong_configuration_is_the_only_message() -> None:
+    """A cluster that cannot be configured ends the server with one line."""
+    start = (
+        "import sys; sys.modules['dnsserver.net.native'] = None; from dnsserver.cli.main import main; sys.exit(main())"
+    )
+    command = (sys.executable, "-c", start, "serve", "--kubeconfig", "/nowhere/config")
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert ran.returncode == 2 and "/nowhere/config" in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr
