@@ -180,6 +180,22 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
         assert (sum(other.counts), other.truncated) == (sum(channel.counts), channel.truncated)
 
 
+@pytest.mark.parametrize(("endpoints", "at_least", "at_most"), [(2, 60, 70), (80, 5, 20)], ids=["small", "large"])
+def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at_most: int) -> None:
+    """If many Services change that clients ask for, their answers are made anew at once, but not for long."""
+    names, source, known = [f"web-{number}" for number in range(70)], parse_address(POD), 0
+    responder = CountedResponder(native=True)
+    for count in (endpoints, endpoints - 1):
+        responder.publish(snapshot_of(listed([item for name in names for item in large(name, count)])))
+        for name in names:
+            wire = query(f"{name}.shop.svc.cluster.local")
+            assert responder.native is not None
+            known += responder.native.reply(wire, source) is not None
+        for name in 2 * names:
+            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+    assert at_least <= known <= at_most
+
+
 def test_many_questions_cost_no_more_than_few() -> None:
     """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
     if not HAS_NATIVE:

@@ -35,7 +35,8 @@ from locator.state.snapshot import CompiledService, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_TRANSIENT_SIZE = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
-MAX_REFRESHED = 64  # answers at one publication, two milliseconds or so; more are forgotten
+MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseconds or so; more answers are forgotten
+ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 MAX_ASKED_ONCE = 8192  # names that do not exist: most are asked only once, which is not worth a copy
@@ -225,9 +226,10 @@ class Repeater:
     def _refresh(self, bases: Iterable[_Basis], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED
         for basis in bases:
+            cost = ANSWER_COST + len(basis.compiled.endpoints)
             for question, locations in basis.questions.items():
-                if question in asked and len(locations) <= left:
-                    left -= len(locations)
+                if question in asked and len(locations) * cost <= left:
+                    left -= len(locations) * cost
                     for location in locations:
                         self._answer_again(question, location)
                         self._learn_answer(question, self._cache.basis_of(question), location)
