@@ -113,17 +113,27 @@ class _Numbers(Generic[K]):
 
 
 class _Basis(Struct):
-    """A Service whose answers are known, and for each question the locations of some clients with different answers."""
+    """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
     compiled: CompiledService
     number: int
-    questions: dict[bytes, list[Location]] = field(default_factory=dict)
+    questions: dict[bytes, _Asked] = field(default_factory=dict)
+
+
+class _Asked(Struct):
+    """A question as it was asked, and the locations of some clients with different answers.
+
+    Folding the case would make another type of some types, such as HTTPS.
+    """
+
+    question: bytes
+    locations: list[Location] = field(default_factory=list)
 
 
 class Repeater:
     """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember.
 
-    *answer_again* computes and remembers the answer to a question (case folded) for clients at a location.
+    *answer_again* computes and remembers the answer to a question for clients at a location.
     """
 
     def __init__(
@@ -160,7 +170,8 @@ class Repeater:
         head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
         if head is None:
             return
-        question = query[wire.HEADER : end].lower()
+        asked = query[wire.HEADER : end]
+        question = asked.lower()
         basis = self._cache.basis_of(question)
         if basis is None and not self._asked_once.get(question):
             self._asked_once[question] = True
@@ -187,7 +198,7 @@ class Repeater:
                     return
                 place = block
                 self._repeated.learn_block(content, self._known(place))
-        self._learn_answer(question, basis, place.location)
+        self._learn_answer(asked, basis, place.location)
 
     def place_changed(self, address: bytes, place: Place | None) -> None:
         """Make known where an address is now, None if no object has it any more."""
@@ -227,12 +238,12 @@ class Repeater:
         left = MAX_REFRESHED
         for basis in bases:
             cost = ANSWER_COST + len(basis.compiled.endpoints)
-            for question, locations in basis.questions.items():
-                if question in asked and len(locations) * cost <= left:
-                    left -= len(locations) * cost
-                    for location in locations:
-                        self._answer_again(question, location)
-                        self._learn_answer(question, self._cache.basis_of(question), location)
+            for folded, known in basis.questions.items():
+                if folded in asked and len(known.locations) * cost <= left:
+                    left -= len(known.locations) * cost
+                    for location in known.locations:
+                        self._answer_again(known.question, location)
+                        self._learn_answer(known.question, self._cache.basis_of(folded), location)
 
     def _hand_over_places(self) -> None:
         if self._places:
@@ -257,7 +268,8 @@ class Repeater:
         )
         return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
 
-    def _learn_answer(self, question: bytes, basis: CompiledService | None, location: Location) -> None:
+    def _learn_answer(self, asked: bytes, basis: CompiledService | None, location: Location) -> None:
+        question = asked.lower()
         remembered = self._cache.current.get(question) or self._cache.recall(question)
         if remembered is None:
             return
@@ -270,7 +282,7 @@ class Repeater:
                 self._repeated.learn_transient(question, _parts(answer))
             return
         known = self._known_basis(basis)
-        locations = known.questions.setdefault(question, [])
+        locations = known.questions.setdefault(question, _Asked(asked)).locations
         if len(locations) < MAX_REFRESHED_LOCATIONS and (answers is not None or not locations):
             locations.append(location)
         if answers is None:
