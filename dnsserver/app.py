@@ -89,6 +89,9 @@ class _Server:
         self._counts = Counts()
         store = store_of(settings)
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
+        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
+        self._events: EventPoster | None = None
+        self._source = self._files() if settings.snapshot else self._live_cluster(store)
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
@@ -112,9 +115,6 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
-        self._events: EventPoster | None = None
-        self._source = self._files() if settings.snapshot else self._live_cluster(store)
         self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
         self._publisher.subscribe(self._metrics.show)
         self._publisher.subscribe(ready_line())
@@ -190,12 +190,17 @@ def native_code(settings: Settings) -> Repeated | None:
     if settings.native == "off":
         return None
     try:
-        from dnsserver.net import native
-    except ImportError:
-        log.info("native code is not installed: Python answers all queries over UDP, at several times the CPU time")
+        import dnsserver.net.native as native  # "from dnsserver.net import" hides why it cannot be loaded
+    except ModuleNotFoundError:
+        log.info(
+            "native code is not installed: Python answers all queries over UDP, at several times the CPU time; to have "
+            "it, install cargo, then topodns again"
+        )
         return None
-    versions = native.VERSION, __version__
-    if versions[0] != versions[1]:
+    except ImportError as error:  # built for another machine, say
+        log.warning("native code is not used: %s", error)
+        return None
+    if __version__ != native.VERSION:
         log.warning(
             "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )
