@@ -334,3 +334,21 @@ def test_without_native_code_a_wrong_configuration_is_the_only_message() -> None
     command = (sys.executable, "-c", start, "serve", "--kubeconfig", "/nowhere/config")
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert ran.returncode == 2 and "/nowhere/config" in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_an_error_in_one_service_keeps_no_old_answer_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked before is answered again at a publication; if that fails, the others are still right."""
+    responder = native_responder()
+    source = parse_address(POD)
+    for wire in 2 * [query(WEB), query(FREE)]:
+        responder.answer(wire, source, responder.channel(source, "udp"))
+    responder.answer(query(FREE), source, responder.channel(source, "udp"))
+    monkeypatch.setattr("dnsserver.responder.responder.resolve", _broken)
+    changed = [item for item in CLUSTER if item["metadata"]["name"] not in ("web-0", "free-0")]
+    responder.publish(snapshot_of(listed(changed), FLAGS, now=1_800_000_000))
+    assert responder.native is not None
+    assert [responder.native.reply(query(name), source) for name in (WEB, FREE)] == [None, None]
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise ZeroDivisionError

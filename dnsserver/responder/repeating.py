@@ -10,6 +10,7 @@ Locations, tuples of label keys, values and Services are known to it by numbers,
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
@@ -241,9 +242,10 @@ class Repeater:
             for folded, known in basis.questions.items():
                 if folded in asked and len(known.locations) * cost <= left:
                     left -= len(known.locations) * cost
-                    for location in known.locations:
-                        self._answer_again(known.question, location)
-                        self._learn_answer(known.question, self._cache.basis_of(folded), location)
+                    with suppress(Exception):  # it is counted and logged when somebody asks
+                        for location in known.locations:
+                            self._answer_again(known.question, location)
+                            self._learn_answer(known.question, self._cache.basis_of(folded), location)
 
     def _hand_over_places(self) -> None:
         if self._places:

@@ -80,7 +80,14 @@ impl Shared {
 
     pub fn start(self: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
         let shared = Arc::clone(self);
-        thread::Builder::new().name("topodns-udp".into()).stack_size(256 << 10).spawn(move || shared.run())
+        thread::Builder::new().name("topodns-udp".into()).stack_size(256 << 10).spawn(move || {
+            block_signals();
+            prefer_short_slices();
+            // A panic costs one batch, not the socket.
+            while catch_unwind(AssertUnwindSafe(|| shared.run())).is_err() {
+                shared.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        })
     }
 
     /// Makes the thread end as soon as it has answered what is in the socket's buffer.
@@ -130,8 +137,6 @@ impl Shared {
     }
 
     fn run(&self) {
-        block_signals();
-        prefer_short_slices();
         let mut batch = Batch::new(self.socket);
         let mut left = LAST;
         while left > 0 {
