@@ -40,6 +40,8 @@ class Objects:
 
     def __init__(self, *, slices_by_pod: bool) -> None:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
+        # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
+        self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
@@ -53,10 +55,15 @@ class Objects:
 
     def change(self, kind: type[Object], key: str, before: Any, after: Any) -> None:
         """Record a change of the object at *key* (None: it does not exist)."""
+        keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
+            if keys is not None:
+                del keys[key]
         else:
             self._objects[kind][key] = after
+            if keys is not None:
+                key = keys.setdefault(key, key)
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
 
@@ -72,6 +79,10 @@ class Objects:
     def of(self, kind: type[K]) -> Mapping[str, K]:
         """Return all objects of a kind by their keys."""
         return self._objects[kind]
+
+    def known_key(self, kind: type[Service | EndpointSlice], key: str) -> str:
+        """Return the one string for the key of an object, and *key* itself of one that does not exist."""
+        return self._keys[kind].get(key, key)
 
     def services_in(self, namespace: str) -> Collection[str]:
         """Return the Services of a namespace."""

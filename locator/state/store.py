@@ -241,12 +241,12 @@ class Store:
         return True
 
     def _update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
-        self._addresses.update_slice(key, before)
+        self._addresses.update_slice(self._objects.known_key(EndpointSlice, key), before)
         self._checks.mark_slices((key,))
         for endpoint_slice in (before, after):
-            if endpoint_slice is not None and endpoint_slice.service_key is not None:
-                self._services_changed.add(endpoint_slice.service_key)
-                self._forwarders_changed |= endpoint_slice.service_key in self._dns_services.keys
+            if endpoint_slice is not None and (service := endpoint_slice.service_key) is not None:
+                self._services_changed.add(self._objects.known_key(Service, service))
+                self._forwarders_changed |= service in self._dns_services.keys
         return True
 
     def _mark_namespace(self, namespace: str) -> None:
