@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -37,6 +37,18 @@ class Index(Generic[K, T]):
             for value in joined:
                 if (present := table.setdefault(value, key)) is not key:
                     _join(table, value, key, present)
+
+    def join(self, name: str, added: Iterable[tuple[Hashable, K]]) -> None:
+        """Add values, each with the key of an object that has it now; faster than ``move`` for many objects."""
+        table = self._tables[name]
+        for value, key in added:
+            if (present := table.setdefault(value, key)) is not key:
+                _join(table, value, key, present)
+
+    def only(self, name: str, value: Hashable) -> K | None:
+        """Return the key of the one object that has *value*, None if there is none, or more than one."""
+        present = self._tables[name].get(value)
+        return None if present.__class__ is list or present.__class__ is dict else cast("K | None", present)
 
     def keys(self, name: str, value: Hashable) -> Collection[K]:
         """Return the keys of the objects that have *value*, in no particular order."""

@@ -165,7 +165,8 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        rows: dict[bytes, tuple[bytearray, list[T]]] = {}  # the touched ones, as they are to be
+        # The touched ones, as they are to be, and which addresses they had: none has a change of its own twice.
+        rows: dict[bytes, tuple[bytearray, list[T], bytes]] = {}
         size = self._size
         for address, value in changes.items():
             head = address[:-1]
@@ -173,11 +174,17 @@ class AddressMap(Generic[T]):
             if row is None:
                 group = self._groups[len(address)].get(address[: GROUP[len(address)]])
                 known = None if group is None else group.get(head)
-                row = rows[head] = (bytearray(), []) if known is None else (bytearray(known.octets), [*known.values])
+                row = rows[head] = _parts_of(known)
                 size -= len(row[1])
-            _set(*row, address[-1], value)
+            octets, values, had = row
+            octet = address[-1]
+            if octet in had:
+                _set(octets, values, octet, value)
+            elif value is not None:
+                octets.append(octet)
+                values.append(value)
         touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
-        for head, (octets, values) in rows.items():
+        for head, (octets, values, _) in rows.items():
             size += len(values)
             width = len(head) + 1
             after_row = Row(head, bytes(octets), tuple(values)) if values else None
@@ -188,17 +195,18 @@ class AddressMap(Generic[T]):
         return after
 
 
+def _parts_of(row: Row[T] | None) -> tuple[bytearray, list[T], bytes]:
+    """Return copies of a row's octets and values, and its octets; nothing of None."""
+    return (bytearray(), [], b"") if row is None else (bytearray(row.octets), [*row.values], row.octets)
+
+
 def _set(octets: bytearray, values: list[T], octet: int, value: T | None) -> None:
-    """Give the address of a row that ends in *octet* a new value, or remove it."""
+    """Give the address of a row that ends in *octet*, which it has, a new value, or remove it."""
     position = octets.find(octet)
     if value is None:
-        if position >= 0:
-            del octets[position], values[position]
-    elif position >= 0:
-        values[position] = value
+        del octets[position], values[position]
     else:
-        octets.append(octet)
-        values.append(value)
+        values[position] = value
 
 
 def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:

@@ -67,6 +67,10 @@ class Objects:
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
 
+    def add_pods(self, pods: Mapping[str, Pod]) -> None:
+        """Record many pods that are new, by key."""
+        self._objects[Pod].update(pods)
+
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
         before = self._skipped.get(kind, frozenset())
