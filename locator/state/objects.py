@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from locator.endpoints import nodes_of
-from locator.index import Index
+from locator.index import Index, Packing
 from locator.model import (
     KINDS,
     EndpointSlice,
@@ -42,6 +42,7 @@ class Objects:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
+        self._pods_packing = Packing(self._objects[Pod])
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
@@ -62,6 +63,8 @@ class Objects:
                 del keys[key]
         else:
             self._objects[kind][key] = after
+            if kind is Pod and before is None:
+                self._pods_packing.add()
             if keys is not None:
                 key = keys.setdefault(key, key)
         if kind in self._indices:
