@@ -67,7 +67,11 @@ class Index(Generic[K, T]):
         """Add values, each with the key of an object that has it now; faster than ``move`` for many objects."""
         table = self._tables[name]
         for value, key in added:
-            if (present := table.setdefault(value, key)) is not key:
+            present = table.setdefault(value, key)
+            if present.__class__ is list and len(present) < FEW:  # as _join does, without a call
+                if present[-1] is not key:
+                    present.append(key)
+            elif present is not key:
                 _join(table, value, key, present)
 
     def only(self, name: str, value: Hashable) -> K | None:

@@ -171,17 +171,19 @@ class AddressHolders:
     def places(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, Place | None]]:
         """Yield some addresses, each with its place by its holder, None if no object holds it."""
         key_of, pods, location_of = self._pod_keys.only, self._pods, self._locations.of_node
-        of_pods: dict[Location, Place] = {}
+        on_node: dict[str | None, Place] = {}
         for address in addresses:
             key = key_of("address", address)
             pod = None if key is None else pods[key]
-            if pod is None or pod.host_network or (location := location_of(pod.node)) is None:
+            if pod is None or pod.host_network:
                 yield address, self._place(self._held(address))
-                continue
-            place = of_pods.get(location)  # as nearly always: one pod, on a node that is known
-            if place is None:
-                place = of_pods[location] = self._shared_place(location, POD)
-            yield address, place
+            elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
+                yield address, place
+            elif (location := location_of(pod.node)) is not None:
+                place = on_node[pod.node] = self._shared_place(location, POD)
+                yield address, place
+            else:
+                yield address, self._place(self._held(address))
 
     def _place(self, held: tuple[Location, str, Holder] | None) -> Place | None:
         return None if held is None else self._shared_place(held[0], held[1])
