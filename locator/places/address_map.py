@@ -268,13 +268,12 @@ class PrefixTable(Generic[T]):
         values_of_row: dict[bytes, list[T]] = {}
         splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
         for address in addresses:
-            if splits_rows[len(address)]:
-                yield address, self.around(address)
-                continue
             head = address[:-1]
             values = values_of_row.get(head)
             if values is None:
-                values = values_of_row[head] = self.around(address)
+                values = self.around(address)
+                if not splits_rows[len(address)]:
+                    values_of_row[head] = values
             yield address, values
 
     def changes_since(self, before: PrefixTable[T]) -> Iterator[Network]:

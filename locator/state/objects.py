@@ -116,7 +116,8 @@ class Objects:
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
         slices = self.of(EndpointSlice)
-        return [slices[key] for key in sorted(self._slices.keys(SERVICE, service))]
+        keys = self._slices.keys(SERVICE, service)
+        return [slices[key] for key in (sorted(keys) if len(keys) > 1 else keys)]
 
     def slices_on(self, node: str) -> Collection[str]:
         """Return the slices with an endpoint on a node."""
