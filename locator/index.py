@@ -10,9 +10,9 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 # A dictionary whose keys come and go doubles when its room is used up, however few keys it has then, and stays so. This
-# is the part of its keys that may be new before it is packed: a dictionary of a cluster mostly has room for more.
-RENEWED = 1 / 8
-MIN_NEW = 4096  # keys; to pack a smaller dictionary makes no difference
+# is how many keys may go, by those that are left, before it is packed: mostly, it has room for as many new ones.
+GONE = 1 / 8
+MIN_GONE = 4096  # keys; to pack a smaller dictionary makes no difference
 FEW = 256  # keys of one value that are in a list; a longer one would take long to search
 
 
@@ -21,13 +21,13 @@ class Packing:
 
     def __init__(self, table: dict[Any, Any]) -> None:
         self._table = table
-        self._added = 0
+        self._gone = 0
 
-    def add(self) -> None:
-        """Note that the dictionary has a new key."""
-        self._added += 1
-        if self._added > max(MIN_NEW, len(self._table) * RENEWED):
-            self._added = 0
+    def note_gone(self) -> None:
+        """Note that a key is gone from the dictionary."""
+        self._gone += 1
+        if self._gone > max(MIN_GONE, len(self._table) * GONE):
+            self._gone = 0
             packed = dict(self._table)
             self._table.clear()
             self._table.update(packed)
@@ -55,13 +55,12 @@ class Index(Generic[K, T]):
             if before is not None:
                 had, has = set(function(before)), set(joined)
                 for value in had - has:
-                    _leave(table, value, key)
+                    if _leave(table, value, key):
+                        packing.note_gone()
                 joined = has - had
             for value in joined:
                 if (present := table.setdefault(value, key)) is not key:
                     _join(table, value, key, present)
-                else:
-                    packing.add()
 
     def join(self, name: str, added: Iterable[tuple[Hashable, K]]) -> None:
         """Add values, each with the key of an object that has it now; faster than ``move`` for many objects."""
@@ -104,7 +103,8 @@ def _join(table: dict[Hashable, Any], value: Hashable, key: Hashable, present: A
             table[value] = dict.fromkeys(present)
 
 
-def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
+def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> bool:
+    """Remove a key from those of a value; return whether it was the last."""
     present = table.get(value)
     if present.__class__ is dict:
         present.pop(key, None)
@@ -117,3 +117,5 @@ def _leave(table: dict[Hashable, Any], value: Hashable, key: Hashable) -> None:
             (table[value],) = present
     elif present == key:
         del table[value]
+        return True
+    return False

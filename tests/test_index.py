@@ -86,6 +86,6 @@ def test_a_table_keeps_its_size() -> None:
     for number in range(30_000):
         del table[number]
         table[-number - 1] = "new"
-        packing.add()
+        packing.note_gone()
     assert sys.getsizeof(table) == size
     assert table == dict.fromkeys(range(-30_000, 0), "new")

@@ -151,6 +151,9 @@ class AddressMap(Generic[T]):
         for octets, groups in self._groups.items():
             for _, now, then in _differences(groups, before._groups[octets]):
                 for head, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
+                    if row is not None and old_row is None:
+                        yield from row.items()
+                        continue
                     row, old_row = row or Row(head, b"", ()), old_row or Row(head, b"", ())
                     for octet, value in zip(row.octets, row.values, strict=True):
                         if old_row.get(octet) is not value:

@@ -59,12 +59,12 @@ class Objects:
         keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
+            if kind is Pod:
+                self._pods_packing.note_gone()
             if keys is not None:
                 del keys[key]
         else:
             self._objects[kind][key] = after
-            if kind is Pod and before is None:
-                self._pods_packing.add()
             if keys is not None:
                 key = keys.setdefault(key, key)
         if kind in self._indices:
