@@ -34,14 +34,16 @@ lint: $(VENV)/.installed-tests
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info native/target dnsserver/net/*.so
 
-# Created anew whenever the dependencies change.
-$(VENV)/.installed: pyproject.toml constraints.txt
+# Created anew whenever the dependencies or the native code change. Native code from before would still be used if it
+# could not be built again.
+$(VENV)/.installed: pyproject.toml constraints.txt native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
 	        "Name another one so: make PYTHON=python3.12" >&2; exit 1; }
+	rm -f dnsserver/net/*.so
 	$(PYTHON) -m venv --clear $(VENV)
 	$(INSTALL) setuptools setuptools-rust
 	$(INSTALL) --no-build-isolation -e .

@@ -50,10 +50,10 @@ LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to war
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
 # Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
-# has all remembered answers, and can take a fifth of a second. Publications collect the first two besides, at most a
-# hundred times a second, so the third comes after three hours. Little garbage gets so old: 1.5 kB of an HTTP connection
-# that is open during publications.
-COLLECTED_AFTER = (700, 2, 1_000_000)
+# has all remembered answers, and can take a fifth of a second, so only the clock starts it. Little garbage gets so old:
+# 3 kB of an HTTP connection that is open during two collections of the others.
+COLLECTED_AFTER = (700, 2, 1_000_000_000)
+COLLECT_SECONDS = 3600.0  # between full collections
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
@@ -89,6 +89,9 @@ class _Server:
         self._counts = Counts()
         store = store_of(settings)
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
+        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
+        self._events: EventPoster | None = None
+        self._source = self._files() if settings.snapshot else self._live_cluster(store)
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
@@ -112,9 +115,6 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
-        self._events: EventPoster | None = None
-        self._source = self._files() if settings.snapshot else self._live_cluster(store)
         self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
         self._publisher.subscribe(self._metrics.show)
         self._publisher.subscribe(ready_line())
@@ -160,6 +160,7 @@ class _Server:
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
                     nursery.start_soon(self._check_regularly)
+                    nursery.start_soon(collect_garbage)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
@@ -177,17 +178,29 @@ class _Server:
             warn_about_forwarders(self._counts, trio.current_time())
 
 
+async def collect_garbage() -> None:
+    """Collect garbage of all ages from time to time, for ever: a quiet server would keep it."""
+    while True:
+        await trio.sleep(COLLECT_SECONDS)
+        gc.collect()
+
+
 def native_code(settings: Settings) -> Repeated | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
     if settings.native == "off":
         return None
     try:
-        from dnsserver.net import native
-    except ImportError:
-        log.info("native code is not installed: Python answers all queries over UDP, at several times the CPU time")
+        import dnsserver.net.native as native  # "from dnsserver.net import" hides why it cannot be loaded
+    except ModuleNotFoundError:
+        log.info(
+            "native code is not installed: Python answers all queries over UDP, at several times the CPU time; to have "
+            "it, install cargo, then topodns again"
+        )
         return None
-    versions = native.VERSION, __version__
-    if versions[0] != versions[1]:
+    except ImportError as error:  # built for another machine, say
+        log.warning("native code is not used: %s", error)
+        return None
+    if __version__ != native.VERSION:
         log.warning(
             "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )

@@ -37,3 +37,20 @@ def test_free_memory_goes_back() -> None:
     """What a thread has freed, too, although something behind it is still in use."""
     ran = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     assert float(ran.stdout) < 20  # MB, of 100
+
+
+LACKING = """
+import ctypes
+def cannot_load(name):
+    raise OSError("dynamic loading is not supported")
+{without}
+from locator.cluster import memory
+memory.keep_little()
+memory.give_back()
+"""
+
+
+@pytest.mark.parametrize("without", ["ctypes.CDLL = cannot_load", "ctypes.CDLL = lambda name: object()"])
+def test_another_c_library_is_left_alone(without: str) -> None:
+    """One that cannot be asked, and one without these functions."""
+    subprocess.run([sys.executable, "-c", LACKING.format(without=without)], cwd=ROOT, check=True)

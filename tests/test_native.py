@@ -6,19 +6,26 @@ import fcntl
 import logging
 import os
 import socket
+import subprocess
 import sys
 import termios
 import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import dnsserver.net
 from dnsserver import __version__
 from dnsserver.app import native_code
+from dnsserver.from_settings import store_of
+from dnsserver.metrics.counters import Tally
 from locator.ip import parse_address
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, large, listed, namespace, node, pod, service
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, option, query
-from tests.in_memory import HAS_NATIVE, CountedResponder, settings_of, snapshot_of
+from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, dump_of, settings_of, snapshot_of, take_in
+from tests.programs import environment
 from tests.proxy_headers import proxied
 from tests.this_machine import lacking
 from tests.waiting import PATIENCE
@@ -57,6 +64,7 @@ REPEATED = [
     ("upper case", query(WEB.upper()), POD),
     ("SRV with glue", query(f"_main._tcp.{FREE}", "SRV", edns=opt()), POD),
     ("NODATA", query(FREE, "AAAA"), POD),
+    ("HTTPS", query(WEB, 65), POD),
     ("no such name", query(NOBODY), POD),
     ("EDNS", query(WEB, edns=opt()), POD),
     ("truncated", query(MANY), POD),
@@ -64,6 +72,7 @@ REPEATED = [
     ("truncated, with EDNS", query(MANY, edns=opt(size=700)), POD),
     ("a pod that a forwarder names", query(WEB, edns=opt(ecs(f"{POD}/32"))), FORWARDER),
     ("a pod by IPv6", query(WEB, edns=opt(ecs(f"{SIX}/128"))), FORWARDER),
+    ("a pod by mapped IPv4", query(WEB, edns=opt(ecs(f"::ffff:{POD}/128"), size=1400)), FORWARDER),
     ("a block", query(WEB, edns=opt(ecs("10.244.3.0/24"))), FORWARDER),
     ("a PROXY header", proxied(POD) + query(WEB), FORWARDER),
     ("a PROXY header for IPv6", proxied(SIX) + query(WEB, edns=opt()), FORWARDER),
@@ -74,6 +83,7 @@ LEFT_TO_PYTHON = [
     ("a forwarder that names nobody", query(WEB), FORWARDER),
     ("a client that names another", query(WEB, edns=opt(ecs("10.244.2.7/32"))), POD),
     ("the client option", query(WEB, edns=opt(option(CLIENT_OPTION, parse_address(POD)))), FORWARDER),
+    ("many records of any number of names", query(f"any.prefer._zone.{MANY}"), POD),
     ("an unmet constraint", query(HARD, edns=opt()), POD),
     ("a name outside the zones", query("example.com"), POD),
     ("an unknown option", query(WEB, edns=opt(option(65002, b"x"))), POD),
@@ -84,6 +94,20 @@ LEFT_TO_PYTHON = [
     ("part of a header", proxied(POD)[:20], FORWARDER),
     ("a part of a query", query(WEB)[:20], POD),
 ]
+
+ONE_RECORD = (
+    0x8400,
+    (1, 0, 0),
+    bytes(16),
+    [0, 16],
+    b"",
+    0,
+    0,
+    True,
+    0,
+    [],
+    [],
+)  # the parts of an answer that depends on the client
 
 
 @pytest.mark.parametrize(
@@ -122,6 +146,7 @@ CHANGES = [
     ("a pod CIDR", node("c1", {ZONE: "a"}, cidrs=["10.244.4.0/24"])),
     ("an endpoint's node", node("b1", {ZONE: "a"}, cidrs=["10.244.2.0/24"])),
     ("the client's pod", pod("client", [POD, SIX], "b1")),
+    ("the client's addresses", pod("client", ["10.244.9.9"], "c1")),
     ("a new Service", service("nope")),
 ]
 
@@ -133,11 +158,15 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
     flags = {**FLAGS, **flags}
     after = [changed if _name(item) == _name(changed) else item for item in CLUSTER]
     after += [changed] * (changed not in after)
-    later = snapshot_of(listed(after), flags, now=1_800_000_000)
+    store = store_of(settings_of(flags))
+    take_in(store, dump_of(listed(CLUSTER)).objects)
+    before = store.publish(NOW)
+    take_in(store, dump_of(listed(after)).objects)
+    later = store.publish(NOW + 1)  # shares with the snapshot before what is the same
     responder, alone, fresh = (CountedResponder(flags, native=native) for native in (True, False, False))
     fresh.publish(later)
     asked = [(wire, parse_address(source)) for _, wire, source in REPEATED]
-    for snapshot in (snapshot_of(listed(CLUSTER), flags), later):
+    for snapshot in (before, later):
         for each in (responder, alone):
             each.publish(snapshot)
             for wire, source in 3 * asked:
@@ -149,13 +178,58 @@ def test_after_a_change_nothing_old_is_repeated(changed: Item, flags: dict[str, 
         assert sorted(reply) == sorted(computed) or reply[2] & computed[2] & 2  # but for the rotation
         alone.answer(wire, source, alone.channel(source, "udp"))
     assert responder.counts.located == alone.counts.located
-    for name, channel in alone.counts.channels.items():
-        other = responder.counts.channels[name]
-        assert (sum(other.counts), other.truncated) == (sum(channel.counts), channel.truncated)
+    assert replies_of(responder) == replies_of(alone)
+
+
+@pytest.mark.parametrize(("endpoints", "at_least", "at_most"), [(2, 60, 70), (80, 5, 20)], ids=["small", "large"])
+def test_a_publication_refreshes_few_endpoints(endpoints: int, at_least: int, at_most: int) -> None:
+    """If many Services change that clients ask for, their answers are made anew at once, but not for long."""
+    names, source, known = [f"web-{number}" for number in range(70)], parse_address(POD), 0
+    responder = CountedResponder(native=True)
+    for count in (endpoints, endpoints - 1):
+        responder.publish(snapshot_of(listed([item for name in names for item in large(name, count)])))
+        for name in names:
+            wire = query(f"{name}.shop.svc.cluster.local")
+            assert responder.native is not None
+            known += responder.native.reply(wire, source) is not None
+        for name in 2 * names:
+            responder.answer(query(f"{name}.shop.svc.cluster.local"), source, responder.channel(source, "udp"))
+    assert at_least <= known <= at_most
+
+
+def test_many_questions_cost_no_more_than_few() -> None:
+    """Clients of one zone ask for 20,000 Services: neither a reply nor what makes its answer known gets slow."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source = parse_address(POD)
+
+    def seconds(number: int) -> float:
+        repeated = native.Repeated((), (1.0,), 1)
+        repeated.learn_source(source, (1, 0, False))
+        asked = [query(f"svc-{each}.shop.svc.cluster.local") for each in range(number)]
+        for basis, wire in enumerate(asked):
+            repeated.learn_choice(wire[12:], basis, (1, 1, 1), ONE_RECORD)
+        started = time.thread_time()
+        for wire in asked[:: number // 200]:
+            assert repeated.reply(wire, source) is not None
+        return time.thread_time() - started
+
+    assert min(seconds(20_000) for _ in range(2)) < 10 * max(seconds(200) for _ in range(2))
 
 
 def _name(item: Item) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
+
+
+def replies_of(responder: CountedResponder) -> dict[object, tuple[int, Counter[Tally]]]:
+    """Return for each channel how many replies were truncated, and how many there were of each tally."""
+    counts = responder.counts
+    return {
+        name: (channel.truncated, Counter(dict(zip(counts.tallies, channel.counts, strict=True))))
+        for name, channel in counts.channels.items()
+    }
 
 
 def native_responder(flags: dict[str, str] | None = None) -> CountedResponder:
@@ -173,6 +247,26 @@ def test_two_responders_know_nothing_of_each_other() -> None:
     assert first.native is not None and second.native is not None
     assert first.native.reply(query(WEB), source) is not None
     assert second.native.reply(query(WEB), source) is None
+
+
+def test_a_question_is_forgotten_with_its_service_alone() -> None:
+    """However often its clients depend on other label keys, and however many Services there were before."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    source, wire = parse_address(POD), query(WEB)
+    repeated = native.Repeated((), (1.0,), 1)
+    repeated.learn_source(source, (1, 0, False))
+    first, second = 1 << 32, (1 << 32) + 1
+    for terms in (1, 2, 1, 2):
+        repeated.learn_choice(wire[12:], first, (terms, 1, 1), ONE_RECORD)
+    assert repeated.reply(wire, source) is not None and repeated.asked([first]) == [wire[12:]]
+    repeated.learn_choice(wire[12:], second, (1, 1, 1), ONE_RECORD)
+    repeated.publish(1, [first], None)
+    assert repeated.reply(wire, source) is not None
+    repeated.publish(1, [second], None)
+    assert repeated.reply(wire, source) is None
 
 
 @pytest.fixture
@@ -211,9 +305,9 @@ def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.
 
 
 def test_without_native_code_a_server_says_so(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Python then answers every query; it does so, too, if the code is of another version, or switched off."""
+    """Python then answers every query; so, too, if it is of another version, does not load, or is switched off."""
     caplog.set_level(logging.INFO)
     assert native_code(settings_of({"native": "off"})) is None and not caplog.messages
     monkeypatch.setitem(sys.modules, "dnsserver.net.native", type("Old", (), {"VERSION": "0.0.9"}))
@@ -222,6 +316,21 @@ def test_without_native_code_a_server_says_so(
     monkeypatch.delattr("dnsserver.net.native")
     monkeypatch.setitem(sys.modules, "dnsserver.net.native", None)
     assert native_code(settings_of()) is None
-    old, missing = caplog.messages
+    monkeypatch.delitem(sys.modules, "dnsserver.net.native")
+    (tmp_path / "native.py").write_text("raise ImportError('GLIBC_9.9 not found')")
+    monkeypatch.setattr(dnsserver.net, "__path__", [str(tmp_path)])
+    assert native_code(settings_of()) is None
+    old, missing, broken = caplog.messages
     assert old == f"native code 0.0.9 is not used, expected version {__version__}: install topodns again"
     assert missing.startswith("native code is not installed")
+    assert broken == "native code is not used: GLIBC_9.9 not found"
+
+
+def test_without_native_code_a_wrong_configuration_is_the_only_message() -> None:
+    """A cluster that cannot be configured ends the server with one line."""
+    start = (
+        "import sys; sys.modules['dnsserver.net.native'] = None; from dnsserver.cli.main import main; sys.exit(main())"
+    )
+    command = (sys.executable, "-c", start, "serve", "--kubeconfig", "/nowhere/config")
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert ran.returncode == 2 and "/nowhere/config" in ran.stderr and len(ran.stderr.splitlines()) == 1, ran.stderr

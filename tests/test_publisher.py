@@ -344,3 +344,37 @@ def test_a_large_batch_is_never_visited_by_collections() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_large_slice_that_changes_freezes_nothing() -> None:
+    """It changes often, and what was frozen each time would stay for ever once it is garbage."""
+    slices = [
+        dump_of(
+            [
+                api_objects.endpoint_slice(
+                    "web", 1, [api_objects.endpoint(f"10.0.{which}.{number}") for number in range(AT_ONCE)]
+                )
+            ]
+        ).objects[0]
+        for which in (1, 2)
+    ]
+
+    async def main() -> None:
+        desk = Desk()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(desk.publisher.run)
+            desk.list_all()
+            await trio.sleep(1)
+            ring = Ring()
+            for changed in slices:
+                desk.tell(Put(changed))
+                await trio.sleep(1)
+            assert len(desk.published) == 3
+            gone = weakref.ref(ring)
+            del ring
+            gc.collect()
+            assert gone() is None
+            assert gc.isenabled()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

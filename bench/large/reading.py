@@ -26,7 +26,7 @@ SIZES = (1_500, 15_000, 50_000, 150_000)  # pods, in the table of requests and l
 NODES_ONLY = "topodns --client-source nodes"
 TENTH = f"topodns, {PODS // 10:,} pods"
 RESTORED = "topodns from --state-dir"
-# MB at most while it runs, seconds at most until it is ready, and of CPU for that.
+# MB at most after SETTLE_SECONDS, seconds at most until it is ready, and of CPU for that.
 MEMORY = {"topodns": 214.0, NODES_ONLY: 130.0}
 WALL = {"topodns": 10.0, NODES_ONLY: 10.0, RESTORED: 1.0}
 CPU = {"topodns": 5.0, NODES_ONLY: 5.0}

@@ -28,13 +28,15 @@ from dnsserver.responder.recognition import (
     EdnsProfiles,
 )
 from locator.bounded_map import BoundedMap
-from locator.ip import Network
+from locator.ip import Network, plain_address
 from locator.model import Location
 from locator.places.address_book import Place
 from locator.state.snapshot import CompiledService, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
-MAX_REFRESHED = 64  # answers at one publication, two milliseconds or so; more are forgotten
+MAX_TRANSIENT_SIZE = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
+MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseconds or so; more answers are forgotten
+ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 MAX_ASKED_ONCE = 8192  # names that do not exist: most are asked only once, which is not worth a copy
@@ -111,17 +113,27 @@ class _Numbers(Generic[K]):
 
 
 class _Basis(Struct):
-    """A Service whose answers are known, and for each question the locations of some clients with different answers."""
+    """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
     compiled: CompiledService
     number: int
-    questions: dict[bytes, list[Location]] = field(default_factory=dict)
+    questions: dict[bytes, _Asked] = field(default_factory=dict)
+
+
+class _Asked(Struct):
+    """A question as it was asked, and the locations of some clients with different answers.
+
+    Folding the case would make another type of some types, such as HTTPS.
+    """
+
+    question: bytes
+    locations: list[Location] = field(default_factory=list)
 
 
 class Repeater:
     """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember.
 
-    *answer_again* computes and remembers the answer to a question (case folded) for clients at a location.
+    *answer_again* computes and remembers the answer to a question for clients at a location.
     """
 
     def __init__(
@@ -158,7 +170,8 @@ class Repeater:
         head, end = HEAD_INDEXES.get(query[2 : wire.HEADER]), query.find(b"\0", wire.HEADER) + 5
         if head is None:
             return
-        question = query[wire.HEADER : end].lower()
+        asked = query[wire.HEADER : end]
+        question = asked.lower()
         basis = self._cache.basis_of(question)
         if basis is None and not self._asked_once.get(question):
             self._asked_once[question] = True
@@ -185,7 +198,7 @@ class Repeater:
                     return
                 place = block
                 self._repeated.learn_block(content, self._known(place))
-        self._learn_answer(question, basis, place.location)
+        self._learn_answer(asked, basis, place.location)
 
     def place_changed(self, address: bytes, place: Place | None) -> None:
         """Make known where an address is now, None if no object has it any more."""
@@ -224,12 +237,13 @@ class Repeater:
     def _refresh(self, bases: Iterable[_Basis], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED
         for basis in bases:
-            for question, locations in basis.questions.items():
-                if question in asked and len(locations) <= left:
-                    left -= len(locations)
-                    for location in locations:
-                        self._answer_again(question, location)
-                        self._learn_answer(question, self._cache.basis_of(question), location)
+            cost = ANSWER_COST + len(basis.compiled.endpoints)
+            for folded, known in basis.questions.items():
+                if folded in asked and len(known.locations) * cost <= left:
+                    left -= len(known.locations) * cost
+                    for location in known.locations:
+                        self._answer_again(known.question, location)
+                        self._learn_answer(known.question, self._cache.basis_of(folded), location)
 
     def _hand_over_places(self) -> None:
         if self._places:
@@ -237,6 +251,7 @@ class Repeater:
             self._places = []
 
     def _learn_place(self, address: bytes, place: Place, otherwise: Callable[[bytes, KnownPlace], None]) -> None:
+        address = plain_address(address)
         if self._clients.places.get(address) is place:
             self._repeated.learn_places([(address, self._known(place))])
         else:
@@ -253,7 +268,8 @@ class Repeater:
         )
         return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
 
-    def _learn_answer(self, question: bytes, basis: CompiledService | None, location: Location) -> None:
+    def _learn_answer(self, asked: bytes, basis: CompiledService | None, location: Location) -> None:
+        question = asked.lower()
         remembered = self._cache.current.get(question) or self._cache.recall(question)
         if remembered is None:
             return
@@ -262,11 +278,11 @@ class Repeater:
         if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
             return
         if basis is None:
-            if answers is None:
+            if answers is None and answer.size <= MAX_TRANSIENT_SIZE:
                 self._repeated.learn_transient(question, _parts(answer))
             return
         known = self._known_basis(basis)
-        locations = known.questions.setdefault(question, [])
+        locations = known.questions.setdefault(question, _Asked(asked)).locations
         if len(locations) < MAX_REFRESHED_LOCATIONS and (answers is not None or not locations):
             locations.append(location)
         if answers is None:

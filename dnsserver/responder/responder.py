@@ -305,7 +305,7 @@ class Responder:
         return None if question is None else self._computed(question, location, snapshot, remember=True)
 
     def _answer_again(self, question: bytes, location: Location) -> None:
-        """Compute and remember the answer to a question (case folded) that was asked before; nobody asked now."""
+        """Compute and remember the answer to a question that was asked before; nobody asked now."""
         accepted = accept_untrusted(bytes(wire.HEADER) + question, wire.HEADER + len(question), self._authority.zones)
         if accepted is not None and self._snapshot is not None:
             computed = self._counts.computed

@@ -7,7 +7,7 @@ of the time that it takes to read a large cluster; so this module takes apart wh
 from __future__ import annotations
 
 MAX_SIZE_LINE = 1 << 14  # octets of a chunk's size with its extensions; API servers send up to ten
-_END = b"\r\n"
+LINE_END = b"\r\n"
 
 
 class Dechunker:
@@ -16,6 +16,8 @@ class Dechunker:
     def __init__(self) -> None:
         self.over = False
         """Whether the last chunk has come. Trailers may follow."""
+        self.rest = b""
+        """What has come behind the last chunk: an empty line, if nothing is to follow."""
         self._left = 0  # octets of the present chunk that are still to come, the line end behind it included
         self._line = b""  # the beginning of a size line
 
@@ -27,13 +29,13 @@ class Dechunker:
         position = 0
         while position < len(received) and not self.over:
             if self._left:
-                content = received[position : position + max(0, self._left - len(_END))]
+                content = received[position : position + max(0, self._left - len(LINE_END))]
                 parts.append(content)
                 taken = min(self._left, len(received) - position)
                 position += taken
                 self._left -= taken
                 continue
-            end = received.find(_END, position)
+            end = received.find(LINE_END, position)
             if end < 0:
                 self._line = received[position:]
                 if len(self._line) > MAX_SIZE_LINE:
@@ -42,7 +44,9 @@ class Dechunker:
             size = int(received[position:end].partition(b";")[0], 16)
             if size < 0:
                 raise ValueError("a chunk of negative size")
-            position = end + len(_END)
-            self._left = size + len(_END)
+            position = end + len(LINE_END)
+            self._left = size + len(LINE_END)
             self.over = not size
+        if self.over:
+            self.rest = received[position:]
         return b"".join(parts)

@@ -146,9 +146,11 @@ class Publisher:
         """Apply a batch; return whether it is worth publishing."""
         if sum(map(_weight, batch.deltas)) <= AT_ONCE:
             return self._view.apply(batch)
-        self._frozen = False
+        # Only after a list: whatever else exists at that moment is frozen, too, and never freed if it becomes garbage.
+        if listed := any(isinstance(delta, Replace) for delta in batch.deltas):
+            self._frozen = False
         async with self._lock:
-            return await trio.to_thread.run_sync(_frozen, partial(self._view.apply, batch))
+            return await trio.to_thread.run_sync(_frozen if listed else without_gc, partial(self._view.apply, batch))
 
     async def _publish(self) -> None:
         work = partial(self._view.publish, time.time())

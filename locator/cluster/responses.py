@@ -6,7 +6,7 @@ import http
 import http.client
 import io
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ import urllib3
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from locator.api.chunked import Dechunker
+from locator.api.chunked import LINE_END, Dechunker
 
 CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time
@@ -75,8 +75,10 @@ class Stream:
 
     def _chunks(self) -> Iterator[bytes]:
         try:
-            if (connection := self._chunked_connection()) is not None:
-                yield from _content(connection)
+            if (chunked := self._chunked_response()) is not None:
+                if (yield from _content(chunked.fp)):
+                    chunked.close()
+                    self._response.release_conn()
             else:
                 yield from self._response.stream(CHUNK, decode_content=True)
         except (*READ_ERRORS, AttributeError) as error:  # AttributeError: another thread called ``end``
@@ -84,11 +86,12 @@ class Stream:
         finally:
             self.close()
 
-    def _chunked_connection(self) -> io.BufferedReader | None:
-        """Return what the chunks of the response come from; None to leave the reading to the library."""
+    def _chunked_response(self) -> http.client.HTTPResponse | None:
+        """Return the response below the library's, to read its chunks; None to leave the reading to the library."""
         if not getattr(self._response, "chunked", False) or "Content-Encoding" in self._response.headers:
             return None
-        return getattr(getattr(self._response, "_fp", None), "fp", None)
+        below = getattr(self._response, "_fp", None)
+        return below if isinstance(below, http.client.HTTPResponse) else None
 
     def __enter__(self) -> Stream:
         return self
@@ -108,8 +111,8 @@ class Stream:
             return  # the response has ended
 
 
-def _content(connection: io.BufferedReader) -> Iterator[bytes]:
-    """Yield the content of a chunked response as it arrives."""
+def _content(connection: io.BufferedReader) -> Generator[bytes, None, bool]:
+    """Yield the content of a chunked response as it arrives; return whether the connection can serve another one."""
     dechunker = Dechunker()
     while not dechunker.over:
         received = connection.read1(CHUNK)
@@ -117,6 +120,7 @@ def _content(connection: io.BufferedReader) -> Iterator[bytes]:
             raise http.client.IncompleteRead(b"")
         if content := dechunker.take(received):
             yield content
+    return dechunker.rest == LINE_END
 
 
 class _Details(Struct):

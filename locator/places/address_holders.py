@@ -195,8 +195,14 @@ class AddressHolders:
         return place
 
     def holder(self, address: bytes) -> str:
-        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
-        held = self._held(address)
+        """Describe the object that holds an address (``pod shop/web-0``), empty if none does.
+
+        Harmless while another thread applies a change; an object that is leaving may then be missing.
+        """
+        try:
+            held = self._held(address)
+        except KeyError:  # an index still has the key
+            return ""
         return "" if held is None else _text(held[2])
 
     def _held(self, address: bytes) -> tuple[Location, str, Holder] | None:
@@ -220,9 +226,8 @@ class AddressHolders:
                     return location, ENDPOINT, holder.slice
         if names := self._node_names.keys("address", address):
             name = max(names)
-            node_location = self._locations.of_node(name)
-            assert node_location is not None
-            return node_location, NODE, name
+            if (node_location := self._locations.of_node(name)) is not None:
+                return node_location, NODE, name
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
             return self._locations.of_pod(pod)[0], NODE, pod.node

@@ -86,8 +86,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // Fibonacci hashing; the map takes its high and its low bits.
-        let product = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Fibonacci hashing of each number with those before; the map takes its high and its low bits.
+        let product = (self.0.rotate_left(32) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }
 }

@@ -17,6 +17,10 @@ use crate::socket::{Batch, Path, Socket};
 /// already is answered even so.
 const MAX_WAITING: usize = 16_384;
 
+/// Datagrams that are answered after the end, about as many as the socket's buffer holds. Those that still come must not
+/// hold up the end.
+const LAST: usize = 16_384;
+
 /// Datagrams that wait for Python, and still make later ones of their senders wait.
 const FEW: usize = 4;
 
@@ -79,7 +83,7 @@ impl Shared {
         thread::Builder::new().name("topodns-udp".into()).stack_size(256 << 10).spawn(move || shared.run())
     }
 
-    /// Makes the thread end as soon as the socket's buffer is empty.
+    /// Makes the thread end as soon as it has answered what is in the socket's buffer.
     pub fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
         // On Linux this wakes the reader of a UDP socket, although it is not connected.
@@ -129,12 +133,20 @@ impl Shared {
         block_signals();
         prefer_short_slices();
         let mut batch = Batch::new(self.socket);
-        loop {
-            match batch.receive() {
-                Ok(number) if self.ending.load(Ordering::SeqCst) && batch.query(0).is_empty() && number > 0 => return,
-                Ok(number) => self.answer(&mut batch, number),
+        let mut left = LAST;
+        while left > 0 {
+            let received = batch.receive();
+            let ending = self.ending.load(Ordering::SeqCst);
+            match received {
+                Ok(number) if ending && number > 0 && batch.query(0).is_empty() => return,
+                Ok(number) => {
+                    self.answer(&mut batch, number);
+                    if ending {
+                        left = left.saturating_sub(number);
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if self.ending.load(Ordering::SeqCst) => return,
+                Err(_) if ending => return,
                 Err(_) => {
                     // An ICMP error about an earlier reply, say; if it is something that stays, do not spin.
                     if self.failed.fetch_add(1, Ordering::Relaxed) % 1024 == 1023 {
@@ -241,7 +253,8 @@ fn prefer_short_slices() {
         period: u64,
     }
     const SLICE: u64 = 100_000; // nanoseconds: the least that Linux accepts
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let attributes =
-        SchedAttr { size: std::mem::size_of::<SchedAttr>() as u32, runtime: SLICE, ..SchedAttr::default() };
+        SchedAttr { size: std::mem::size_of::<SchedAttr>() as u32, nice, runtime: SLICE, ..SchedAttr::default() };
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &attributes, 0) };
 }

@@ -99,18 +99,18 @@ mod native {
             Ok(())
         }
 
-        fn learn_answer(&self, question: &[u8], basis: u32, parts: Parts) -> PyResult<()> {
+        fn learn_answer(&self, question: &[u8], basis: u64, parts: Parts) -> PyResult<()> {
             lock(&self.inner).learn_answer(question, basis, rotated(parts)?);
             Ok(())
         }
 
         /// *choice*: the number of the terms, of the client's location, and of its values.
-        fn learn_choice(&self, question: &[u8], basis: u32, choice: (u32, u32, u32), parts: Parts) -> PyResult<()> {
+        fn learn_choice(&self, question: &[u8], basis: u64, choice: (u32, u32, u32), parts: Parts) -> PyResult<()> {
             lock(&self.inner).learn_choice(question, basis, choice, rotated(parts)?);
             Ok(())
         }
 
-        fn asked<'py>(&self, py: Python<'py>, bases: Vec<u32>) -> Vec<Bound<'py, PyBytes>> {
+        fn asked<'py>(&self, py: Python<'py>, bases: Vec<u64>) -> Vec<Bound<'py, PyBytes>> {
             lock(&self.inner).asked(&bases).iter().map(|question| PyBytes::new(py, question)).collect()
         }
 
@@ -118,7 +118,7 @@ mod native {
         fn publish(
             &self,
             serial: u32,
-            bases: Vec<u32>,
+            bases: Vec<u64>,
             networks: Option<Vec<(PyBackedBytes, u32)>>,
         ) -> PyResult<()> {
             let mut changed = networks.as_ref().map(|_| Networks::default());

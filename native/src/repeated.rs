@@ -21,7 +21,8 @@ const MAX_PROFILES: usize = 1024;
 const MAX_VALUES: usize = 1 << 19;
 /// Pairs of a question and the client's values.
 const MAX_CHOICES: usize = 1 << 20;
-/// Answers that hold until the next publication, most of them about names that do not exist: some megabytes.
+/// Answers that hold until the next publication, most of them about names that do not exist. `repeating.py` limits
+/// their sizes, so they take some megabytes.
 const MAX_TRANSIENT: usize = 16_384;
 /// Different answers to one question. Python remembers as many.
 const MAX_ANSWERS: usize = 1024;
@@ -71,8 +72,8 @@ struct HeldPlaces {
 }
 
 struct Question {
-    number: u32,
-    basis: u32,
+    number: u64,
+    basis: u64,
     /// What the answers depend on: the number of a tuple of label keys, None if all clients get the same.
     terms: Option<u32>,
     answers: Vec<Rotated>,
@@ -97,13 +98,13 @@ pub struct Repeated {
     clients: Places,
     blocks: Generations<Box<[u8]>, Place, RandomState>,
     values: Generations<(u32, u32), u32, OurNumbers>,
-    choices: Generations<(u32, u32), u16, OurNumbers>,
+    choices: Generations<(u64, u32), u16, OurNumbers>,
     questions: HashMap<Arc<[u8]>, Question>,
-    of_basis: HashMap<u32, Vec<Arc<[u8]>>, OurNumbers>,
+    of_basis: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
     transient: Generations<Box<[u8]>, Rotated, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
     serial: [u8; 4],
-    questions_numbered: u32,
+    questions_numbered: u64,
     chance: Chance,
     pub numbers: Numbers,
 }
@@ -238,7 +239,7 @@ impl Repeated {
     }
 
     /// Makes an answer known that all clients get as long as nothing is forgotten of `basis`.
-    pub fn learn_answer(&mut self, folded: &[u8], basis: u32, rotated: Rotated) {
+    pub fn learn_answer(&mut self, folded: &[u8], basis: u64, rotated: Rotated) {
         let question = self.question(folded, basis, None);
         question.answers = vec![rotated];
     }
@@ -246,7 +247,7 @@ impl Repeated {
     /// Makes an answer known for clients with certain values of some label keys, among them those at a location.
     ///
     /// `choice` has the numbers of the keys, the location and the values.
-    pub fn learn_choice(&mut self, folded: &[u8], basis: u32, choice: (u32, u32, u32), rotated: Rotated) {
+    pub fn learn_choice(&mut self, folded: &[u8], basis: u64, choice: (u32, u32, u32), rotated: Rotated) {
         let (terms, location, values) = choice;
         let question = self.question(folded, basis, Some(terms));
         let number = question.number;
@@ -262,15 +263,15 @@ impl Repeated {
         self.choices.insert((number, values), index as u16);
     }
 
-    fn question(&mut self, folded: &[u8], basis: u32, terms: Option<u32>) -> &mut Question {
-        if self.questions.get(folded).is_some_and(|known| known.basis != basis || known.terms != terms) {
-            self.questions.remove(folded);
-        }
-        if !self.questions.contains_key(folded) {
+    fn question(&mut self, folded: &[u8], basis: u64, terms: Option<u32>) -> &mut Question {
+        let known = self.questions.get(folded).map(|known| (known.basis, known.terms));
+        if known != Some((basis, terms)) {
             let key: Arc<[u8]> = folded.into();
             self.questions_numbered += 1;
             let question = Question { number: self.questions_numbered, basis, terms, answers: Vec::new(), asked: false };
-            self.of_basis.entry(basis).or_default().push(key.clone());
+            if known.map(|(basis, _)| basis) != Some(basis) {
+                self.of_basis.entry(basis).or_default().push(key.clone());
+            }
             self.questions.insert(key, question);
         }
         self.questions.get_mut(folded).expect("just inserted")
@@ -279,14 +280,14 @@ impl Repeated {
     // What no longer holds.
 
     /// Returns the questions on these bases that were answered since their answers were made known.
-    pub fn asked(&self, bases: &[u32]) -> Vec<Arc<[u8]>> {
+    pub fn asked(&self, bases: &[u64]) -> Vec<Arc<[u8]>> {
         let of_bases = bases.iter().filter_map(|basis| self.of_basis.get(basis)).flatten();
         of_bases.filter(|key| self.questions.get(*key).is_some_and(|question| question.asked)).cloned().collect()
     }
 
     /// Forgets every answer whose basis is among `bases`, and all that hold until a publication. Unless `networks` is
     /// None, forgets the places of blocks, and of addresses in these networks that no object has.
-    pub fn publish(&mut self, serial: [u8; 4], bases: &[u32], networks: Option<&Networks>) {
+    pub fn publish(&mut self, serial: [u8; 4], bases: &[u64], networks: Option<&Networks>) {
         self.serial = serial;
         self.transient.clear();
         for basis in bases {

@@ -66,7 +66,7 @@ impl Socket {
         let (mut lost, mut first) = (0, 0);
         while first < headers.len() {
             let rest = &mut headers[first..];
-            let sent = unsafe { libc::sendmmsg(self.fd, rest.as_mut_ptr(), rest.len() as u32, libc::MSG_DONTWAIT) };
+            let sent = unsafe { libc::sendmmsg(self.fd, rest.as_mut_ptr(), rest.len() as u32, libc::MSG_DONTWAIT as _) };
             if sent <= 0 {
                 lost += 1; // the first of the rest: no route, port 0, or the buffer is full
             }
@@ -132,7 +132,7 @@ impl Batch {
     /// Waits for a datagram; returns how many have arrived, at most `BATCH`.
     pub fn receive(&mut self) -> io::Result<usize> {
         let headers = self.received.as_mut_ptr();
-        let flags = libc::MSG_WAITFORONE;
+        let flags = libc::MSG_WAITFORONE as _; // musl has another type for it
         let number = unsafe { libc::recvmmsg(self.socket.fd, headers, BATCH as u32, flags, ptr::null_mut()) };
         if number < 0 {
             return Err(io::Error::last_os_error());

@@ -31,9 +31,11 @@ def run(_: Namespace) -> int:
 
 
 def _native_version() -> str:
-    """Return the version of the native code, which repeats remembered answers."""
+    """Return the version of the native code, which repeats remembered answers, or why it is not used."""
     try:
-        from dnsserver.net import native
-    except ImportError:
+        import dnsserver.net.native as native
+    except ModuleNotFoundError:
         return "not installed"
-    return native.VERSION
+    except ImportError as error:
+        return f"not used: {error}"
+    return native.VERSION if __version__ == native.VERSION else f"{native.VERSION}, not used: expected {__version__}"
