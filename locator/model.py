@@ -126,7 +126,7 @@ class Node(Struct, frozen=True, gc=False):
         return self.name
 
 
-class Pod(Namespaced, frozen=True, gc=False):
+class Pod(Namespaced, frozen=True, gc=False, array_like=True):
     """A pod as a client: its addresses, its node, and when it was created (RFC 3339 text).
 
     ``finished``: its phase is Succeeded or Failed, so its addresses are free for other pods.

@@ -48,5 +48,7 @@ def share_parts(thing: Object) -> None:
     elif isinstance(thing, EndpointSlice) and isinstance(thing.endpoints, EndpointRows):
         rows = thing.endpoints
         force_setattr(rows, "ports", shared_ports(rows.ports))
+        if rows.hostnames == rows.pods:
+            force_setattr(rows, "hostnames", rows.pods)
         force_setattr(rows, "nodes", tuple([node if node is None else shared_text(node) for node in rows.nodes]))
         force_setattr(rows, "slice_labels", tuple(map(shared_labels, rows.slice_labels)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.index import Index
+from locator.index import Index, Packing
 
 Row = tuple[str, tuple[str, ...]]  # a node, and some pods
 
@@ -75,3 +77,15 @@ def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, R
             for value in expected:
                 keys = slices.keys(name, value)
                 assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
+
+
+def test_a_table_keeps_its_size() -> None:
+    """A dictionary whose keys are all replaced, one by one, keeps the size and has the new keys."""
+    table = {number: str(number) for number in range(30_000)}
+    packing, size = Packing(table), sys.getsizeof(table)
+    for number in range(30_000):
+        del table[number]
+        table[-number - 1] = "new"
+        packing.note_gone()
+    assert sys.getsizeof(table) == size
+    assert table == dict.fromkeys(range(-30_000, 0), "new")

@@ -715,6 +715,18 @@ def test_equal_locations_are_one() -> None:
     assert len({id(obj.labels) for obj in store.all_objects() if isinstance(obj, PodLocator)}) == 2
 
 
+def test_one_string_for_the_key_of_a_service() -> None:
+    """Addresses that join a Service later do not each bring a copy of its key: the memory would grow with them."""
+    store, addresses = Store(), [ip(f"10.0.0.{number}") for number in range(1, 4)]
+    store.apply(Put(Service("shop", "web", headless=True)))
+    for count in range(1, 4):
+        endpoints = in_rows([Endpoint((address,), node="n0") for address in addresses[:count]])
+        store.apply(Put(EndpointSlice("shop", "x", "web", endpoints)))
+        snapshot = store.publish(NOW)
+    keys = [snapshot.service_addresses.only(address) for address in addresses]
+    assert keys[0] == "shop/web" and keys[0] is keys[1] is keys[2]
+
+
 def test_kinds() -> None:
     """Kinds that make no difference are not watched; those that limit or name Services always are."""
     always = {Namespace, Service, ServicePolicy, EndpointSlice}

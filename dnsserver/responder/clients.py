@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
+from locator.index import Packing
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Place
@@ -33,6 +34,7 @@ class Clients:
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
         self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
         self.places: dict[bytes, Place] = {}
+        self._packing = Packing(self.places)
         self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
     def follow(
@@ -50,6 +52,7 @@ class Clients:
                 tell(address, place)
             if place is None:
                 self.places.pop(address, None)
+                self._packing.note_gone()
             else:
                 self.places[address] = place
         networks = list(book.cidrs.changes_since(self._book.cidrs))

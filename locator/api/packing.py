@@ -62,7 +62,7 @@ def batches(objects: Sequence[Object]) -> Iterator[bytes]:
         yield msgspec.msgpack.encode(batch)
 
 
-def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
+def unbatched(packed: Iterable[bytes | memoryview]) -> Iterator[Object]:
     """Yield the objects of packed batches, ordered by kind within a batch. Raises msgspec.DecodeError."""
     for part in packed:
         batch = msgspec.msgpack.decode(part, type=_Batch)
@@ -87,13 +87,14 @@ def unpacked(data: bytes, *, cluster: str, kinds: Sequence[type[Object]]) -> lis
     """Return the objects in the content of a state file. Raises Unusable unless it is of *cluster* and has *kinds*."""
     if not data.startswith(MAGIC):
         raise Unusable("not a state file of topodns")
-    parts: list[bytes] = []
+    parts: list[memoryview] = []
+    whole = memoryview(data)  # whose parts are no copies
     position = len(MAGIC)
     while length := int.from_bytes(data[position : position + LENGTH]):
         position += LENGTH
-        parts.append(data[position : position + length])
+        parts.append(whole[position : position + length])
         position += length
-    if data[position:] != bytes(LENGTH) + hashlib.sha256(data[len(MAGIC) : position]).digest():
+    if data[position:] != bytes(LENGTH) + hashlib.sha256(whole[len(MAGIC) : position]).digest():
         raise Unusable("damaged: the checksum does not match")
     try:
         header = msgspec.msgpack.decode(parts[0], type=_Header)

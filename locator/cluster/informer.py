@@ -13,7 +13,7 @@ import trio
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, replacements
 from locator.cluster.api_client import ApiClient
-from locator.cluster.publisher import Publisher
+from locator.cluster.publisher import Publisher, without_gc
 from locator.cluster.reflector import Reflector
 from locator.cluster.state_file import StateFile
 from locator.model import Health, Object
@@ -63,7 +63,7 @@ class Informer:
         if self._state_file is None:
             await self._run_reflectors()
             return
-        objects = await trio.to_thread.run_sync(self._state_file.load, abandon_on_cancel=True)
+        objects = await trio.to_thread.run_sync(without_gc, self._state_file.load, abandon_on_cancel=True)
         if objects is not None:
             await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
             del objects

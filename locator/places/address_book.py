@@ -123,11 +123,14 @@ class AddressBook:
         toggled = [network for network in cidrs if (cidrs[network] is None) != (self.cidr_place(network) is None)]
         within = [after.places.within(network) for network in toggled] if len(self.places) else []
         outside: dict[bytes, Place | None] = {}
+        none_was_outside = not len(self._outside_cidrs)
         for address, around in after.cidrs.around_each(chain(places, *(map(itemgetter(0), items) for items in within))):
+            if around and none_was_outside:
+                continue
             place = None if around else places[address] if address in places else after.places.get(address)
             if place is not None and place.location.known:
                 outside[address] = place
-            elif len(self._outside_cidrs) and self._outside_cidrs.get(address) is not None:
+            elif self._outside_cidrs.get(address) is not None:
                 outside[address] = None
         after._outside_cidrs = self._outside_cidrs.with_changes(outside)
         return after

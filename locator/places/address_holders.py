@@ -7,7 +7,7 @@ Node that lists the address, a pod on its node's network. The order of updates m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -17,8 +17,6 @@ from locator.model import Endpoint, EndpointSlice, Location, Node, Pod, PodLocat
 from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, Place
 from locator.places.address_keys import AddressKeys, Move
 from locator.places.locations import Locations
-
-AT_ONCE = 4096  # slices: more would take more memory while a whole cluster comes in
 
 
 class EndpointHolder(NamedTuple):
@@ -46,11 +44,12 @@ class ChangedAddresses(NamedTuple):
     """Addresses whose places may have changed, in the order of the changes: those close in memory stay together.
 
     ``endpoints`` have other endpoints than before, ``others`` changed for another reason. Of an address with one
-    endpoint, ``endpoints`` may have the node; None says nothing.
+    endpoint, ``endpoints`` may have the node; None says nothing. ``all_endpoints``: no slice was known before.
     """
 
     others: dict[bytes, None]
     endpoints: dict[bytes, str | None]
+    all_endpoints: bool = False
 
 
 class AddressHolders:
@@ -77,13 +76,11 @@ class AddressHolders:
     def pop_changed(self) -> ChangedAddresses:
         """Return the addresses that changed since the last call."""
         changed, self._changed = self._changed, ChangedAddresses({}, {})
-        slices, self._changed_slices = iter(self._changed_slices.items()), {}
+        slices, self._changed_slices = self._changed_slices, {}
         first = not self.endpoint_addresses
-        while some := [*islice(slices, AT_ONCE)]:
-            self.endpoint_addresses = self.endpoint_addresses.with_changes(
-                self._moves(some, changed.endpoints, first=first)
-            )
-        return changed
+        moves = self._moves(slices.items(), changed.endpoints, first=first)
+        self.endpoint_addresses = self.endpoint_addresses.with_changes(moves)
+        return changed._replace(all_endpoints=first)
 
     def _moves(
         self,
@@ -127,6 +124,14 @@ class AddressHolders:
                 changed = True
         return changed
 
+    def add_pods(self, pods: Mapping[str, Pod]) -> bool:
+        """Record many pods that are new, by key; return whether a place may have changed. No PodLocator is known."""
+        running = [(key, pod) for key, pod in pods.items() if pod.addresses and not pod.finished]
+        self._pod_keys.join("address", ((address, key) for key, pod in running for address in pod.addresses))
+        self._pod_keys.join("node", ((pod.node, key) for key, pod in running if pod.node is not None))
+        self.mark_addresses([address for _, pod in running for address in pod.addresses])
+        return bool(running)
+
     def update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         """Record a change of a PodLocator (None: it does not exist); return whether a place may have changed."""
         self._locator_keys.move(key, before, after)
@@ -161,16 +166,29 @@ class AddressHolders:
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
         """Note that these addresses may have other places."""
-        others = self._changed.others
-        for address in addresses:
-            others[address] = None
+        self._changed.others.update(dict.fromkeys(addresses))
 
-    def place(self, address: bytes) -> Place | None:
-        """Return the place of an address by its holder, None if no object holds it."""
-        held = self._held(address)
-        if held is None:
-            return None
-        location, located_by, _ = held
+    def places(self, addresses: Iterable[bytes]) -> Iterator[tuple[bytes, Place | None]]:
+        """Yield some addresses, each with its place by its holder, None if no object holds it."""
+        key_of, pods, location_of = self._pod_keys.only, self._pods, self._locations.of_node
+        on_node: dict[str | None, Place] = {}
+        for address in addresses:
+            key = key_of("address", address)
+            pod = None if key is None else pods[key]
+            if pod is None or pod.host_network:
+                yield address, self._place(self._held(address))
+            elif (place := on_node.get(pod.node)) is not None:  # as nearly always: one pod, on a node that is known
+                yield address, place
+            elif (location := location_of(pod.node)) is not None:
+                place = on_node[pod.node] = self._shared_place(location, POD)
+                yield address, place
+            else:
+                yield address, self._place(self._held(address))
+
+    def _place(self, held: tuple[Location, str, Holder] | None) -> Place | None:
+        return None if held is None else self._shared_place(held[0], held[1])
+
+    def _shared_place(self, location: Location, located_by: str) -> Place:
         place = self._places.get((location, located_by))
         if place is None:
             place = self._places[location, located_by] = Place(location, located_by)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from itertools import islice
 
 from msgspec.structs import replace
 
@@ -14,8 +13,6 @@ from locator.places.address_holders import AddressHolders
 from locator.places.forwarders import Forwarders
 from locator.places.locations import Locations
 from locator.places.pod_cidrs import PodCidrs
-
-AT_ONCE = 1 << 16  # addresses: a larger part would take more memory while a whole cluster comes in
 
 
 class AddressIndex:
@@ -28,6 +25,7 @@ class AddressIndex:
         self._cidrs = PodCidrs(self._holders)
         self._forwarders = Forwarders()
         self.update_pod = self._holders.update_pod
+        self.add_pods = self._holders.add_pods
         self.update_slice = self._holders.update_slice
         self.mark_addresses = self._holders.mark_addresses
         self.holder = self._holders.holder
@@ -69,7 +67,7 @@ class AddressIndex:
         findings of each reviewed pod CIDR, empty if it has none.
         """
         changed = self._holders.pop_changed()
-        reviewed = self._cidrs.review(changed.endpoints)
+        reviewed = self._cidrs.review(changed.endpoints, all_changed=changed.all_endpoints)
         for network in reviewed:
             report(network, self._cidrs.findings.get(network, ()))
         cidrs = {
@@ -85,11 +83,9 @@ class AddressIndex:
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
         else:
             book = before
-        addresses = iter({**changed.others, **changed.endpoints, **dict.fromkeys(trust_changed)})
-        while some := [*islice(addresses, AT_ONCE)]:
-            if places := self._places(before, book, some):
-                book = book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs)
-        return book
+        addresses = {**changed.others, **changed.endpoints, **dict.fromkeys(trust_changed)}
+        places = self._places(before, book, addresses)
+        return book.with_changes(places, {}, distrusted_cidrs=book.distrusted_cidrs) if places else book
 
     def _places(
         self, before: AddressBook, around: AddressBook, addresses: Iterable[bytes]
@@ -101,8 +97,7 @@ class AddressIndex:
         forwarders, trusts_networks = self._forwarders.addresses, around.trusts_networks
         held = before.places if len(before.places) else None
         places: dict[bytes, Place | None] = {}
-        for address in addresses:
-            place = self._holders.place(address)
+        for address, place in self._holders.places(addresses):
             if address in forwarders or (place is not None and trusts_networks and around.trusts(address)):
                 place = replace(place or around.locate_by_block(address), forwarder=True)
             if held is None or not same_place(place, held.get(address)):

@@ -53,8 +53,11 @@ class AddressKeys:
                 known = changes[address] if address in changes else self._keys.get(address)
                 changes[address] = _shortest({*_all(known)} - {key})
             for address in joined:
-                known = changes[address] if address in changes else self._keys.get(address) if occupied else None
-                changes[address] = key if known is None else _shortest({*_all(known), key})
+                if occupied and address not in changes:
+                    changes[address] = self._keys.get(address)
+                known = changes.setdefault(address, key)
+                if known is not key:
+                    changes[address] = key if known is None else _shortest({*_all(known), key})
         if not changes:
             return self
         after = AddressKeys()

@@ -151,6 +151,9 @@ class AddressMap(Generic[T]):
         for octets, groups in self._groups.items():
             for _, now, then in _differences(groups, before._groups[octets]):
                 for head, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
+                    if row is not None and old_row is None:
+                        yield from row.items()
+                        continue
                     row, old_row = row or Row(head, b"", ()), old_row or Row(head, b"", ())
                     for octet, value in zip(row.octets, row.values, strict=True):
                         if old_row.get(octet) is not value:
@@ -165,7 +168,8 @@ class AddressMap(Generic[T]):
         """Return a copy with new values of some addresses; None removes one. Without *changes*: the map itself."""
         if not changes:
             return self
-        rows: dict[bytes, tuple[bytearray, list[T]]] = {}  # the touched ones, as they are to be
+        # The touched ones, as they are to be, and which addresses they had: none has a change of its own twice.
+        rows: dict[bytes, tuple[bytearray, list[T], bytes]] = {}
         size = self._size
         for address, value in changes.items():
             head = address[:-1]
@@ -173,11 +177,17 @@ class AddressMap(Generic[T]):
             if row is None:
                 group = self._groups[len(address)].get(address[: GROUP[len(address)]])
                 known = None if group is None else group.get(head)
-                row = rows[head] = (bytearray(), []) if known is None else (bytearray(known.octets), [*known.values])
+                row = rows[head] = _parts_of(known)
                 size -= len(row[1])
-            _set(*row, address[-1], value)
+            octets, values, had = row
+            octet = address[-1]
+            if octet in had:
+                _set(octets, values, octet, value)
+            elif value is not None:
+                octets.append(octet)
+                values.append(value)
         touched: dict[int, dict[bytes, dict[bytes, Row[T] | None]]] = {4: {}, 16: {}}
-        for head, (octets, values) in rows.items():
+        for head, (octets, values, _) in rows.items():
             size += len(values)
             width = len(head) + 1
             after_row = Row(head, bytes(octets), tuple(values)) if values else None
@@ -188,17 +198,18 @@ class AddressMap(Generic[T]):
         return after
 
 
+def _parts_of(row: Row[T] | None) -> tuple[bytearray, list[T], bytes]:
+    """Return copies of a row's octets and values, and its octets; nothing of None."""
+    return (bytearray(), [], b"") if row is None else (bytearray(row.octets), [*row.values], row.octets)
+
+
 def _set(octets: bytearray, values: list[T], octet: int, value: T | None) -> None:
-    """Give the address of a row that ends in *octet* a new value, or remove it."""
+    """Give the address of a row that ends in *octet*, which it has, a new value, or remove it."""
     position = octets.find(octet)
     if value is None:
-        if position >= 0:
-            del octets[position], values[position]
-    elif position >= 0:
-        values[position] = value
+        del octets[position], values[position]
     else:
-        octets.append(octet)
-        values.append(value)
+        values[position] = value
 
 
 def _differences(now: InOrder[T], then: InOrder[T]) -> Iterator[tuple[bytes, T | None, T | None]]:
@@ -260,13 +271,12 @@ class PrefixTable(Generic[T]):
         values_of_row: dict[bytes, list[T]] = {}
         splits_rows = {size: bool(tables) and tables[0][0] < 8 for size, tables in self._tables.items()}
         for address in addresses:
-            if splits_rows[len(address)]:
-                yield address, self.around(address)
-                continue
             head = address[:-1]
             values = values_of_row.get(head)
             if values is None:
-                values = values_of_row[head] = self.around(address)
+                values = self.around(address)
+                if not splits_rows[len(address)]:
+                    values_of_row[head] = values
             yield address, values
 
     def changes_since(self, before: PrefixTable[T]) -> Iterator[Network]:

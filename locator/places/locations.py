@@ -5,7 +5,7 @@ Equal locations are the same object, because readers cache by the identity of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 
 from locator.model import Endpoint, Location, Node, Pod, PodLocator, canonical_labels
 from locator.places.label_keys import LabelKeys
@@ -49,6 +49,11 @@ class Locations:
     def of_node(self, name: str | None) -> Location | None:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
+
+    def of_nodes(self, names: Iterable[str | None]) -> list[Location | None]:
+        """Return what ``of_node`` returns for each of some names."""
+        location_of: Callable[[str | None], Location | None] = self._nodes.get  # type: ignore[assignment]
+        return [location_of(name) for name in names]
 
     def of_pod(self, pod: Pod) -> tuple[Location, bool]:
         """Return the location of a pod, and whether it comes from the PodLocator alone."""

@@ -56,18 +56,18 @@ class PodCidrs:
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
-    def review(self, changed: Mapping[bytes, str | None]) -> dict[Network, Place | None]:
+    def review(self, changed: Mapping[bytes, str | None], *, all_changed: bool) -> dict[Network, Place | None]:
         """Return the blocks whose places may have changed, each with its place, None if it is not trusted.
 
         *changed* are the addresses whose endpoints changed since the last review, with the node of the only endpoint,
-        or None if it has to be looked up.
+        or None if it has to be looked up. *all_changed* says that these are the addresses of all endpoints.
         """
         self._owned = self._owned.with_changes(
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
         reviewed = self._reassigned | self._relocated
         dirty = dict.fromkeys(changed)
-        for network in self._reassigned:
+        for network in () if all_changed else self._reassigned:
             dirty.update(dict.fromkeys(self._endpoint_addresses_in(network)))
         while dirty:
             altered = self._recheck(dirty, changed)
@@ -96,8 +96,10 @@ class PodCidrs:
         """Compare the endpoints of some addresses with the blocks around them; return the blocks affected."""
         altered: set[Network] = set()
         for address, around in self._owned.around_each(addresses):
-            before = self._contradicted.get(address, ())
             node = nodes.get(address)
+            if not self._contradicted and (not around or node in self._owners[around[0]]):
+                continue  # as nearly always: no endpoint contradicts a block, and neither does this one
+            before = self._contradicted.get(address, ())
             found = self._holders.nodes_at(address) if node is None else [node]
             after = self._contradicted_by(address, found, around) if found and around else ()
             if before == after:

@@ -179,7 +179,7 @@ class Checks:
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes, locate = self._objects.of(Node), self._locations.of_endpoint
-        if all(node in nodes for node in nodes_of(endpoint_slice.endpoints)):
+        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
         unlocated = [
             position

@@ -47,7 +47,7 @@ def compiled(
 def _locations_of(namespace: str, slices: Sequence[EndpointSlice], locations: Locations) -> tuple[Location, ...]:
     """Return the location of each of the ``joined_endpoints``."""
     if len(slices) == 1 and are_joined(slices[0].endpoints):  # so most Services are: no record is needed
-        of_nodes = [locations.of_node(node) for node in nodes_of(slices[0].endpoints)]
+        of_nodes = locations.of_nodes(nodes_of(slices[0].endpoints))
         known = [location for location in of_nodes if location is not None]
         if len(known) == len(of_nodes):
             return tuple(known)

@@ -28,24 +28,24 @@ class Findings:
     """The findings of one cluster, by rank and by a key that sorts within it."""
 
     def __init__(self) -> None:
-        self._by_subject: dict[tuple[Rank, Any], tuple[Finding, ...]] = {}
+        self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in Rank)
         self._all: tuple[Finding, ...] | None = ()
 
     def set(self, rank: Rank, key: object, findings: Iterable[Finding]) -> None:
         """Replace the findings of one subject; no findings remove it."""
-        subject, after = (rank, key), tuple(findings)
-        if after == self._by_subject.get(subject, ()):
+        by_key, after = self._by_rank[rank], tuple(findings)
+        if after == by_key.get(key, ()):
             return
         self._all = None
         if after:
-            self._by_subject[subject] = after
+            by_key[key] = after
         else:
-            del self._by_subject[subject]
+            del by_key[key]
 
     def all(self) -> tuple[Finding, ...]:
         """Return all findings in order; the same object until one changes."""
         if self._all is None:
-            self._all = tuple(finding for subject in sorted(self._by_subject) for finding in self._by_subject[subject])
+            self._all = tuple(finding for by_key in self._by_rank for key in sorted(by_key) for finding in by_key[key])
         return self._all
 
 

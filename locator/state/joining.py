@@ -44,7 +44,9 @@ def are_joined(endpoints: Endpoints) -> bool:
     if not isinstance(endpoints, EndpointRows) or not all_ready(endpoints):
         return False
     pods = endpoints.pod_names()
-    return None not in pods and len({*zip(pods, endpoints.nodes, strict=True)}) == len(pods)
+    if None in pods:
+        return False
+    return len(set(pods)) == len(pods) or len({*zip(pods, endpoints.nodes, strict=True)}) == len(pods)
 
 
 class EndpointIdentities:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from locator.endpoints import nodes_of
-from locator.index import Index
+from locator.index import Index, Packing
 from locator.model import (
     KINDS,
     EndpointSlice,
@@ -40,6 +40,9 @@ class Objects:
 
     def __init__(self, *, slices_by_pod: bool) -> None:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
+        # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
+        self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
+        self._pods_packing = Packing(self._objects[Pod])
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
@@ -53,12 +56,23 @@ class Objects:
 
     def change(self, kind: type[Object], key: str, before: Any, after: Any) -> None:
         """Record a change of the object at *key* (None: it does not exist)."""
+        keys = self._keys.get(kind)
         if after is None:
             del self._objects[kind][key]
+            if kind is Pod:
+                self._pods_packing.note_gone()
+            if keys is not None:
+                del keys[key]
         else:
             self._objects[kind][key] = after
+            if keys is not None:
+                key = keys.setdefault(key, key)
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
+
+    def add_pods(self, pods: Mapping[str, Pod]) -> None:
+        """Record many pods that are new, by key."""
+        self._objects[Pod].update(pods)
 
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
@@ -72,6 +86,10 @@ class Objects:
     def of(self, kind: type[K]) -> Mapping[str, K]:
         """Return all objects of a kind by their keys."""
         return self._objects[kind]
+
+    def known_key(self, kind: type[Service | EndpointSlice], key: str) -> str:
+        """Return the one string for the key of an object, and *key* itself of one that does not exist."""
+        return self._keys[kind].get(key, key)
 
     def services_in(self, namespace: str) -> Collection[str]:
         """Return the Services of a namespace."""
@@ -98,7 +116,8 @@ class Objects:
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
         slices = self.of(EndpointSlice)
-        return [slices[key] for key in sorted(self._slices.keys(SERVICE, service))]
+        keys = self._slices.keys(SERVICE, service)
+        return [slices[key] for key in (sorted(keys) if len(keys) > 1 else keys)]
 
     def slices_on(self, node: str) -> Collection[str]:
         """Return the slices with an endpoint on a node."""

@@ -95,9 +95,12 @@ def service_addresses_after(before: Snapshot, changes: Changes) -> AddressKeys:
 
 def _moves(before: Mapping[str, CompiledService], changes: Changes) -> Iterator[Move]:
     for key, after in changes.items():
-        had = before[key].addresses if key in before else set[bytes]()
         has = after.addresses if after is not None else set[bytes]()
-        yield key, had - has, has - had
+        if key not in before:
+            yield key, (), has
+        else:
+            had = before[key].addresses
+            yield key, had - has, has - had
 
 
 def mapping_after(before: Mapping[str, T], changes: Mapping[str, T | None]) -> Mapping[str, T]:

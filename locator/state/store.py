@@ -144,6 +144,8 @@ class Store:
         """Make *objects* the only objects of *kind*; return the same as ``apply``."""
         if kind not in self.kinds:
             return self._skip(kind, objects)
+        if kind is Pod and PodLocator not in self.kinds and not self._objects.of(Pod):
+            return self._add_pods({pod.key: pod for pod in cast("Iterable[Pod]", objects)})
         visible, dropped = False, set(self._objects.of(kind))
         for after in objects:
             key = after.key
@@ -151,6 +153,19 @@ class Store:
             dropped.discard(key)
         for key in dropped:
             visible |= self._drop(kind, key)
+        return visible
+
+    def _add_pods(self, pods: Mapping[str, Pod]) -> bool:
+        """Record all pods of a cluster, of which none is known; return the same as ``apply``."""
+        self._objects.add_pods(pods)
+        visible = self._locate_by_pods and self._addresses.add_pods(pods)
+        if self._pod_names:
+            for key, pod in pods.items():
+                visible |= self._pod_addresses.update(key, None, pod)
+        if pods:
+            self._changed = True
+            if not self._objects.of(Namespace):  # then any object makes its namespace exist
+                self._namespaces_changed = visible = True
         return visible
 
     def all_objects(self) -> list[Object]:
@@ -241,12 +256,12 @@ class Store:
         return True
 
     def _update_slice(self, key: str, before: EndpointSlice | None, after: EndpointSlice | None) -> bool:
-        self._addresses.update_slice(key, before)
+        self._addresses.update_slice(self._objects.known_key(EndpointSlice, key), before)
         self._checks.mark_slices((key,))
         for endpoint_slice in (before, after):
-            if endpoint_slice is not None and endpoint_slice.service_key is not None:
-                self._services_changed.add(endpoint_slice.service_key)
-                self._forwarders_changed |= endpoint_slice.service_key in self._dns_services.keys
+            if endpoint_slice is not None and (service := endpoint_slice.service_key) is not None:
+                self._services_changed.add(self._objects.known_key(Service, service))
+                self._forwarders_changed |= service in self._dns_services.keys
         return True
 
     def _mark_namespace(self, namespace: str) -> None:
