@@ -100,7 +100,9 @@ pub struct Repeated {
     values: Generations<(u32, u32), u32, OurNumbers>,
     choices: Generations<(u64, u32), u16, OurNumbers>,
     questions: HashMap<Arc<[u8]>, Question>,
+    /// Basis: the number of the Service that an answer was computed from. If that changes, it is forgotten.
     of_basis: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
+    /// Answers that belong to no Service. They hold until the next publication.
     transient: Generations<Box<[u8]>, Rotated, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
     serial: [u8; 4],
