@@ -34,7 +34,8 @@ class TopodnsCollector(Collector):
 
     def of_the_process(self) -> Iterator[Metric]:
         """Yield what each program of topodns shows: errors caught, delays of its event loop, and versions."""
-        yield counter("topodns_failures", "Errors caught, by where.", ("wall",), labelled(self.failures))
+        text = "Errors caught, and queries dropped, by where."
+        yield counter("topodns_failures", text, ("wall",), labelled(self.failures))
         yield histogram("topodns_loop_delay_seconds", "How late the event loop runs what is due.", self.loop_delays)
         yield _build_info()
 
