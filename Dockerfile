@@ -6,7 +6,7 @@ ARG RUST=docker.io/library/rust:1-slim
 FROM ${RUST} AS native
 WORKDIR /src
 COPY native .
-RUN cargo build --release --locked
+RUN cargo build --release
 
 FROM ${BASE} AS build
 WORKDIR /src

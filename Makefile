@@ -38,7 +38,7 @@ clean:
 
 # Created anew whenever the dependencies or the native code change. Native code from before would still be used if it
 # could not be built again.
-$(VENV)/.installed: pyproject.toml constraints.txt native/Cargo.toml native/Cargo.lock $(wildcard native/src/*.rs)
+$(VENV)/.installed: pyproject.toml constraints.txt native/Cargo.toml $(wildcard native/src/*.rs)
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	    echo "topodns needs Python 3.11 or newer with venv (on Debian: apt install python3-venv);" \
 	        "found $$($(PYTHON) --version 2>/dev/null || echo nothing) as '$(PYTHON)'." \
