@@ -82,7 +82,8 @@ async def serve(
     """Answer the queries that arrive at a bound socket, until cancelled. *repeated* is the responder's native code."""
     async with trio.open_nursery() as nursery:
         received: Received = Datagrams(sock) if repeated is None else _received_natively(sock, repeated, counts)
-        listener = _Listener(received, responder, counts, PendingReplies(responder, counts, upstream, nursery))
+        pending = PendingReplies(responder, counts, upstream, nursery)
+        listener = _Listener(received, responder, counts, pending, native=repeated is not None)
         task_status.started()
         try:
             while True:
@@ -111,11 +112,15 @@ def _received_natively(sock: socket.socket, repeated: Repeated, counts: Counts) 
 class _Listener:
     """The loop of one socket: receive a batch, answer it, send the replies."""
 
-    def __init__(self, datagrams: Received, responder: Responder, counts: Counts, pending: PendingReplies) -> None:
+    def __init__(
+        self, datagrams: Received, responder: Responder, counts: Counts, pending: PendingReplies, *, native: bool
+    ) -> None:
+        """If *native*, what is answered here is made known to the native code."""
         self._datagrams = datagrams
         self._responder = responder
         self._counts = counts
         self._pending = pending
+        self._native = native
 
     def answer_waiting(self) -> bool:
         """Answer the queries that wait in the socket's buffer; return whether there may be more."""
@@ -136,8 +141,9 @@ class _Listener:
         if lost := self._datagrams.send(replies):
             self._counts.failures["send"] += lost
         self._counts.took(time.perf_counter() - began, len(queries) - waiting)
-        for query, source in queries:
-            self._learn(query, plain_address(source))
+        if self._native:
+            for query, source in queries:
+                self._learn(query, plain_address(source))
         return len(queries) == BATCH
 
     def _answer(self, queries: list[tuple[bytes, bytes]], began: float) -> tuple[int, list[bytes | None]]:
