@@ -18,6 +18,7 @@ import trio
 from dnsserver import __version__
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
+from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
@@ -46,7 +47,6 @@ log = logging.getLogger("topodns")
 HTTP_PORT = 9153
 LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
-LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
 # Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
@@ -159,7 +159,7 @@ class _Server:
                     nursery.start_soon(self._source.run)
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
-                    nursery.start_soon(self._check_regularly)
+                    nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._check)
                     nursery.start_soon(collect_garbage)
                     async for number in signals:
                         if number != signal.SIGHUP:
@@ -170,12 +170,10 @@ class _Server:
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
-    async def _check_regularly(self) -> None:
+    def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
-        while True:
-            await trio.sleep(LOOK_SECONDS)
-            self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-            warn_about_forwarders(self._counts, trio.current_time())
+        self._responder.mark_stale(self._source.stale(self._settings.stale_after))
+        warn_about_forwarders(self._counts, trio.current_time())
 
 
 async def collect_garbage() -> None:
@@ -269,7 +267,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application, loop_delay
+    from dnsserver.http import application
 
     try:
         sock = bound_stream("--http", listen)
@@ -283,7 +281,6 @@ async def start_http(
         application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
     )
     announce("http", name)
-    nursery.start_soon(loop_delay.measure, metrics.loop_delays)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
@@ -311,7 +308,9 @@ async def _control(settings: Settings) -> None:
 
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            await start_http(nursery, settings, ControllerMetrics(state), health)
+            metrics = ControllerMetrics(state)
+            await start_http(nursery, settings, metrics, health)
+            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(controller.run)
             async for _ in signals:
                 break
