@@ -85,7 +85,7 @@ class Informer:
         )
         if objects is not None:
             await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
-            del objects
+            del objects, kept
             await self._publisher.flush()
 
     async def _run_reflectors(self) -> None:

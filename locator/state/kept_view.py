@@ -120,7 +120,9 @@ def read(data: bytes, origin: Origin) -> KeptView:
         raise Unusable(f"state of another cluster: {header.origin.cluster}, expected {origin.cluster}")
     if missing := set(origin.kinds) - set(header.origin.kinds):
         raise Unusable(f"written with other settings: without {', '.join(sorted(missing))}")
-    unpickler = _Unpickler(io.BytesIO(content[end:]))
+    stream = io.BytesIO(data)  # shares the octets
+    stream.seek(end)
+    unpickler = _Unpickler(stream)
     snapshot = cast(Snapshot, _next(unpickler))  # the objects refer to it, so it is read in any case
     return KeptView(snapshot if header.origin.settings == origin.settings else None, lambda: _objects(unpickler))
 
