@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver import __version__
-from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
 from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
@@ -29,7 +28,7 @@ from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connectio
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
-from locator.cluster import dump_files, memory
+from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
@@ -123,6 +122,8 @@ class _Server:
             self._publisher.subscribe(on_new_findings(self._events.offer))
 
     def _files(self) -> Source:
+        from locator.cluster import dump_files
+
         files = dump_files.DumpFiles(self._settings.snapshot)
         return dump_files.DumpSource(files, self._publisher, on_reread=self._counts.reread)
 
@@ -237,6 +238,8 @@ def ready_line() -> Subscriber:
 def warn_about_forwarders(counts: Counts, now: float) -> None:
     """Log the forwarders that do not name their clients, or name clients without being trusted."""
     for forwarder in counts.unnamed_clients.due(now):
+        from dnsserver.forwarders.stub_blocks import ECS_RULE
+
         log.warning(
             "forwarder %s names no client, so topodns cannot locate its clients: put '%s' into the stub block of its "
             "Corefile; for forwarders other than CoreDNS, 'topodns corefile' prints the configuration",
