@@ -23,7 +23,7 @@ from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 PARTS: dict[str, Callable[[Path, Pace], str]] = {
     "offering": lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS),
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
-    "flat": lambda folder, pace: flat.report(flat.measure(folder, pace), DOCS),
+    "flat": lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS),
     "reading": lambda folder, pace: reading.report(*reading.measure(folder)),
     "churning": lambda folder, pace: churning.report(churning.measure(folder, pace)),
     "first": lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))),
@@ -43,8 +43,8 @@ def main() -> int:
         "--seconds",
         type=float,
         default=3.0,
-        help="length of each run in seconds; 'offering' takes two thirds of it, 'comparing' and 'first' a fifth "
-        "(default: %(default)s)",
+        help="length of each run in seconds; 'offering' and 'flat' take two thirds of it, 'comparing' and 'first' a "
+        "fifth (default: %(default)s)",
     )
     parser.add_argument(
         "--rounds", type=int, default=5, help="how often each server runs each load (default: %(default)s)"

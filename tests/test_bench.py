@@ -1,0 +1,53 @@
+"""What ``make bench`` does around its measurements: errors, missing tools, and what the tables say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dns.message
+import pytest
+
+from bench import plots
+from bench.large import flat
+from bench.loads import SOURCES
+from bench.offered.sending import Offered
+from bench.rounds import Pace
+
+PACE = Pace(rounds=1, warmup=0.0, seconds=0.1)
+RUN = Offered(took=1.0, sent=1000, replies=1000, checked=100, cpu=0.01, latencies=[0.001] * 1000)
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test draws anything."""
+    monkeypatch.setattr(plots, "draw_flat", lambda panels, folder: "")
+    monkeypatch.setattr(plots, "draw_offered", lambda servers, folder: "")
+
+
+@pytest.mark.parametrize("services", [100, 1_000], ids=str)
+def test_all_names_are_asked_from_every_zone(services: int) -> None:
+    """Each as often, in as many queries as with more Services: the load generator takes the same room in the caches."""
+    load = flat.direct(services, services)
+    assert {len(queries) for queries in load.queries} == {flat.QUERIES}
+    asked = Counter(query.nearest for queries in load.queries for query in queries)  # one address of one zone
+    assert {*asked.values()} == {flat.QUERIES * len(SOURCES) // 3 // services}
+    assert len(asked) == 3 * services
+    assert str(dns.message.from_wire(load.queries[0][0].wire).question[0].name).startswith("service-")
+
+
+def costs(*figures: float) -> Mapping[int, Sequence[float]]:
+    return dict(zip(flat.SERVICES, ([figure] for figure in figures), strict=True))
+
+
+def test_servers_without_a_target_have_a_spread_too(tmp_path: Path) -> None:
+    """The table says how far sizes lie apart, and whether that is too far for topodns."""
+    series = [
+        flat.Series("topodns", "Services", flat.SOME, costs(4.0, 4.2, 4.4, 4.6)),
+        flat.Series("topodns", "Services", flat.EVERY, costs(4.0, 4.0, 4.0, 6.0)),
+        flat.Series("unbound", "Services", flat.EVERY, costs(4.0, 4.0, 4.0, 8.0), bound=None),
+    ]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in flat.report(series, tmp_path).splitlines()]
+    spreads = [row[4:] for row in rows if len(row) == 6 and row[4].startswith("±")]
+    assert spreads == [["± 7%", "≤ ± 15%: met"], ["± 20%", "≤ ± 15%: missed"], ["± 33%", ""]]
