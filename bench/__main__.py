@@ -24,7 +24,7 @@ PARTS: dict[str, Callable[[Path, Pace], str]] = {
     "offering": lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS),
     "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
     "flat": lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS),
-    "reading": lambda folder, pace: reading.report(*reading.measure(folder)),
+    "reading": lambda folder, pace: reading.report(*reading.measure(folder, pace.rounds)),
     "churning": lambda folder, pace: churning.report(churning.measure(folder, pace)),
     "first": lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))),
     "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),

@@ -10,7 +10,7 @@ import dns.message
 import pytest
 
 from bench import plots
-from bench.large import flat
+from bench.large import flat, reading
 from bench.loads import SOURCES
 from bench.offered.sending import Offered
 from bench.rounds import Pace
@@ -51,3 +51,12 @@ def test_servers_without_a_target_have_a_spread_too(tmp_path: Path) -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in flat.report(series, tmp_path).splitlines()]
     spreads = [row[4:] for row in rows if len(row) == 6 and row[4].startswith("±")]
     assert spreads == [["± 7%", "≤ ± 15%: met"], ["± 20%", "≤ ± 15%: missed"], ["± 33%", ""]]
+
+
+def test_a_second_is_printed_in_hundredths() -> None:
+    """A start that takes 1.04 s misses a target of 1 s, and reads so."""
+    read = reading.Read(wall=1.04, cpu=0.967, resident=100.0, peak=110.0)
+    reads = dict.fromkeys((reading.TENTH, "topodns", reading.RESTORED), read)
+    printed = reading.report(reads, 3, reading.Grown("topodns", [100.0] * 5, 100.0, 120.0))
+    assert "1.04 s      | ≤ 1 s: missed" in printed and "0.97 s" in printed
+    assert "Medians of 3 rounds" in printed
