@@ -10,7 +10,7 @@ import dns.message
 import pytest
 
 from bench import plots
-from bench.large import flat, reading
+from bench.large import churning, flat, reading
 from bench.loads import SOURCES
 from bench.offered.sending import Offered
 from bench.rounds import Pace
@@ -60,3 +60,11 @@ def test_a_second_is_printed_in_hundredths() -> None:
     printed = reading.report(reads, 3, reading.Grown("topodns", [100.0] * 5, 100.0, 120.0))
     assert "1.04 s      | ≤ 1 s: missed" in printed and "0.97 s" in printed
     assert "Medians of 3 rounds" in printed
+
+
+@pytest.mark.parametrize("situation", [churning.RELISTED, churning.BOTH], ids=["alone", "and-scraped"])
+def test_listing_anew_has_a_target(situation: str) -> None:
+    """While all pods are listed anew, the longest reply of all counts, whether or not /metrics is read, too."""
+    late = RUN._replace(latencies=[*RUN.latencies, 0.016])
+    printed = churning.report([churning.Row("topodns", situation, [RUN, late], [500.0, 500.0])])
+    assert "≤ 15 ms at most: missed" in printed
