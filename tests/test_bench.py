@@ -10,10 +10,14 @@ import dns.message
 import pytest
 
 from bench import plots
+from bench.__main__ import Part, measure_all
 from bench.large import churning, flat, reading
 from bench.loads import SOURCES
+from bench.offered import offering
 from bench.offered.sending import Offered
+from bench.replay import BadReply
 from bench.rounds import Pace
+from bench.servers import CannotStart
 
 PACE = Pace(rounds=1, warmup=0.0, seconds=0.1)
 RUN = Offered(took=1.0, sent=1000, replies=1000, checked=100, cpu=0.01, latencies=[0.001] * 1000)
@@ -24,6 +28,56 @@ def _no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test draws anything."""
     monkeypatch.setattr(plots, "draw_flat", lambda panels, folder: "")
     monkeypatch.setattr(plots, "draw_offered", lambda servers, folder: "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CannotStart("no unbound"), BadReply("SERVFAIL"), KeyError("a row"), FileNotFoundError("a program")],
+    ids=["cannot-start", "bad-reply", "key", "file"],
+)
+def test_an_error_ends_its_own_part_only(capsys: pytest.CaptureFixture[str], error: Exception) -> None:
+    """It is reported with the part's name, the other parts still run, and the exit status is 1."""
+
+    def fails(folder: Path, pace: Pace) -> str:
+        raise error
+
+    parts = {"first": Part(lambda *_: "a table", 1), "broken": Part(fails, 1), "last": Part(lambda *_: "a figure", 1)}
+    assert measure_all(parts, PACE) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "a table\na figure\n"
+    assert "bench: broken: " in printed.err and str(error) in printed.err
+
+
+def test_parts_that_were_measured_are_a_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before each part, the benchmark says how long it takes."""
+    assert measure_all({"first": Part(lambda *_: "a table", 7)}, PACE) == 0
+    assert "first: about 7 min" in capsys.readouterr().err
+
+
+def test_offered_loads_need_no_go(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Without Go, only CoreDNS is left out, and with it the targets that name it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert offering.program_of_coredns() is None
+    assert "the rows of CoreDNS are left out" in capsys.readouterr().err
+    printed = offering.report(offered("unbound", "topodns", "topodns, forwarded", "topodns on [::]"), tmp_path)
+    assert "topodns to unbound: ≤ 1.5" in printed and "topodns on [::] to topodns: ≤ 1.15" in printed
+    assert "CoreDNS, file: ≤" not in printed
+    assert "CoreDNS could not be built, so its rows are left out." in printed
+
+
+def test_offered_loads_are_compared_with_coredns(tmp_path: Path) -> None:
+    """Where it could be built, by CPU and by latency."""
+    titles = ("unbound", "CoreDNS, file", "topodns", "topodns, forwarded", "topodns on [::]")
+    printed = offering.report(offered(*titles), tmp_path)
+    assert "topodns to CoreDNS, file: ≤ 0.6" in printed and "topodns to CoreDNS, file: ≤ 1 " in printed
+    assert "left out" not in printed
+
+
+def offered(*titles: str) -> Sequence[offering.Row]:
+    """Return rows of servers that all cost the same; the table needs neither the servers nor what asks them."""
+    return [offering.Row(title, None, None, {rate: [RUN] for rate in offering.RATES}) for title in titles]
 
 
 @pytest.mark.parametrize("services", [100, 1_000], ids=str)
