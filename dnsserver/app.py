@@ -134,8 +134,13 @@ class _Server:
 
         cluster, folder, state_file = cluster_of(self._settings), self._settings.state_dir, None
         if folder is not None:
-            max_age = self._settings.state_max_age
-            state_file = StateFile(folder, cluster=cluster.identity, kinds=store.kinds, max_age=max_age)
+            state_file = StateFile(
+                folder,
+                cluster=cluster.identity,
+                kinds=store.kinds,
+                settings=f"{__version__} {store.settings}",
+                max_age=self._settings.state_max_age,
+            )
         informer = Informer(cluster, store.kinds, self._publisher, state_file=state_file)
         self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
         self._events = EventPoster(cluster, socket.gethostname())

@@ -150,6 +150,28 @@ def test_a_kept_view_is_published_at_once() -> None:
     under_way(test)
 
 
+def test_a_kept_snapshot_is_published_before_its_objects_are_known() -> None:
+    """Nothing is published between it and what becomes of its objects: half a cluster would give wrong answers."""
+
+    async def test(desk: Desk) -> None:
+        other = Store()
+        for delta in replacements([A, Namespace("old")]):
+            other.apply(delta)
+        desk.publisher.start_from(other.publish(0))
+        assert [snapshot.namespaces for _, snapshot in desk.published] == [{"old"}]
+        assert desk.publisher.unlisted == set(desk.store.kinds), "it is not the cluster's own word"
+        *most, last = desk.store.kinds
+        for kind in most:
+            desk.tell(Replace(kind, [Namespace("new")] if kind is Namespace else []))
+        await trio.sleep(10)
+        assert len(desk.published) == 1
+        desk.tell(Replace(last, []))
+        await trio.sleep(1)
+        assert [snapshot.namespaces for _, snapshot in desk.published] == [{"old"}, {"new"}]
+
+    under_way(test)
+
+
 def test_a_source_may_wait_for_its_publication() -> None:
     """A file is published as a whole, at once, and its source waits for that."""
 

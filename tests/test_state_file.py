@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import re
@@ -10,29 +11,48 @@ import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api import packing
 from locator.cluster.state_file import StateFile
 from locator.model import KINDS, Node, Object, Pod
+from locator.state import kept_view
+from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
+from locator.state.snapshot import Snapshot
+from locator.state.store import Store
 from tests import api_objects, clusters
-from tests.in_memory import dump_of
+from tests.in_memory import NOW, dump_of, take_in
 
 CLUSTER = "https://10.96.0.1:443 of the tests"
-WORLD = dump_of(api_objects.listed(clusters.world(3).items)).objects
+ORIGIN = Origin(CLUSTER, tuple(kind.__name__ for kind in KINDS), "with the defaults")
 
 
-def octets(objects: Sequence[Object] = WORLD, kinds: Sequence[type[Object]] = KINDS) -> bytes:
-    return b"".join(packing.packed(objects, cluster=CLUSTER, kinds=kinds))
+def view_of(seed: int) -> tuple[Snapshot, list[Object]]:
+    store = Store(pod_locators=True, pod_names=True)
+    take_in(store, dump_of(api_objects.listed(clusters.world(seed).items)).objects)
+    return store.publish(NOW), store.all_objects()
 
 
-def kept(
-    folder: Path, *, cluster: str = CLUSTER, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60
-) -> StateFile:
-    return StateFile(str(folder), cluster=cluster, kinds=kinds, max_age=max_age)
+SNAPSHOT, WORLD = view_of(3)
+
+
+def octets(snapshot: Snapshot = SNAPSHOT, objects: Sequence[Object] = WORLD) -> bytes:
+    file = io.BytesIO()
+    kept_view.write(file, snapshot, objects, ORIGIN)
+    return file.getvalue()
+
+
+def kept(folder: Path, *, kinds: Sequence[type[Object]] = KINDS, max_age: float = 60, **origin: str) -> StateFile:
+    origin = {"cluster": CLUSTER, "settings": "", **origin}
+    return StateFile(str(folder), cluster=origin["cluster"], kinds=kinds, settings=origin["settings"], max_age=max_age)
+
+
+def loaded(file: StateFile) -> list[Object] | None:
+    view = file.load()
+    return None if view is None else file.objects_in(view)
 
 
 def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
@@ -40,11 +60,21 @@ def by_key(objects: Sequence[Object]) -> dict[tuple[str, str], Object]:
 
 
 @given(seed=st.integers(0, 500))
-def test_what_is_packed_is_unpacked_the_same(seed: int) -> None:
+def test_what_is_kept_is_read_the_same(seed: int) -> None:
     """Nothing that an answer depends on is lost."""
-    objects = dump_of(api_objects.listed(clusters.world(seed).items)).objects
-    read = packing.unpacked(octets(objects), cluster=CLUSTER, kinds=KINDS)
-    assert by_key(read) == by_key(objects)
+    snapshot, objects = view_of(seed)
+    view = kept_view.read(octets(snapshot, objects), ORIGIN)
+    assert by_key(view.objects()) == by_key(objects)
+    assert view.snapshot is not None and view.snapshot.findings == snapshot.findings
+    assert view.snapshot.serial == NOW and view.snapshot.services.keys() == snapshot.services.keys()
+
+
+def test_what_readers_added_is_not_kept() -> None:
+    """A file has the same size however much has been asked of its snapshot."""
+    snapshot, objects = view_of(3)
+    before = octets(snapshot, objects)
+    assert any(service.endpoints for service in snapshot.services.values())
+    assert octets(snapshot, objects) == before
 
 
 @given(at=st.integers(0, len(octets()) - 1), change=st.integers(1, 255))
@@ -52,24 +82,62 @@ def test_a_changed_octet_is_noticed(at: int, change: int) -> None:
     """A damaged file is not used."""
     data = bytearray(octets())
     data[at] ^= change
-    with pytest.raises(packing.Unusable):
-        packing.unpacked(bytes(data), cluster=CLUSTER, kinds=KINDS)
+    with pytest.raises(Unusable):
+        kept_view.read(bytes(data), ORIGIN)
 
 
 @given(length=st.integers(0, len(octets()) - 1))
 def test_a_cut_file_is_noticed(length: int) -> None:
     """A truncated file is not used."""
-    with pytest.raises(packing.Unusable):
-        packing.unpacked(octets()[:length], cluster=CLUSTER, kinds=KINDS)
+    with pytest.raises(Unusable):
+        kept_view.read(octets()[:length], ORIGIN)
+
+
+class Hostile:
+    """What runs a program when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("made-by-a-file",)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "objects"), [(Hostile(), []), (SNAPSHOT, [Hostile()])], ids=["as-the-snapshot", "among-the-objects"]
+)
+def test_a_file_cannot_name_other_code(
+    snapshot: Any, objects: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write the file can change answers, but not run programs."""
+    monkeypatch.chdir(tmp_path)
+    data = octets(snapshot, objects)
+    with pytest.raises(Unusable):
+        kept_view.read(data, ORIGIN).objects()
+    assert not list(tmp_path.iterdir())
+
+
+def header_end(data: bytes) -> int:
+    start = len(MAGIC) + kept_view.LENGTH
+    return start + int.from_bytes(data[len(MAGIC) : start])
+
+
+def with_checksum(content: bytes) -> bytes:
+    return content + hashlib.sha256(content).digest()
 
 
 def test_a_view_is_read_again(tmp_path: Path) -> None:
     """The next start reads the state file; the folder is created, readable for its owner only."""
-    assert kept(tmp_path / "state").save(WORLD, time.time())
-    read = kept(tmp_path / "state").load()
+    assert kept(tmp_path / "state").save(SNAPSHOT, WORLD, time.time())
+    read = loaded(kept(tmp_path / "state"))
     assert read is not None and by_key(read) == by_key(WORLD)
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["view"]
     assert stat.S_IMODE((tmp_path / "state" / "view").stat().st_mode) == 0o600
+
+
+def test_with_other_settings_only_the_objects_are_used(tmp_path: Path) -> None:
+    """They would make another snapshot of the same objects."""
+    kept(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
+    same, other = (kept(tmp_path, settings=text).load() for text in ("one", "another"))
+    assert same is not None and same.snapshot is not None
+    assert other is not None and other.snapshot is None and by_key(other.objects()) == by_key(WORLD)
 
 
 def foreign(path: Path) -> None:
@@ -91,10 +159,14 @@ def future(path: Path) -> None:
 
 def older_version(path: Path) -> None:
     """Write the file as another version with other records would, with the right checksum."""
+    content = path.read_bytes()[:-CHECKSUM]
+    path.write_bytes(with_checksum(re.sub(rb"[0-9a-f]{16}", b"0" * 16, content, count=1)))
+
+
+def unreadable(path: Path) -> None:
+    """Write a file of this version that ends behind its header, with the right checksum."""
     data = path.read_bytes()
-    begun, checksum = len(packing.MAGIC), packing.LENGTH + hashlib.sha256().digest_size
-    parts = re.sub(rb"[0-9a-f]{16}", b"0" * 16, data[begun:-checksum], count=1)
-    path.write_bytes(packing.MAGIC + parts + bytes(packing.LENGTH) + hashlib.sha256(parts).digest())
+    path.write_bytes(with_checksum(data[: header_end(data)]))
 
 
 def folder(path: Path) -> None:
@@ -110,6 +182,7 @@ def folder(path: Path) -> None:
         (old, "61 s old, expected at most 60 s"),
         (future, "s old, expected at most 60 s"),
         (older_version, "written by another version"),
+        (unreadable, "written by another version"),
         (folder, "Is a directory"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -120,7 +193,7 @@ def test_what_cannot_be_believed_is_reported_and_passed_over(
     """An unusable file is named, with the reason, and the server starts without it."""
     now = int(time.time())
     monkeypatch.setattr(time, "time", lambda: now)  # however long the test takes, what is 61 s old stays so
-    kept(tmp_path).save(WORLD, time.time())
+    kept(tmp_path).save(SNAPSHOT, WORLD, time.time())
     assert callable(change)
     change(tmp_path / "view")
     assert kept(tmp_path).load() is None
@@ -139,14 +212,14 @@ def test_the_view_of_another_cluster_or_of_fewer_kinds_is_passed_over(
     reader: dict[str, object], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A kind that the file lacks is not known to be empty."""
-    kept(tmp_path, kinds=(Node,)).save([obj for obj in WORLD if isinstance(obj, Node)], time.time())
+    kept(tmp_path, kinds=(Node,)).save(SNAPSHOT, [obj for obj in WORLD if isinstance(obj, Node)], time.time())
     assert kept(tmp_path, **{"kinds": (Node,), **reader}).load() is None  # type: ignore[arg-type]
     assert why in caplog.text
 
 
 def test_a_view_that_is_still_true_is_young(tmp_path: Path) -> None:
     """A state's age counts from the last contact, not from when it was written."""
-    kept(tmp_path).save(WORLD, time.time() - 100)
+    kept(tmp_path).save(SNAPSHOT, WORLD, time.time() - 100)
     assert kept(tmp_path).load() is None
     assert kept(tmp_path).touch(time.time() - 10)
     assert kept(tmp_path).load() is not None
@@ -159,8 +232,8 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog
     (tmp_path / "state").write_text("a file stands where the folder should be")
     keeper = kept(tmp_path / "state")
     with caplog.at_level(logging.ERROR):
-        assert not keeper.save(WORLD, time.time())
-        assert not keeper.save(WORLD, time.time())
+        assert not keeper.save(SNAPSHOT, WORLD, time.time())
+        assert not keeper.save(SNAPSHOT, WORLD, time.time())
     (record,) = caplog.records
     assert "--state-dir" in record.getMessage() and "expected a folder that can be written" in record.getMessage()
 
@@ -168,12 +241,12 @@ def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog
 def test_an_earlier_view_survives_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is replaced as a whole."""
     keeper = kept(tmp_path)
-    keeper.save(WORLD, time.time())
+    keeper.save(SNAPSHOT, WORLD, time.time())
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert not keeper.save([], time.time())
-    read = keeper.load()
+    assert not keeper.save(SNAPSHOT, [], time.time())
+    read = loaded(keeper)
     assert read is not None and len(read) == len(WORLD)

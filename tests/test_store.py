@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -30,7 +32,9 @@ from locator.model import (
     canonical_labels,
 )
 from locator.places.forwarders import GRACE_SECONDS
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state import kept_view
+from locator.state.kept_view import Origin
+from locator.state.snapshot import CompiledService, Snapshot, answers_differ
 from locator.state.store import Store
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
@@ -248,6 +252,15 @@ def store_with(**options: Any) -> Store:
     return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
 
 
+def read_again(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot as another process reads it from a file."""
+    file, origin = io.BytesIO(), Origin("", (), "")
+    kept_view.write(file, snapshot, [], origin)
+    read = kept_view.read(file.getvalue(), origin).snapshot
+    assert read is not None
+    return read
+
+
 class State:
     """The objects after some deltas: what a list of each kind would return."""
 
@@ -262,9 +275,11 @@ class State:
         else:
             self.objects[change.kind] = {obj.key: obj for obj in change.objects}
 
-    def fresh(self, options: dict[str, Any], *, backwards: bool = False) -> Store:
-        """Return a new store with the same objects, which came in one order or the other."""
+    def fresh(self, options: dict[str, Any], *, backwards: bool = False, kept: Snapshot | None = None) -> Store:
+        """Return a new store with the same objects, which came in one order or the other, after a *kept* snapshot."""
         store = store_with(**options)
+        if kept is not None:
+            store.start_from(read_again(kept))
         for kind, objects in reversed(self.objects.items()) if backwards else self.objects.items():
             if kind in store.kinds:
                 rows = [*objects.values()]
@@ -313,6 +328,12 @@ def assert_same_in_the_end(options: dict[str, Any], events: list[Any], *, backwa
     assert [*store.advice()] == [*fresh.advice()]
     assert store.publish(FOREVER) is last
     assert store.due is None
+    for kept in (last, *(snapshot for snapshot, _ in published[:1])):
+        restarted = state.fresh(options, kept=kept)
+        after = restarted.publish(FOREVER)
+        assert said(after) == said(expected)
+        assert holders(after) == holders(expected)
+        assert restarted.publish(FOREVER + 1) is after
     for snapshot, before in published:
         again = said(snapshot)
         assert again == before
@@ -342,6 +363,66 @@ def concerned(changes: Iterable[Delta], before: Snapshot, after: Snapshot) -> se
         or service.service.namespace in spaces
         or any(row.endpoint.node in names or row.endpoint.pod in names for row in service.endpoints)
     }
+
+
+@steady
+@given(options=st.sampled_from(STORES), events=history)
+def test_a_kept_snapshot_goes_on(options: dict[str, Any], events: list[Any]) -> None:
+    """Nothing of it is made anew if the objects are still the same, so no answer is forgotten."""
+    state = State()
+    for event in events:
+        if event != PUBLISH and (event.kind if not isinstance(event, Put) else type(event.object)) in KINDS:
+            state.apply(event)
+    kept = state.fresh(options).publish(NOW)
+    store = store_with(**options)
+    before = store.start_from(read_again(kept))
+    assert said(before) == said(kept)
+    for kind, objects in state.objects.items():
+        store.apply(Replace(kind, [*objects.values()]))
+    after = store.publish(NOW + 60)
+    assert after.services is before.services and after.unready is before.unready
+    assert after.addresses.places is before.addresses.places and after.pod_namespaces is before.pod_namespaces
+    if not any(isinstance(node, Node) and node.pod_cidrs for node in state.objects[Node].values()):  # may be shared
+        assert not answers_differ(before, after) and after.serial == NOW
+
+
+def test_a_kept_snapshot_is_let_go() -> None:
+    """Once the objects are known, nothing of it takes memory but what is still true."""
+    kept = read_again(store_with().publish(NOW))
+    book = weakref.ref(kept.addresses)
+    store = store_with()
+    store.start_from(kept)
+    del kept
+    assert book() is not None
+    store.apply(Put(Node("n0", canonical("n0", {ZONE: "a"}))))
+    store.publish(NOW)
+    assert book() is None
+
+
+SETTINGS = [
+    ("subnets", {"subnets": SUBNETS}),
+    ("labels-of-a-subnet", {"subnets": {**SUBNETS, parse_network("10.0.0.0/12"): {ZONE: "c"}}}),
+    ("forwarders", {"forwarders": [parse_network("10.0.1.0/24")]}),
+    ("forwarder-services", {"forwarder_services": [DNS]}),
+    ("no-pods", {"pods": False}),
+    ("no-nodes", {"nodes": False}),
+    ("locators", {"pod_locators": True}),
+    ("pod-names", {"pod_names": True}),
+    ("pod-names-alone", {"pod_names": True, "pods": False}),
+    ("namespaces", {"scope": Scope(frozenset(("shop", "lab", "a", "b")))}),
+    ("namespace-selector", {"scope": Scope(namespace_selector=parse_selector("team=a"))}),
+    ("service-selector", {"scope": Scope(service_selector=parse_selector("team=a"))}),
+    ("no-endpoints", {"endpoint_records": False}),
+    ("no-hints", {"honor_kubernetes": False}),
+    ("default-keys", {"default_keys": {"topo.local": ("rack", ZONE)}}),
+]  # fmt: skip
+
+
+def test_stores_with_other_settings_are_told_apart() -> None:
+    """A snapshot that was kept with other settings would give other answers."""
+    texts = [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+    assert len(set(texts)) == len(texts)
+    assert texts == [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
 
 
 @steady

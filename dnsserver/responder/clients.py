@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
-from locator.index import Packing
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Place
@@ -23,9 +22,8 @@ MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
 class Clients:
     """The places of clients, by the address book of the last snapshot.
 
-    ``places`` has the book's places by address. ``blocks`` has the places of client subnets shorter
-    than a host, by the option's content. Both are dictionaries for the hot look-up, and always the
-    same objects.
+    ``places`` has the book's places by address. ``blocks`` has the places of client subnets shorter than a host, by the
+    option's content: a dictionary for the hot look-up, and always the same object.
     """
 
     def __init__(self) -> None:
@@ -33,8 +31,7 @@ class Clients:
         self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
         self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
-        self.places: dict[bytes, Place] = {}
-        self._packing = Packing(self.places)
+        self.places = self._book.places
         self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
     def follow(
@@ -47,16 +44,11 @@ class Clients:
         """
         if book is self._book:
             return None
-        for address, place in book.places.changes_since(self._book.places):
-            if tell is not None:
+        if tell is not None:
+            for address, place in book.places.changes_since(self.places):
                 tell(address, place)
-            if place is None:
-                self.places.pop(address, None)
-                self._packing.note_gone()
-            else:
-                self.places[address] = place
         networks = list(book.cidrs.changes_since(self._book.cidrs))
-        self._book = book
+        self._book, self.places = book, book.places
         self._blocks.clear()
         return networks
 

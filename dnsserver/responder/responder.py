@@ -89,7 +89,7 @@ class Responder:
         self._names_of = partial(self._cache.names_of, make=make_names)
         # The dictionaries of the fast path. Each is always the same object.
         self._known_profiles = self._profiles.known
-        self._places, self._blocks = self._clients.places, self._clients.blocks
+        self._blocks = self._clients.blocks
         self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
         self._repeater: Repeater | None = None
@@ -159,7 +159,8 @@ class Responder:
                 subnet_address = query[end + SUBNET_ADDRESS_AT :]
             if len(subnet_address) != profile.octets:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
-        place = self._places.get(source) or self._clients.source(source)
+        places = self._clients.places
+        place = places.get(source) or self._clients.source(source)
         ignored = b""  # a client that an untrusted source names
         if place.forwarder:
             # A PROXY header overrides the client subnet, even if it names nobody.
@@ -167,7 +168,7 @@ class Responder:
             if not named:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
             if profile.host or header_client is not None:
-                place = self._places.get(named) or self._clients.locate(named)
+                place = places.get(named) or self._clients.locate(named)
             else:
                 block = self._blocks.get(query[end + SUBNET_CONTENT_AT :])
                 if block is None:

@@ -1,12 +1,13 @@
 """A live cluster as a source: a reflector for each kind sends its deltas to one publisher.
 
-With a state file the informer starts from the objects of the last run, and saves them again for the next.
+With a state file the informer starts from the view of the last run, and saves its own for the next.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import trio
 
@@ -26,7 +27,7 @@ LAST_SAVE_SECONDS = 5.0  # for the save at the end: a file system that hangs mus
 class Informer:
     """Sends *publisher* all objects of *kinds* in a live cluster, then their changes.
 
-    With *state_file*, starts from the objects saved there, and saves all objects regularly.
+    With *state_file*, starts from the view saved there, and saves the view regularly.
     """
 
     def __init__(
@@ -63,11 +64,7 @@ class Informer:
         if self._state_file is None:
             await self._run_reflectors()
             return
-        objects = await trio.to_thread.run_sync(without_gc, self._state_file.load, abandon_on_cancel=True)
-        if objects is not None:
-            await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
-            del objects
-            await self._publisher.flush()
+        await self._restore(self._state_file)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._save_regularly, self._state_file)
@@ -75,6 +72,21 @@ class Informer:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LAST_SAVE_SECONDS):
                 await self._save(self._state_file)
+
+    async def _restore(self, state_file: StateFile) -> None:
+        """Publish the kept snapshot, and then what becomes of the kept objects."""
+        kept = await trio.to_thread.run_sync(without_gc, state_file.load, abandon_on_cancel=True)
+        if kept is None:
+            return
+        if kept.snapshot is not None:
+            self._publisher.start_from(kept.snapshot)
+        objects = await trio.to_thread.run_sync(
+            without_gc, partial(state_file.objects_in, kept), abandon_on_cancel=True
+        )
+        if objects is not None:
+            await self._publisher.batches.send(DeltaBatch(replacements(objects), restored=True))
+            del objects, kept
+            await self._publisher.flush()
 
     async def _run_reflectors(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -100,5 +112,5 @@ class Informer:
         if self._saved is snapshot and await trio.to_thread.run_sync(state_file.touch, seen, abandon_on_cancel=True):
             return
         objects = await self._publisher.all_objects()
-        saved = await trio.to_thread.run_sync(state_file.save, objects, seen, abandon_on_cancel=True)
+        saved = await trio.to_thread.run_sync(state_file.save, snapshot, objects, seen, abandon_on_cancel=True)
         self._saved = snapshot if saved else None

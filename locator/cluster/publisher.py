@@ -23,7 +23,7 @@ import trio
 from locator.api.deltas import Delta, DeltaBatch, Put, Replace
 from locator.cluster import memory
 from locator.model import ERROR, EndpointSlice, Finding, Health, Object
-from locator.state.cluster_view import ClusterView
+from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 
@@ -83,8 +83,9 @@ class Source(Protocol):
 class Publisher:
     """Applies the deltas sent to ``batches`` to *store*, and publishes a snapshot whenever something visible changed.
 
-    Publishes first when every kind of the store has been listed, or when a source calls ``flush``. Calls
-    *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its publication.
+    Publishes first when every kind of the store has been listed, or when a source calls ``start_from`` or ``flush``.
+    Calls *on_programmed* with the seconds from a change of an EndpointSlice, by Kubernetes' timestamp, to its
+    publication.
     """
 
     def __init__(self, store: Store, *, on_programmed: Callable[[float], None]) -> None:
@@ -107,6 +108,11 @@ class Publisher:
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
+
+    def start_from(self, kept: Snapshot) -> None:
+        """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known."""
+        self._show(self._view.start_from(kept))
+        gc.freeze()
 
     async def flush(self) -> None:
         """Publish what has been sent so far, even if kinds are unlisted; return once it is published."""
@@ -131,7 +137,7 @@ class Publisher:
                 await self._publish()
                 if received is not None:
                     received.set()
-            elif await self._apply(received) and (self.snapshot is not None or not self._view.unlisted):
+            elif await self._apply(received) and not self._view.unknown:
                 now = trio.current_time()
                 quiet, latest = now + QUIET_SECONDS, min(latest, now + LATEST_SECONDS)
 
@@ -158,9 +164,7 @@ class Publisher:
             # A small publication makes few objects. Without collections meanwhile, the next one would visit all those
             # that answers made.
             publication = await trio.to_thread.run_sync(*((work,) if self._frozen else (_frozen, work)))
-        self.snapshot = publication.snapshot
-        for subscriber in self._subscribers:
-            subscriber(publication.snapshot, publication.findings)
+        self._show(publication)
         if not self._frozen:
             gc.freeze()  # what the subscribers have made lives as long
             await trio.to_thread.run_sync(memory.give_back)
@@ -174,6 +178,11 @@ class Publisher:
                 self._on_programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
             except ValueError:
                 log.debug("EndpointSlice: time of the last change: %r found, expected a time in RFC 3339", text)
+
+    def _show(self, publication: Publication) -> None:
+        self.snapshot = publication.snapshot
+        for subscriber in self._subscribers:
+            subscriber(publication.snapshot, publication.findings)
 
 
 def on_new_findings(report: Callable[[Sequence[Finding]], None]) -> Subscriber:

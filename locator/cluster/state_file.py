@@ -1,4 +1,4 @@
-"""The state file: the objects of a live cluster on disk, so that a restart need not wait for the API server.
+"""The state file: the view of a live cluster on disk, so that a restart need not wait for the API server.
 
 A state file that cannot be read or written is logged and ignored. It never keeps topodns from answering.
 """
@@ -11,8 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from locator.api import packing
 from locator.model import Object
+from locator.state import kept_view
+from locator.state.kept_view import KeptView, Origin, Unusable
+from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
 
@@ -21,21 +23,23 @@ AHEAD_SECONDS = 60.0  # a file may be from the future by this much, since clocks
 
 
 class StateFile:
-    """The state file in *folder* with the objects of *kinds* in one *cluster* (``ApiClient.identity``).
+    """The state file in *folder* with the view of *kinds* in one *cluster* (``ApiClient.identity``).
 
     Its modification time is when the objects were last known to be up to date, at most *max_age* seconds ago.
+    *settings* are those of the store: with others, only the objects are used.
     """
 
-    def __init__(self, folder: str, *, cluster: str, kinds: Sequence[type[Object]], max_age: float) -> None:
+    def __init__(
+        self, folder: str, *, cluster: str, kinds: Sequence[type[Object]], settings: str, max_age: float
+    ) -> None:
         self._path = Path(folder) / NAME
         self._unfinished = self._path.with_suffix(".new")
-        self._cluster = cluster
-        self._kinds = tuple(kinds)
+        self._origin = Origin(cluster, tuple(kind.__name__ for kind in kinds), settings)
         self._max_age = max_age
         self._logged = ""
 
-    def load(self) -> list[Object] | None:
-        """Return the saved objects. None if there is no state file, or none that can be trusted; then logs why."""
+    def load(self) -> KeptView | None:
+        """Return the saved view. None if there is no state file, or none that can be trusted; then logs why."""
         try:
             age = time.time() - self._path.stat().st_mtime
             if not -AHEAD_SECONDS <= age <= self._max_age:
@@ -44,25 +48,35 @@ class StateFile:
                     self._path, age, self._max_age,
                 )  # fmt: skip
                 return None
-            objects = packing.unpacked(self._path.read_bytes(), cluster=self._cluster, kinds=self._kinds)
+            kept = kept_view.read(self._path.read_bytes(), self._origin)
         except FileNotFoundError:
             return None
         except OSError as error:
             log.error("%s: %s, expected a state file; ignoring it", self._path, error.strerror)
             return None
-        except packing.Unusable as error:
-            log.error("%s: %s; ignoring the file", self._path, error)
+        except Unusable as error:
+            self._report_unusable(error)
             return None
         log.info("answering from the state file %s, %d s old, until the cluster has been listed", self._path, age)
-        return objects
+        return kept
 
-    def save(self, objects: Sequence[Object], seen: float) -> bool:
-        """Save *objects*, which were up to date at *seen* (seconds since 1970). Return False and log if that fails."""
+    def objects_in(self, kept: KeptView) -> list[Object] | None:
+        """Return the objects of a view that ``load`` returned. Return None and log if that fails."""
+        try:
+            return kept.objects()
+        except Unusable as error:
+            self._report_unusable(error)
+            return None
+
+    def save(self, snapshot: Snapshot, objects: Sequence[Object], seen: float) -> bool:
+        """Save a view that was up to date at *seen* (seconds since 1970). Return False and log if that fails.
+
+        The objects may be newer than the snapshot.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with open(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                for part in packing.packed(objects, cluster=self._cluster, kinds=self._kinds):
-                    file.write(part)
+                kept_view.write(file, snapshot, objects, self._origin)
                 file.flush()
                 os.fsync(file.fileno())
             os.utime(self._unfinished, (seen, seen))
@@ -80,6 +94,9 @@ class StateFile:
         except OSError:
             return False
         return True
+
+    def _report_unusable(self, error: Unusable) -> None:
+        log.error("%s: %s; ignoring the file", self._path, error)
 
     def _report(self, error: OSError) -> None:
         """Log a failure once, not at every try."""

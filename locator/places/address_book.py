@@ -135,6 +135,16 @@ class AddressBook:
         after._outside_cidrs = self._outside_cidrs.with_changes(outside)
         return after
 
+    def kept_parts(self) -> dict[str, object]:
+        """Return what of a book can be kept for another process: all but *holder_of*."""
+        return {name: part for name, part in vars(self).items() if part is not self._holder_of}
+
+    def with_holders(self, holder_of: Callable[[bytes], str]) -> AddressBook:
+        """Return a copy with another *holder_of*."""
+        after = copy(self)
+        after._holder_of = holder_of
+        return after
+
     def source(self, address: bytes) -> Place:
         """Return the place of a packet's source; ``forwarder`` says whether it asks on behalf of other clients."""
         place = self.places.get(address)

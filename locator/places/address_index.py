@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from msgspec.structs import replace
 
 from locator.ip import Network
-from locator.model import EndpointSlice, Finding, Node, Pod, PodLocator
+from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator
 from locator.places.address_book import AddressBook, Place, same_place
 from locator.places.address_holders import AddressHolders
+from locator.places.address_map import PrefixTable
 from locator.places.forwarders import Forwarders
 from locator.places.locations import Locations
 from locator.places.pod_cidrs import PodCidrs
@@ -24,6 +25,7 @@ class AddressIndex:
         self._holders = AddressHolders(self.locations, pods, slices)
         self._cidrs = PodCidrs(self._holders)
         self._forwarders = Forwarders()
+        self._kept: AddressBook | None = None  # a kept book that has not been computed once more
         self.update_pod = self._holders.update_pod
         self.add_pods = self._holders.add_pods
         self.update_slice = self._holders.update_slice
@@ -39,6 +41,15 @@ class AddressIndex:
     def due(self) -> float | None:
         """When trust in the next leaving forwarder ends (seconds since 1970), None if none is leaving."""
         return self._forwarders.due
+
+    def start_from(self, book: AddressBook, locations: Callable[[], Iterable[Location]]) -> AddressBook:
+        """Take over the book of a kept snapshot, with all its *locations*; return the book to go on from.
+
+        All addresses and pod CIDRs of the book are computed once more, in case that the objects are newer.
+        """
+        self.locations.start_from(locations)
+        self._kept = book.with_holders(self.holder)
+        return self._kept
 
     def update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         """Record a change of a Node (None: it does not exist); return whether the location of the node changed."""
@@ -66,10 +77,13 @@ class AddressIndex:
         *dns_slices* are all slices of the DNS Services, None if they are unchanged. *report* gets the
         findings of each reviewed pod CIDR, empty if it has none.
         """
+        kept, self._kept = self._kept or AddressBook(), None
+        self.mark_addresses(address for address, _ in kept.places.items())
         changed = self._holders.pop_changed()
         reviewed = self._cidrs.review(changed.endpoints, all_changed=changed.all_endpoints)
         for network in reviewed:
             report(network, self._cidrs.findings.get(network, ()))
+        reviewed = {**dict.fromkeys(kept.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
             network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
         }

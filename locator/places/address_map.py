@@ -7,9 +7,10 @@ change, and the cost of a change depends on the parts it touches, not on the num
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Generic, TypeVar
+from weakref import ReferenceType, ref
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ from locator.ip import Network, network_end
 T = TypeVar("T")
 
 GROUP = {4: 2, 16: 8}  # octets of an address -> octets that a group shares: an IPv4 /16, an IPv6 /64
+
+MAX_CHANGES = 4096  # that a changed copy remembers: more would take memory, and are soon compared
 
 _LAST = tuple(bytes((octet,)) for octet in range(256))  # by its number: the last octet of an address
 
@@ -93,9 +96,15 @@ Group = InOrder[Row[T]]  # rows by the octets that each row shares
 class AddressMap(Generic[T]):
     """An immutable mapping from packed addresses; a row has the addresses that share all octets but the last."""
 
+    _since: tuple[ReferenceType[AddressMap[T]], Sequence[bytes]] | None = None  # what it is a copy of, and what changed
+
     def __init__(self) -> None:
         self._groups: dict[int, InOrder[Group[T]]] = {4: InOrder(), 16: InOrder()}  # by the octets of an address
         self._size = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy in another process needs."""
+        return {"_groups": self._groups, "_size": self._size}
 
     def __len__(self) -> int:
         return self._size
@@ -146,8 +155,14 @@ class AddressMap(Generic[T]):
     def changes_since(self, before: AddressMap[T]) -> Iterator[tuple[bytes, T | None]]:
         """Yield the addresses whose values are not the same objects as in *before*; None for an address now without.
 
-        Between a map and its changed copy, only the parts that changed are compared.
+        Between a map and its changed copy, only what changed is compared, unless that is much. Otherwise only the parts
+        that are not the same object are.
         """
+        if self._since is not None and self._since[0]() is before:
+            for address in self._since[1]:
+                if (value := self.get(address)) is not before.get(address):
+                    yield address, value
+            return
         for octets, groups in self._groups.items():
             for _, now, then in _differences(groups, before._groups[octets]):
                 for head, row, old_row in _differences(now or InOrder[Row[T]](), then or InOrder[Row[T]]()):
@@ -194,6 +209,8 @@ class AddressMap(Generic[T]):
             touched[width].setdefault(head[: GROUP[width]], {})[head] = after_row
         after: AddressMap[T] = AddressMap()
         after._size = size
+        if len(changes) <= MAX_CHANGES:
+            after._since = ref(self), tuple(changes)
         after._groups = {width: _regrouped(groups, touched[width]) for width, groups in self._groups.items()}
         return after
 

@@ -6,6 +6,7 @@ Equal locations are the same object, because readers cache by the identity of a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
+from functools import cache, partial
 
 from locator.model import Endpoint, Location, Node, Pod, PodLocator, canonical_labels
 from locator.places.label_keys import LabelKeys
@@ -25,6 +26,15 @@ class Locations:
         # Locations without a Node object, by node name, else by their labels; rarely more than one for a name.
         self._shared: dict[object, list[Location]] = {}
         self._count, self._bound = 0, MIN_SHARED
+        self._kept: Callable[[], dict[object, list[Location]]] = dict  # returns those of a kept snapshot, likewise
+
+    def start_from(self, kept: Callable[[], Iterable[Location]]) -> None:
+        """Take over the locations of a kept snapshot, which *kept* returns: equal ones are to be the same objects."""
+        self._kept = cache(partial(_by_key, kept))
+
+    def forget_kept(self) -> None:
+        """Forget the locations of the kept snapshot: everything that it had is known now."""
+        self._kept = dict
 
     def update_node(self, name: str, node: Node | None) -> bool:
         """Record a Node, None if it is deleted; return whether the location of the node changed."""
@@ -34,7 +44,7 @@ class Locations:
         self.keys.move(before.labels if before is not None else None, node.labels if node is not None else None)
         if node is None:
             return self._nodes.pop(name, None) is not None
-        self._nodes[name] = Location(name, node.labels)
+        self._nodes[name] = self._made(name, node.labels)
         return True
 
     def update_locator(self, key: str, locator: PodLocator | None) -> None:
@@ -85,13 +95,17 @@ class Locations:
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
         """Return the one location object for this node name and these labels."""
-        locations = self._shared.setdefault(node if node is not None else frozenset(labels.items()), [])
+        locations = self._shared.setdefault(_key(node, labels), [])
         for location in locations:
             if location.labels == labels:
                 return location
-        locations.append(added := Location(node, labels))
+        locations.append(added := self._made(node, labels))
         self._count += 1
         return added
+
+    def _made(self, node: str | None, labels: dict[str, str]) -> Location:
+        known = self._kept().get(_key(node, labels), ())
+        return next((location for location in known if location.labels == labels), None) or Location(node, labels)
 
     def forget_unused(self, used: Callable[[], Set[int]]) -> None:
         """Drop the shared locations whose ids *used* does not return, once their number has doubled."""
@@ -104,3 +118,14 @@ class Locations:
         self._shared = {key: locations for key, locations in remaining.items() if locations}
         self._count = sum(map(len, self._shared.values()))
         self._bound = max(MIN_SHARED, 2 * self._count)
+
+
+def _by_key(kept: Callable[[], Iterable[Location]]) -> dict[object, list[Location]]:
+    by_key: dict[object, list[Location]] = {}
+    for location in {id(location): location for location in kept()}.values():
+        by_key.setdefault(_key(location.node, location.labels), []).append(location)
+    return by_key
+
+
+def _key(node: str | None, labels: dict[str, str]) -> object:
+    return node if node is not None else frozenset(labels.items())

@@ -34,6 +34,8 @@ class ClusterView:
     def __init__(self, store: Store) -> None:
         self.unlisted: set[type[Object]] = set(store.kinds)
         """The kinds that the source has not listed yet."""
+        self.unknown: set[type[Object]] = set(store.kinds)
+        """Those of them that were not restored from a state file either."""
         self._store = store
         self._findings: dict[str, Sequence[Finding]] = {}
         self._files: Mapping[str, str] = {}  # by object
@@ -60,8 +62,10 @@ class ClusterView:
         if batch.files is not None:
             self._files = batch.files
         incomplete = bool(self.unlisted)
+        replaced = {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
+        self.unknown -= replaced
         if not batch.restored:
-            self.unlisted -= {delta.kind for delta in batch.deltas if isinstance(delta, Replace)}
+            self.unlisted -= replaced
         return visible or bool(batch.findings) or (incomplete and not self.unlisted)
 
     def all_objects(self) -> list[Object]:
@@ -71,6 +75,13 @@ class ClusterView:
     def namespaces(self) -> set[str]:
         """Return all namespaces that exist, served or not."""
         return self._store.namespaces()
+
+    def start_from(self, kept: Snapshot) -> Publication:
+        """Take over the snapshot of another view with the same settings, to be published before anything is applied.
+
+        Its findings follow with its objects.
+        """
+        return Publication(self._store.start_from(kept), (), ())
 
     def publish(self, now: float) -> Publication:
         """Return the state at *now* (seconds since 1970)."""

@@ -22,6 +22,10 @@ class PodAddresses:
         self._changed |= old ^ new
         return old != new
 
+    def start_from(self, kept: AddressMap[tuple[str, ...]]) -> None:
+        """Compute all addresses of a kept result once more."""
+        self._changed.update(address for address, _ in kept.items())
+
     def namespaces_after(self, before: AddressMap[tuple[str, ...]]) -> AddressMap[tuple[str, ...]]:
         """Return the current namespaces by address, sorted each; *before* is the last result."""
         after = {address: self._namespaces(address) or None for address in self._changed}

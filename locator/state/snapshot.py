@@ -126,8 +126,12 @@ def answers_differ(before: Snapshot, after: Snapshot) -> bool:
     )
 
 
-def locations_in(snapshot: Snapshot) -> set[int]:
-    """Return the ids of the locations of all addresses and endpoints."""
-    ids = {id(place.location) for _, place in snapshot.addresses.places.items()}
-    ids.update(id(location) for service in snapshot.services.values() for location in service.locations)
-    return ids.union(id(located.location) for endpoints in snapshot.unready.values() for located in endpoints)
+def locations_in(snapshot: Snapshot) -> Iterator[Location]:
+    """Yield the locations of all addresses and endpoints, each as often as it occurs."""
+    for _, place in snapshot.addresses.places.items():
+        yield place.location
+    for service in snapshot.services.values():
+        yield from service.locations
+    for endpoints in snapshot.unready.values():
+        for located in endpoints:
+            yield located.location

@@ -8,7 +8,7 @@ on what it affects. The order of deltas makes no difference to a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -105,6 +105,12 @@ class Store:
         self._forwarders_changed = False
         self._services_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
+        self.settings = repr((
+            *(subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
+            *(sorted(self._scope.namespaces), self._scope.namespace_selector, self._scope.service_selector),
+            *(endpoint_records, honor_kubernetes, default_keys),
+        ))  # fmt: skip
+        """Two stores with equal settings make the same snapshot of the same objects."""
         self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
         book = AddressBook(subnets=subnets, forwarders=forwarders, holder_of=self._addresses.holder)
         self._empty = Snapshot({}, frozenset(), book, 0)
@@ -278,6 +284,17 @@ class Store:
 
     # Making snapshots
 
+    def start_from(self, kept: Snapshot) -> Snapshot:
+        """Take over a snapshot that another store with the same settings made; return it.
+
+        The next snapshot, of the objects known by then, shares with it what did not change.
+        """
+        addresses = self._addresses.start_from(kept.addresses, partial(locations_in, kept))
+        self._snapshot = replace(kept, addresses=addresses)
+        self._pod_addresses.start_from(kept.pod_namespaces)
+        self._services_changed.update(kept.services)
+        return self._snapshot
+
     def publish(self, now: float) -> Snapshot:
         """Return the snapshot of all objects; the previous one if nothing differs.
 
@@ -316,7 +333,8 @@ class Store:
         ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot
-        self._locations.forget_unused(lambda: locations_in(snapshot))
+        self._locations.forget_unused(lambda: set(map(id, locations_in(snapshot))))
+        self._locations.forget_kept()
         return snapshot
 
     def advice(self) -> Iterator[Finding]:

@@ -1,0 +1,195 @@
+"""A view kept for the next start: a snapshot, and the objects of which it was made.
+
+A snapshot is read in a tenth of the time that it takes to make it again, so a restarted topodns answers from it while
+it reads the objects. Both are pickled in one stream, so that they share what they have in common. Pods share nothing
+with a snapshot, and are packed, which is faster. Only the classes below are read back, whatever a file says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
+from msgspec import Struct
+
+from locator.api import packing
+from locator.endpoints import Endpoint, EndpointRows, Hints, Port
+from locator.ip import Network
+from locator.labels import Requirement, Selector
+from locator.model import KINDS, UNKNOWN, Finding, Location, Object, Pod
+from locator.places.address_book import AddressBook, Place
+from locator.places.address_keys import AddressKeys
+from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
+from locator.places.locations import UNLABELLED
+from locator.sharing import share_parts
+from locator.state.snapshot import CompiledService, Snapshot
+from locator.topology.constraints import Declaration
+from locator.topology.hints import Hinted
+from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing, Unconstrained
+
+MAGIC = b"topodns view\n"
+LENGTH = 4  # octets of the length before the header
+OTHER_VERSION = "written by another version of topodns"
+CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
+
+STRUCTS: tuple[type[Struct], ...] = (
+    *(Snapshot, CompiledService, Finding, LocatedEndpoint, Location, Place, Row),
+    *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained, Requirement, Selector),
+    *(Endpoint, EndpointRows, Hints, Port, *KINDS),
+)
+OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
+
+
+CONSTANTS = (UNKNOWN, UNLABELLED)  # locations that stay the same object: readers compare by identity
+
+
+class Unusable(ValueError):
+    """A kept view that cannot be used; the text says what was found and what was expected."""
+
+
+class Writable(Protocol):
+    """Where the octets of a view go, such as a file."""
+
+    def write(self, octets: bytes, /) -> object:
+        """Write *octets*."""
+
+
+class Origin(Struct, frozen=True):
+    """What a view is of: the *cluster*, the *kinds* of its objects, and the *settings* with which it was made.
+
+    *settings* is any text. With other settings, the same objects make another snapshot.
+    """
+
+    cluster: str
+    kinds: tuple[str, ...]
+    settings: str
+
+
+class KeptView(NamedTuple):
+    """A view as it was kept.
+
+    ``snapshot`` is None if it was made with other settings. ``objects`` returns all objects, and takes longer. It is
+    called once, and raises Unusable.
+    """
+
+    snapshot: Snapshot | None
+    objects: Callable[[], list[Object]]
+
+
+class _Header(Struct):
+    layout: str
+    origin: Origin
+
+
+def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: Origin) -> None:
+    """Write a view of *origin*, with all objects of its kinds. ``read`` reads it.
+
+    Other threads can run meanwhile, as often as an object of ours is written.
+    """
+    output = _Checked(file)
+    output.write(MAGIC)
+    header = msgspec.msgpack.encode(_Header(_layout(), origin))
+    output.write(len(header).to_bytes(LENGTH) + header)
+    pickler = _Pickler(output, pickle.HIGHEST_PROTOCOL)
+    pickler.dump(snapshot)
+    pickler.dump([item for item in objects if not isinstance(item, Pod)])
+    pickler.dump(list(packing.batches([item for item in objects if isinstance(item, Pod)])))
+    file.write(output.digest())
+
+
+def read(data: bytes, origin: Origin) -> KeptView:
+    """Return the view in the content of a file. Raises Unusable unless it is of *origin*, except for its settings."""
+    if not data.startswith(MAGIC):
+        raise Unusable("not a state file of topodns")
+    content = memoryview(data)[:-CHECKSUM]
+    if hashlib.sha256(content).digest() != data[-CHECKSUM:]:
+        raise Unusable("damaged: the checksum does not match")
+    start = len(MAGIC) + LENGTH
+    end = start + int.from_bytes(data[len(MAGIC) : start])
+    try:
+        header = msgspec.msgpack.decode(content[start:end], type=_Header)
+    except msgspec.DecodeError:
+        raise Unusable(OTHER_VERSION) from None
+    if header.layout != _layout():
+        raise Unusable(OTHER_VERSION)
+    if header.origin.cluster != origin.cluster:
+        raise Unusable(f"state of another cluster: {header.origin.cluster}, expected {origin.cluster}")
+    if missing := set(origin.kinds) - set(header.origin.kinds):
+        raise Unusable(f"written with other settings: without {', '.join(sorted(missing))}")
+    stream = io.BytesIO(data)  # shares the octets
+    stream.seek(end)
+    unpickler = _Unpickler(stream)
+    snapshot = cast(Snapshot, _next(unpickler))  # the objects refer to it, so it is read in any case
+    return KeptView(snapshot if header.origin.settings == origin.settings else None, lambda: _objects(unpickler))
+
+
+def _objects(unpickler: _Unpickler) -> list[Object]:
+    objects = cast("list[Object]", _next(unpickler))
+    for item in objects:
+        share_parts(item)
+    try:
+        objects.extend(packing.unbatched(cast("list[bytes]", _next(unpickler))))
+    except msgspec.DecodeError:
+        raise Unusable(OTHER_VERSION) from None
+    return objects
+
+
+def _next(unpickler: _Unpickler) -> object:
+    try:
+        return unpickler.load()
+    except Exception:  # pickle documents no closed set
+        raise Unusable(OTHER_VERSION) from None
+
+
+class _Checked:
+    """Passes octets on, and computes their checksum."""
+
+    def __init__(self, file: Writable) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.digest = self._digest.digest
+
+    def write(self, octets: bytes, /) -> None:
+        self._digest.update(octets)
+        self._file.write(octets)
+
+
+def _constant(position: int) -> Location:
+    return CONSTANTS[position]
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out what readers of a snapshot have added to it, and what belongs to a store."""
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, CompiledService):
+            return CompiledService, (value.service, value.declarations, value.slices, value.locations, value.empty)
+        if isinstance(value, AddressBook):
+            return AddressBook, (), value.kept_parts()
+        if isinstance(value, Location):
+            for position, constant in enumerate(CONSTANTS):
+                if value is constant:
+                    return _constant, (position,)
+        return NotImplemented
+
+
+_READ = {
+    (known.__module__, known.__qualname__): known  # type: ignore[attr-defined]
+    for known in (*STRUCTS, *OTHERS, Network, _constant)
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return _READ[module, name]
+
+
+def _layout() -> str:
+    """Return a digest of all fields. It changes with them, so no version number has to be kept up to date."""
+    structs = [(struct.__qualname__, struct.__struct_fields__) for struct in STRUCTS]
+    others = [sorted(getattr(made, "__dict__", ()) or made.__slots__) for made in (new() for new in OTHERS)]
+    return hashlib.sha256(msgspec.json.encode((structs, others))).hexdigest()[:16]
