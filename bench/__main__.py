@@ -34,7 +34,7 @@ class Part(NamedTuple):
 PARTS: Mapping[str, Part] = {
     "offering": Part(lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS), 9),
     "answering": Part(lambda folder, pace: report.answering(answering.measure(folder, _two_thirds(pace))), 4),
-    "flat": Part(lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS), 5),
+    "flat": Part(lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS), 6),
     "reading": Part(lambda folder, pace: reading.report(*reading.measure(folder, pace.rounds)), 7),
     "churning": Part(lambda folder, pace: churning.report(churning.measure(folder, pace)), 5),
     "first": Part(lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
