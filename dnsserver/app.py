@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver import __version__
-from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
+from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
@@ -28,7 +28,7 @@ from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connectio
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
-from locator.cluster import dump_files, memory
+from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
@@ -46,7 +46,6 @@ log = logging.getLogger("topodns")
 HTTP_PORT = 9153
 LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
-LOOK_SECONDS = 1.0  # between checks for stale answers and for forwarders to warn about
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
 # Answers wait meanwhile. The first two generations have some 2,000 objects, which take a millisecond or two. The third
@@ -123,6 +122,8 @@ class _Server:
             self._publisher.subscribe(on_new_findings(self._events.offer))
 
     def _files(self) -> Source:
+        from locator.cluster import dump_files
+
         files = dump_files.DumpFiles(self._settings.snapshot)
         return dump_files.DumpSource(files, self._publisher, on_reread=self._counts.reread)
 
@@ -164,7 +165,7 @@ class _Server:
                     nursery.start_soon(self._source.run)
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
-                    nursery.start_soon(self._check_regularly)
+                    nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._check)
                     nursery.start_soon(collect_garbage)
                     async for number in signals:
                         if number != signal.SIGHUP:
@@ -175,12 +176,10 @@ class _Server:
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
-    async def _check_regularly(self) -> None:
+    def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
-        while True:
-            await trio.sleep(LOOK_SECONDS)
-            self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-            warn_about_forwarders(self._counts, trio.current_time())
+        self._responder.mark_stale(self._source.stale(self._settings.stale_after))
+        warn_about_forwarders(self._counts, trio.current_time())
 
 
 async def collect_garbage() -> None:
@@ -239,6 +238,8 @@ def ready_line() -> Subscriber:
 def warn_about_forwarders(counts: Counts, now: float) -> None:
     """Log the forwarders that do not name their clients, or name clients without being trusted."""
     for forwarder in counts.unnamed_clients.due(now):
+        from dnsserver.forwarders.stub_blocks import ECS_RULE
+
         log.warning(
             "forwarder %s names no client, so topodns cannot locate its clients: put '%s' into the stub block of its "
             "Corefile; for forwarders other than CoreDNS, 'topodns corefile' prints the configuration",
@@ -274,7 +275,7 @@ async def start_http(
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application, loop_delay
+    from dnsserver.http import application
 
     try:
         sock = bound_stream("--http", listen)
@@ -288,7 +289,6 @@ async def start_http(
         application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
     )
     announce("http", name)
-    nursery.start_soon(loop_delay.measure, metrics.loop_delays)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:
@@ -316,7 +316,9 @@ async def _control(settings: Settings) -> None:
 
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            await start_http(nursery, settings, ControllerMetrics(state), health)
+            metrics = ControllerMetrics(state)
+            await start_http(nursery, settings, metrics, health)
+            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(controller.run)
             async for _ in signals:
                 break

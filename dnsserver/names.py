@@ -120,9 +120,10 @@ def labels_of(text: str) -> tuple[bytes, ...]:
     return labels
 
 
-def name_text(labels: Iterable[bytes]) -> str:
+def name_text(labels: Sequence[bytes]) -> str:
     """Return a name as text. Labels may hold any octets; two different names never give the same text."""
-    return ".".join(_label_texts(tuple(labels)))
+    text = b".".join(labels).decode("latin-1")
+    return text if text.count(".") < len(labels) else ".".join(map(label_text, labels))
 
 
 def _label_texts(labels: Sequence[bytes]) -> list[str]:

@@ -11,7 +11,7 @@ import trio
 
 from dnsserver.app import election_of, first_failure, start_http
 from dnsserver.from_settings import cluster_of
-from dnsserver.http import webhook
+from dnsserver.http import loop_delay, webhook
 from dnsserver.metrics.webhook import WebhookCounts, WebhookMetrics, WebhookState
 from dnsserver.net.listening import default_listen, in_pod
 from dnsserver.net.sockets import announce, bound_stream
@@ -82,6 +82,7 @@ async def _run(settings: Settings) -> None:
     async with trio.open_nursery() as nursery:  # it outlives the listener
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             await start_http(nursery, settings, metrics, health)
+            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
             nursery.start_soon(controller.run)
             nursery.start_soon(certificate.run)
             async with trio.open_nursery() as listener:

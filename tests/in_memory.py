@@ -112,8 +112,9 @@ class CountedResponder(Responder):
                 for add_counted in self.counts.before_reading:
                     add_counted()
                 return reply
+        passing = self.passing
         replied = super().answer(query, source, channel, header_client=header_client)
-        if channel.is_udp and header_client is None:
+        if channel.is_udp and header_client is None and self.passing == passing:
             self.learn(query, source)
         return replied
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from locator.cluster.dumps import reading
 from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Node
 from tests.clusters import world
+from tests.waiting import PATIENCE
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
@@ -117,3 +120,54 @@ def test_a_reading_process_that_fails(
     with pytest.raises(BadDump) as caught:
         trio.run(dump_files.read_in_other_process, dump_files.DumpFiles([str(file)]))
     assert str(caught.value) == f"{file}: the process that reads it failed ({reason})"
+
+
+class LookedAt(dump_files.DumpFiles):
+    """Files that change at the tenth look."""
+
+    looks = 0
+
+    def signature(self) -> object:
+        self.looks += 1
+        return self.looks >= 10
+
+
+class Wakes(trio.abc.Instrument):
+    """Counts how often an event loop woke."""
+
+    number = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.number += timeout > 0
+
+
+def test_looking_at_files_wakes_no_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a change does, once nobody writes to the files any more."""
+    monkeypatch.setattr("locator.cluster.dump_files.POLL_SECONDS", 0.001)
+    files, wakes = LookedAt([str(tmp_path)]), Wakes()
+    trio.run(files.wait_for_change, False, instruments=[wakes])
+    assert files.looks == 11
+    assert wakes.number <= 2
+
+
+def test_a_file_system_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop runs on, and nothing waits for the hanging look when the server ends or rereads on SIGHUP."""
+    monkeypatch.setattr("locator.cluster.dump_files.POLL_SECONDS", 0.001)
+    looking, released = threading.Event(), threading.Event()
+
+    class Hanging(dump_files.DumpFiles):
+        def signature(self) -> object:
+            looking.set()
+            released.wait(PATIENCE)
+            return True
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Hanging([str(tmp_path)]).wait_for_change, False)
+            assert await trio.to_thread.run_sync(looking.wait, PATIENCE)
+            nursery.cancel_scope.cancel()
+
+    started = time.monotonic()
+    trio.run(run)
+    released.set()
+    assert time.monotonic() - started < PATIENCE / 2

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dnsserver.cli.dispatch import COMMANDS
 from tests.programs import environment
-from tests.topodns_process import COMMAND
+from tests.topodns_process import COMMAND, Server
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
@@ -212,3 +213,31 @@ def test_every_command_is_listed() -> None:
     """Each command is a module of its name and a row in the table."""
     modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").glob("[!_]*.py")}
     assert modules == set(COMMANDS)
+
+
+def test_a_live_server_loads_no_more_than_it_needs(tmp_path: Path) -> None:
+    """It stays in the memory of every replica: no reader of dumps, and nothing of other commands."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:1"}}],  # nobody listens there
+                "contexts": [{"name": "none", "context": {"cluster": "none", "user": "nobody"}}],
+                "users": [{"name": "nobody", "user": {"token": "none"}}],
+                "current-context": "none",
+            }
+        )
+    )
+    arguments = ["serve", "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    server = Server(arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
+    try:
+        server.wait_for("^listening http ")
+        server.bound()
+        assert [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics")] == [200, 503, 200]
+    finally:
+        assert server.end() == DONE
+    imported = {match[1] for line in server.lines if (match := re.search(r"\| +(\S+)$", line))}
+    assert {"dnsserver.app", "hypercorn.trio", "kubernetes.config", "prometheus_client"} <= imported
+    assert not imported & {"cryptography", "dns"}
+    assert not imported & {"dnsserver.answers.explain", "dnsserver.forwarders", "locator.cluster.dump_files",
+                           "locator.cluster.leading", "locator.hints", "locator.podlocators"}  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import trio
 import trio.testing
 
@@ -40,3 +42,17 @@ def test_what_holds_the_loop_delays_what_was_due() -> None:
     assert 13 <= late <= 40
     assert delays.numbers[-1] >= 12
     assert 100 < delays.seconds < 300
+
+
+def test_checks_run_with_each_sample() -> None:
+    """What has to be checked about once a second needs no wake-up of its own."""
+    delays, clock = Durations(LOOP_DELAY_BOUNDS), trio.testing.MockClock(autojump_threshold=0)
+    checked: list[float] = []
+
+    async def run() -> None:
+        with trio.move_on_after(60):
+            await measure(delays, lambda: checked.append(trio.current_time()))
+
+    trio.run(run, clock=clock)
+    assert sum(delays.numbers) == len(checked) >= 40
+    assert max(after - before for before, after in pairwise(checked)) < 1.6

@@ -304,6 +304,44 @@ def test_what_waits_for_python_is_bounded(receiver: tuple[socket.socket, socket.
     assert dropped == 10 and taken == list(range(limit))
 
 
+def test_what_is_known_waits_for_nothing(receiver: tuple[socket.socket, socket.socket]) -> None:
+    """Its reply comes even if Python takes none of the many queries before it, one at a time or all at once."""
+    if not HAS_NATIVE:
+        lacking("the native code is not built")
+    from dnsserver.net import native
+
+    server, client = receiver
+    repeated = native.Repeated((), (1.0,), 1)
+    repeated.learn_source(parse_address("127.0.0.1"), (1, 0, False))
+    repeated.learn_answer(query(WEB)[12:], 1, ONE_RECORD)
+    datagrams = native.Datagrams(server.fileno(), repeated, six=False, wildcard=False)
+    client.settimeout(PATIENCE)
+    try:
+        for number in (10, 1, 100, 1):
+            for _ in range(number):
+                client.send(query(FREE))
+            client.send(query(WEB))
+            assert client.recv(2048)[:2] == query(WEB)[:2]
+    finally:
+        datagrams.end()
+
+
+def test_what_is_asked_for_once_is_not_worth_learning() -> None:
+    """Python need not tell the native code of it. What a Service answers is, and so is what was asked before."""
+    responder = native_responder()
+    source, passing = parse_address(POD), []
+    channel = responder.channel(source, "udp")
+    for wire in (query(WEB), query(NOBODY), query(NOBODY), query(WEB), query("example.com"), query("example.com")):
+        before = responder.passing
+        responder.answer(wire, source, channel)
+        passing.append(responder.passing - before)
+    assert passing == [0, 1, 0, 0, 1, 1]
+    responder.publish(snapshot_of(listed(CLUSTER), FLAGS, now=1_800_000_000))
+    before = responder.passing
+    responder.answer(query(NOBODY), source, channel)
+    assert responder.passing == before
+
+
 def test_without_native_code_a_server_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

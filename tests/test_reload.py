@@ -246,6 +246,33 @@ def test_health(serve: Serve, path: Path) -> None:
     assert server.get("/nothing")[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("request_line", "headers", "status"),
+    [
+        pytest.param("HEAD /livez HTTP/1.1", "", "200", id="head"),
+        pytest.param("POST /livez HTTP/1.1", "Content-Length: 2\r\n", "405", id="post"),
+        pytest.param("GET /metrics?\xff=%ff&verbose HTTP/1.1", "Accept: \xff\r\n", "400", id="no-ascii"),
+        pytest.param("GET /metrics?%ff HTTP/1.1", "Accept: \xff\r\n", "200", id="odd-header"),
+        pytest.param("GET /readyz?%ff&verbose HTTP/1.1", "", "200", id="odd-query"),
+        pytest.param(
+            "GET /livez HTTP/1.1",
+            "Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n",
+            "403",
+            id="websocket",
+        ),
+    ],
+)
+def test_unusual_requests(serve: Serve, path: Path, request_line: str, headers: str, status: str) -> None:
+    """Health and metrics are for GET and HEAD; what else a client sends has its status, and no error is logged."""
+    server = serve(path, flags={"http": "127.0.0.1:0"})
+    host, port = server.http.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), PATIENCE) as client:
+        client.sendall(f"{request_line}\r\nHost: x\r\n{headers}\r\n".encode("latin-1"))
+        assert client.recv(100).split()[:2] == [b"HTTP/1.1", status.encode()]
+    assert server.get("/livez")[0] == 200
+    assert not [line for line in server.lines if "Error" in line]
+
+
 def test_not_ready_before_the_first_view(tmp_path: Path) -> None:
     """Before the first snapshot, queries get SERVFAIL "Not Ready" and /readyz is 503."""
     fifo = tmp_path / "pipe"

@@ -15,8 +15,6 @@ from dnsserver.from_settings import cluster_of, store_of
 from dnsserver.net.listening import CannotListen
 from dnsserver.settings.fields import Settings
 from locator.api.deltas import DeltaBatch, Replace
-from locator.cluster import dump_files
-from locator.cluster.dumps.reading import BadDump
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
@@ -24,16 +22,27 @@ from locator.state.snapshot import Snapshot
 
 @contextmanager
 def cluster_errors() -> Iterator[None]:
-    """Turn errors of dumps, clusters and listeners into ``CommandError``s."""
+    """Turn errors of clusters and listeners into ``CommandError``s."""
     from locator.cluster.credentials import BadCluster  # these import urllib3, which reading files does not need
     from locator.cluster.responses import Refused, Unreachable
 
     try:
         yield
-    except (BadDump, BadCluster) as error:
+    except BadCluster as error:
         raise WrongInput(str(error)) from None
     except (CannotListen, Refused, Unreachable) as error:
         raise Failed(str(error)) from None
+
+
+@contextmanager
+def dump_errors() -> Iterator[None]:
+    """Turn an error of dumps into a ``CommandError``."""
+    from locator.cluster.dumps.reading import BadDump  # a live cluster needs no module that reads dumps
+
+    try:
+        yield
+    except BadDump as error:
+        raise WrongInput(str(error)) from None
 
 
 class Reading(NamedTuple):
@@ -80,10 +89,10 @@ def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, Cl
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:
-    try:
+    from locator.cluster import dump_files
+
+    with dump_errors():
         return dump_files.read_here(dump_files.DumpFiles(paths).inputs()).batch()
-    except BadDump as error:
-        raise WrongInput(str(error)) from None
 
 
 def _live(settings: Settings, kinds: Sequence[type[Object]]) -> tuple[DeltaBatch, str]:

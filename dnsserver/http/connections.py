@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import trio
 from hypercorn.config import Config
@@ -19,12 +20,13 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import wrap_app
-from starlette.applications import Starlette
 
 log = logging.getLogger("topodns")
 
 MAX_CONNECTIONS = 1000  # an idle one takes 50 kB with TLS; API servers, kubelets and Prometheus have some of each
 LOG_SECONDS = 60.0  # between two logs of connections that an error has ended: who sends odd bytes may send many
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]  # of ASGI: a scope, and functions that receive and send
 
 
 class Seldom(logging.Filter):
@@ -48,9 +50,9 @@ _SELDOM = Seldom()
 class _Connections:
     """Converses over connections, and knows those that are open, the oldest first."""
 
-    def __init__(self, app: Starlette, config: Config, failures: Counter[str], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, app: Application, config: Config, failures: Counter[str], tls: ssl.SSLContext | None) -> None:
         self._failures = failures
-        self._app = wrap_app(app, config.wsgi_max_body_size, "asgi")  # type: ignore[arg-type]
+        self._app = wrap_app(app, config.wsgi_max_body_size, "asgi")
         self._config = config
         self._tls = tls
         self._context = WorkerContext(None)
@@ -96,7 +98,7 @@ class _Connections:
 
 async def serve(
     sock: socket.socket,
-    app: Starlette,
+    app: Application,
     config: Config,
     failures: Counter[str],
     *,

@@ -137,28 +137,37 @@ class _Listener:
         if not queries:
             return False
         began = self._datagrams.received_at
-        waiting, replies = self._answer(queries, began)
+        waiting, replies, lasting = self._answer(queries, began)
         if lost := self._datagrams.send(replies):
             self._counts.failures["send"] += lost
         self._counts.took(time.perf_counter() - began, len(queries) - waiting)
-        if self._native:
-            for query, source in queries:
-                self._learn(query, plain_address(source))
+        for query, source in lasting:
+            self._learn(query, source)
         return len(queries) == BATCH
 
-    def _answer(self, queries: list[tuple[bytes, bytes]], began: float) -> tuple[int, list[bytes | None]]:
-        """Return how many replies will be sent later, and for each query its reply, None if none is sent now."""
+    def _answer(
+        self, queries: list[tuple[bytes, bytes]], began: float
+    ) -> tuple[int, list[bytes | None], list[tuple[bytes, bytes]]]:
+        """Answer *queries*; return how many replies will be sent later, all replies, and the queries to learn from.
+
+        A reply is None if none is sent now. There is nothing to learn from what ``Responder.passing`` counts.
+        """
         four, six = self._counts.channels["udp", 1], self._counts.channels["udp", 2]
-        answer = self._responder.answer
+        responder = self._responder
+        answer, native = responder.answer, self._native
         replies: list[bytes | None] = []
+        lasting: list[tuple[bytes, bytes]] = []
         waiting = 0
         for query, source in queries:
             channel = four
             if len(source) == 16:
                 source = plain_address(source)
                 channel = four if len(source) == 4 else six
+            passing = responder.passing
             try:
                 reply = answer(query, source, channel)
+                if native and responder.passing == passing:
+                    lasting.append((query, source))
                 if reply is not None and not isinstance(reply, bytes):
                     reply = self._pending.finish_or_wait(reply, self._route(len(replies), source, began))
                     waiting += reply is None
@@ -166,7 +175,7 @@ class _Listener:
             except Exception as error:
                 self._failed(source, error)
                 replies.append(None)
-        return waiting, replies
+        return waiting, replies, lasting
 
     def _learn(self, query: bytes, source: bytes) -> None:
         try:

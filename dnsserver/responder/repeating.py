@@ -40,7 +40,6 @@ MAX_REFRESHED = 1200  # endpoints of answers at one publication, three milliseco
 ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
-MAX_ASKED_ONCE = 8192  # names that do not exist: most are asked only once, which is not worth a copy
 
 KnownPlace = tuple[int, int, bool]  # the numbers of its location and of ``located_by``; whether it is a forwarder
 # Flags; records in each section; the records; their offsets; what follows them; octets of glue in that; offset of the
@@ -157,7 +156,6 @@ class Repeater:
         self._bases: dict[str, _Basis] = {}  # by the Service's key
         self._last_basis = 0
         self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
-        self._asked_once: BoundedMap[bytes, bool] = BoundedMap(MAX_ASKED_ONCE)
         self.forget_profiles = repeated.forget_profiles
 
     def learn(self, query: bytes, source: bytes) -> None:
@@ -174,9 +172,6 @@ class Repeater:
         asked = query[wire.HEADER : end]
         question = asked.lower()
         basis = self._cache.basis_of(question)
-        if basis is None and not self._asked_once.get(question):
-            self._asked_once[question] = True
-            return
         self._learn_place(source, place, self._repeated.learn_source)
         named, host = b"", True
         if head >= WITH_OPT:

@@ -45,10 +45,12 @@ from dnsserver.responder.recognition import (
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
 from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import Envelope, PendingReply, written
+from locator.bounded_map import BoundedMap
 from locator.ip import address_text
 from locator.model import Location
 from locator.state.snapshot import Snapshot, answers_differ
 
+MAX_PASSING = 8192  # questions, about a megabyte
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
@@ -60,7 +62,8 @@ class Responder:
     in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
     for none. *chance* returns numbers from 0 to below 1, which decide the rotation of records.
 
-    *repeated* is native code that repeats answers; ``learn`` makes them known to it.
+    *repeated* is native code that repeats answers; ``learn`` makes them known to it. ``passing`` is the number of
+    answers that are not worth that: most names that do not exist are asked for only once.
 
     Each responder has its own memory, so several can answer from one snapshot.
     """
@@ -92,6 +95,8 @@ class Responder:
         self._blocks = self._clients.blocks
         self._current, self._unlimited = self._cache.current, self._cache.unlimited
         self._located = counts.located
+        self.passing = 0
+        self._asked: BoundedMap[bytes, bool] = BoundedMap(MAX_PASSING)
         self._repeater: Repeater | None = None
         if repeated is not None:
             parts = (self._clients, self._profiles, self._cache, counts)
@@ -344,13 +349,21 @@ class Responder:
                 useful=useful_values(decision),
                 share_key=share_key(decision),
             )
+        self._note_passing(folded)
         answer = self._renderer.render_unlimited(question.labels, decision)
         if not decision.terms:
             cache.keep_unlimited(folded, answer)
         return answer
 
+    def _note_passing(self, question: bytes) -> None:
+        """Count an answer that belongs to no Service, unless the question was asked before."""
+        if self._repeater is not None and self._asked.get(question) is None:
+            self._asked[question] = True
+            self.passing += 1
+
     def _refuse(self, query: bytes, refusal: Refusal, channel: Channel, *, errors: Sequence[Error] = ()) -> bytes:
         self._counts.computed += 1
+        self.passing += 1
         label = OTHER if refusal.qtype is None else counted_type(refusal.qtype)
         channel.counts[self._counts.tally(Tally(label, refusal.rcode))] += 1
         return error_reply(

@@ -11,6 +11,7 @@ import pickle
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -81,10 +82,17 @@ class DumpFiles:
 
     async def wait_for_change(self, before: object) -> None:
         """Wait until the files differ from the signature *before*, and nobody writes to them any more."""
+        ended = threading.Event()
+        try:
+            await trio.to_thread.run_sync(self._poll, before, ended, abandon_on_cancel=True)
+        finally:
+            ended.set()
+
+    def _poll(self, before: object, ended: threading.Event) -> None:
+        """Do so in a thread, which wakes the event loop only when they differ. Return when *ended*, too."""
         seen = before
-        while True:
-            await trio.sleep(POLL_SECONDS)
-            last, seen = seen, await trio.to_thread.run_sync(self.signature)
+        while not ended.wait(POLL_SECONDS):
+            last, seen = seen, self.signature()
             if seen != before and seen == last:
                 return
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::durations::{now, Durations};
 use crate::repeated::Repeated;
-use crate::socket::{Batch, Path, Socket};
+use crate::socket::{Batch, Path, Socket, BATCH};
 
 /// Datagrams that wait for Python, some megabytes. More are dropped, as a full socket buffer drops them: what is known
 /// already is answered even so.
@@ -23,6 +23,12 @@ const LAST: usize = 16_384;
 
 /// Datagrams that wait for Python, and still make later ones of their senders wait.
 const FEW: usize = 4;
+
+/// Datagrams that wait for Python, and make the thread look less often for more, if all that came last must wait, too.
+const MANY: usize = 16;
+
+/// How long the thread then rests for each datagram that waits, at most `BATCH` of them. Python takes five times as long.
+const REST: Duration = Duration::from_micros(2);
 
 /// A datagram that Python must answer, and when it was received.
 pub struct Unanswered {
@@ -196,9 +202,20 @@ impl Shared {
             self.leave_to_python(batch, &unanswered, began);
         }
         batch.restore(number);
-        let answered = (number - unanswered.len()) as u64;
-        if answered != 0 {
-            lock(&self.durations).add(now() - began, answered);
+        match number - unanswered.len() {
+            0 => self.rest(number),
+            answered => lock(&self.durations).add(now() - began, answered as u64),
+        }
+    }
+
+    /// Rests while Python has much to do, after a batch of which nothing could be answered.
+    ///
+    /// Otherwise each datagram that comes would interrupt Python, which may have no other core. A full batch says that
+    /// more wait already: those that can be answered must not.
+    fn rest(&self, number: usize) {
+        let unfinished = self.unfinished.load(Ordering::Relaxed);
+        if unfinished >= MANY && number < BATCH && !self.ending.load(Ordering::Relaxed) {
+            thread::sleep(REST * unfinished.min(BATCH) as u32);
         }
     }
 

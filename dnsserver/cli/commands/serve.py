@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import nullcontext
 
 from dnsserver.cli.errors import DONE
 from dnsserver.cli.parser import Parser
@@ -18,8 +19,8 @@ def run(arguments: Namespace) -> int:
     """Answer DNS queries until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
     from dnsserver import app
-    from dnsserver.cli.cluster import cluster_errors
+    from dnsserver.cli.cluster import cluster_errors, dump_errors
 
-    with cluster_errors():
+    with cluster_errors(), dump_errors() if settings.snapshot else nullcontext():
         app.serve(settings)
     return DONE
