@@ -9,8 +9,11 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from bench import answering, choosing, comparing, flooding, loading, programming, publishing, report
 from bench.large import churning, first_answers, flat, reading
@@ -20,19 +23,27 @@ from bench.replay import BadReply
 from bench.rounds import Pace
 from bench.servers import LOAD_CORE, SERVER_CORE, CannotStart
 
-PARTS: dict[str, Callable[[Path, Pace], str]] = {
-    "offering": lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS),
-    "answering": lambda folder, pace: report.answering(answering.measure(folder, pace)),
-    "flat": lambda folder, pace: flat.report(flat.measure(folder, pace), DOCS),
-    "reading": lambda folder, pace: reading.report(*reading.measure(folder)),
-    "churning": lambda folder, pace: churning.report(churning.measure(folder, pace)),
-    "first": lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))),
-    "flooding": lambda folder, pace: report.flooding(flooding.measure(folder, pace)),
-    "comparing": lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))),
-    "choosing": lambda folder, pace: report.choosing(choosing.measure()),
-    "loading": lambda folder, pace: report.loading(loading.measure(folder)),
-    "publishing": lambda folder, pace: report.publishing(publishing.measure()),
-    "programming": lambda folder, pace: report.programming(programming.measure(folder)),
+
+class Part(NamedTuple):
+    """What measures a part and returns its tables; and the minutes that this takes with the default options."""
+
+    measure: Callable[[Path, Pace], str]
+    minutes: int
+
+
+PARTS: Mapping[str, Part] = {
+    "offering": Part(lambda folder, pace: offering.report(offering.measure(folder, _two_thirds(pace)), DOCS), 9),
+    "answering": Part(lambda folder, pace: report.answering(answering.measure(folder, _two_thirds(pace))), 4),
+    "flat": Part(lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS), 6),
+    "reading": Part(lambda folder, pace: reading.report(*reading.measure(folder, pace.rounds)), 7),
+    "churning": Part(lambda folder, pace: churning.report(churning.measure(folder, pace)), 5),
+    "first": Part(lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
+    "flooding": Part(lambda folder, pace: report.flooding(flooding.measure(folder, pace)), 1),
+    "comparing": Part(lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))), 3),
+    "choosing": Part(lambda folder, pace: report.choosing(choosing.measure()), 1),
+    "loading": Part(lambda folder, pace: report.loading(loading.measure(folder)), 1),
+    "publishing": Part(lambda folder, pace: report.publishing(publishing.measure()), 1),
+    "programming": Part(lambda folder, pace: report.programming(programming.measure(folder)), 1),
 }
 
 
@@ -43,11 +54,15 @@ def main() -> int:
         "--seconds",
         type=float,
         default=3.0,
-        help="length of each run in seconds; 'offering' takes two thirds of it, 'comparing' and 'first' a fifth "
-        "(default: %(default)s)",
+        help="length of each run in seconds; 'offering', 'answering' and 'flat' take two thirds of it, 'comparing' and "
+        "'first' a fifth (default: %(default)s)",
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, help="how often each server runs each load (default: %(default)s)"
+        "--rounds",
+        type=int,
+        default=5,
+        help="how often each server runs each load; 'reading' and 'comparing' have three rounds at most "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--warmup",
@@ -61,18 +76,30 @@ def main() -> int:
     if not {SERVER_CORE, LOAD_CORE} <= os.sched_getaffinity(0):
         return _fail(f"needs CPU cores {SERVER_CORE} (for the server) and {LOAD_CORE} (for the load generator)")
     print(report.machine(), flush=True)
-    pace, status = Pace(options.rounds, options.warmup, options.seconds), 0
-    for part in [options.only] if options.only else PARTS:
+    chosen = {options.only: PARTS[options.only]} if options.only else PARTS
+    return measure_all(chosen, Pace(options.rounds, options.warmup, options.seconds))
+
+
+def measure_all(parts: Mapping[str, Part], pace: Pace) -> int:
+    """Measure and print each part; return 0, or 1 if one could not be measured. An error ends its own part only."""
+    status = 0
+    for name, part in parts.items():
+        print(f"bench: {name}: about {part.minutes} min with the default options", file=sys.stderr)
+        began = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="topodns-bench-") as folder:
-                print(PARTS[part](Path(folder), pace), flush=True)
+                print(part.measure(Path(folder), pace), flush=True)
         except (CannotStart, BadReply) as error:
-            status = _fail(f"{part}: {error}")
+            status = _fail(f"{name}: {error}")
+        except Exception:  # whatever it is, the figures of other parts do not depend on it
+            traceback.print_exc()
+            status = _fail(f"{name}: could not be measured, because of the error above")
+        print(f"bench: {name}: took {(time.monotonic() - began) / 60:.1f} min", file=sys.stderr)
     return status
 
 
 def _two_thirds(pace: Pace) -> Pace:
-    """Return a somewhat shorter pace, for a part with many runs in a round."""
+    """Return a somewhat shorter pace, for parts with many runs in a round."""
     return pace._replace(seconds=pace.seconds * 2 / 3)
 
 

@@ -71,9 +71,9 @@ def dump(
         file.write("\n]}\n")
 
 
-def static_records() -> Iterator[str]:
+def static_records(services: int = SERVICES) -> Iterator[str]:
     """Yield the records of all Services, each as a line of a zone file."""
-    for service in range(SERVICES):
+    for service in range(services):
         for zone in range(ZONES):
             yield f"{service_name(service)} {TTL} IN A {endpoint_address(service, zone)}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,24 @@ COLOURS = ("#1f8a70", "#d1495b", "#3d7ebd", "#b8860b", "#8a63b0", "#808080", "#c
 MISSING = "matplotlib is not installed, so there is no plot: pip install -c constraints.txt -e '.[bench]'."
 
 
-def draw_flat(series: Sequence[tuple[str, Mapping[int, float]]], folder: Path) -> str:
-    """Draw what a remembered query costs by the number of Services and of clients; return where, or why not."""
+def draw_flat(panels: Mapping[str, Mapping[str, Mapping[int, float]]], folder: Path) -> str:
+    """Draw what a remembered query costs by the number of Services and of clients; return where, or why not.
+
+    *panels* has the lines of each panel, by what the numbers count.
+    """
     plt = _matplotlib()
     if plt is None:
         return MISSING
-    figure, panels = plt.subplots(1, len(series), figsize=(8, 2.8), sharey=True)
-    for panel, (name, costs) in zip(panels, series, strict=True):
-        panel.plot(list(costs), list(costs.values()), marker="o", color=COLOURS[0])
-        _logarithmic(plt, panel.xaxis, costs)
+    figure, axes = plt.subplots(1, len(panels), figsize=(8, 2.8), sharey=True)
+    for panel, (name, series) in zip(axes, panels.items(), strict=True):
+        for (title, costs), colour in zip(series.items(), COLOURS, strict=False):
+            panel.plot(list(costs), list(costs.values()), marker="o", color=colour, label=title)
+            _logarithmic(plt, panel.xaxis, costs)
         panel.set_xlabel(name)
-    panels[0].set_ylim(0, 1.15 * max(cost for _, costs in series for cost in costs.values()))
-    panels[0].set_ylabel("CPU µs/query")
+        panel.legend(frameon=False, labelcolor=GREY, fontsize=8)
+    most = max(cost for series in panels.values() for costs in series.values() for cost in costs.values())
+    axes[0].set_ylim(0, 1.15 * most)
+    axes[0].set_ylabel("CPU µs/query")
     return _saved(figure, folder / "performance-flat.svg")
 
 

@@ -17,7 +17,7 @@ REST = 50e-6
 LITTLE = 64  # replies in a turn over all sockets
 SAMPLE_EVERY = 0.01  # seconds between replies that are checked
 STALLED = 2.0  # seconds without any reply until all outstanding queries count as lost
-MAX_WARMUP = 30.0  # seconds
+MAX_WARMUP = 90.0  # seconds: of 300,000 first answers, on a busy machine
 
 
 class BadReply(Exception):
@@ -62,7 +62,10 @@ def run(server: Server, load: Load, *, warmup: float, seconds: float, prober: Pr
     try:
         replayer.go(warmup)
         end = time.perf_counter() + MAX_WARMUP
-        while replayer.replies < load.warm and time.perf_counter() < end:
+        while replayer.replies < load.warm:
+            if time.perf_counter() > end:
+                missing = f"{replayer.replies:,} replies of {load.warm:,} within {MAX_WARMUP:.0f} s"
+                raise BadReply(f"{server.name}, {load.title}: {missing}")
             replayer.go(SAMPLE_EVERY)
         if prober is not None:
             prober.forget()

@@ -6,7 +6,10 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from bench.comparing import needed
@@ -16,8 +19,11 @@ from bench.standin.process import StandinProcess, running_standin
 from bench.tables import table, verdict
 from tests import go_programs
 
+ROUNDS = 3  # at most: a start takes some seconds, and varies less than a run of queries
 SETTLE_SECONDS = 5.0  # from ready until the memory is read
-GO_SETTLE_SECONDS = 130.0  # the same of a program in Go, which collects every two minutes if nothing happens
+# The same of a program in Go. If nothing happens, it collects every two minutes. It gives most of the memory back after
+# the second time, and not at once: CoreDNS went from 2,467 MB after 240 seconds to 1,457 after 260.
+GO_SETTLE_SECONDS = 300.0
 FIRST_STEPS = 40_000  # changes before the growth is measured: all sorts of objects have changed by then
 STEPS = 360_000  # an hour of 100 pods and 100 slices a second
 QUARTERS = 4
@@ -34,13 +40,15 @@ GROWTH = 1.02  # of the memory, at most, in the last quarter: every pod has been
 
 
 class Read(NamedTuple):
-    """What one server took: seconds until it answered, seconds of CPU, MB of memory after that, and at most."""
+    """What one start of a server took: seconds until it answered, and of CPU; MB of memory after that, and at most."""
 
-    server: str
     wall: float
     cpu: float
     resident: float
     peak: float
+
+
+Reads = Mapping[str, Read]  # by server: the median of each figure over the rounds
 
 
 class Grown(NamedTuple):
@@ -55,50 +63,38 @@ class Grown(NamedTuple):
     peak: float
 
 
-def measure(folder: Path) -> tuple[list[Read], Grown]:
-    """Have each server read the cluster, alone on its core; then change it under topodns. Raises CannotStart."""
+def measure(folder: Path, rounds: int) -> tuple[Reads, int, Grown]:
+    """Have each server read the cluster; then change it under topodns. Raises CannotStart.
+
+    topodns reads in some rounds, whose number is returned, too. CoreDNS reads once, and settles during the changes.
+    """
     with needed():
         coredns = go_programs.coredns()
-    rows: list[Read] = []
-    with on_load_core():
-        with running_standin(folder, "protobuf") as standin:
-            for title, options in (("CoreDNS", []), ("CoreDNS, pods verified", ["pods verified"])):
-                rows.append(
-                    _read(title, lambda t, o=options: _coredns(coredns, folder, standin, t, o), GO_SETTLE_SECONDS)
-                )
-        with running_standin(folder, "json", services=SERVICES // 10) as standin:
-            cluster = ["--kubeconfig", str(standin.kubeconfig), "--forwarder-service", "off"]
-            rows.append(_read(TENTH, lambda title: start_topodns(cluster, folder, name=title)))
-        with running_standin(folder, "json") as standin:
-            cluster = ["--kubeconfig", str(standin.kubeconfig), "--forwarder-service", "off"]
-            kept = [*cluster, "--state-dir", str(folder)]
-            rows += [
-                _read("topodns", lambda title: start_topodns(cluster, folder, name=title)),
-                _read(
-                    NODES_ONLY, lambda title: start_topodns([*cluster, "--client-source", "nodes"], folder, name=title)
-                ),
-            ]
-            start_topodns(kept, folder).stop()  # saves its state
-            rows.append(_read(RESTORED, lambda title: start_topodns(kept, folder, name=title)))
-            return rows, _grown(start_topodns(cluster, folder), standin)
+    rounds = min(rounds, ROUNDS)
+    with on_load_core(), running_standin(folder, "json") as standin:
+        reads = _read_by_topodns(folder, standin, rounds)
+        with _settling(coredns, folder) as settled:
+            grown = _grown(start_topodns(_flags(standin), folder), standin)
+            return {**settled(), **reads}, rounds, grown
 
 
-def report(rows: Sequence[Read], grown: Grown) -> str:
+def report(reads: Reads, rounds: int, grown: Grown) -> str:
     """Return the table of servers, and a sentence on the growth."""
     head = ("server", "ready after", "target", "CPU", "target", "memory", "target", "at most")
-    lines = table(head, map(_line, rows))
+    lines = table(head, (_line(server, read) for server, read in reads.items()))
     quarters = ", ".join(f"{megabytes:,.1f}" for megabytes in grown.resident)
     growth = verdict(grown.resident[-1] / grown.resident[-2], GROWTH, "≤ {:.2f} times the quarter before")
     return (
-        f"{lines}\nAfter {FIRST_STEPS:,} changes, and each further quarter of {STEPS:,} (an hour of 100 pods and 100 "
-        f"slices a second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}); while it lists "
-        f"all pods anew, {grown.peak:,.0f} MB.\n\n{_sizing({row.server: row for row in rows}, grown)}"
+        f"{lines}\nMedians of {rounds} rounds; CoreDNS once.\n\n"
+        f"After {FIRST_STEPS:,} changes, and each further quarter of {STEPS:,} (an hour of 100 pods and 100 slices a "
+        f"second, in {grown.seconds:.0f} s), {grown.server} takes {quarters} MB ({growth}); while it lists all pods "
+        f"anew, {grown.peak:,.0f} MB.\n\n{_sizing(reads, grown)}"
     )
 
 
-def _sizing(rows: Mapping[str, Read], grown: Grown) -> str:
+def _sizing(reads: Reads, grown: Grown) -> str:
     """Return the table of requests and limits, by a line through the two sizes that were measured."""
-    large, small = rows["topodns"], rows[TENTH]
+    large, small = reads["topodns"], reads[TENTH]
     slope = (grown.resident[-1] - small.resident) / (PODS - PODS // 10)
     peak_slope = (grown.peak - small.peak) / (PODS - PODS // 10)
     lines = []
@@ -122,30 +118,74 @@ def _mebibytes(megabytes: float) -> str:
     return f"{64 * math.ceil(megabytes * 1e6 / 2**20 / 64)}Mi"
 
 
-def _line(row: Read) -> Iterator[str]:
-    yield row.server
-    yield from (f"{row.wall:.1f} s", verdict(row.wall, WALL.get(row.server), "≤ {:.0f} s"))
-    yield from (f"{row.cpu:.1f} s", verdict(row.cpu, CPU.get(row.server), "≤ {:.0f} s"))
-    yield from (f"{row.resident:,.0f} MB", verdict(row.resident, MEMORY.get(row.server), "≤ {:.0f} MB"))
-    yield f"{row.peak:,.0f} MB"
+def _line(server: str, read: Read) -> Iterator[str]:
+    yield server
+    yield from (f"{read.wall:.2f} s", verdict(read.wall, WALL.get(server), "≤ {:.0f} s"))
+    yield from (f"{read.cpu:.2f} s", verdict(read.cpu, CPU.get(server), "≤ {:.0f} s"))
+    yield from (f"{read.resident:,.0f} MB", verdict(read.resident, MEMORY.get(server), "≤ {:.0f} MB"))
+    yield f"{read.peak:,.0f} MB"
 
 
-def _coredns(program: Path, folder: Path, standin: StandinProcess, title: str, options: Sequence[str]) -> Server:
-    # By its address, CoreDNS asks for protobuf, as in a cluster.
-    options = [f"endpoint {standin.url}", *options]
-    return start_coredns(program, folder, options, name=service_name(0), title=title)
+def _flags(standin: StandinProcess) -> Sequence[str]:
+    return ("--kubeconfig", str(standin.kubeconfig), "--forwarder-service", "off")
 
 
-def _read(title: str, start: Callable[[str], Server], settle: float = SETTLE_SECONDS) -> Read:
-    print(f"reading: {title}", file=sys.stderr)
+def _read_by_topodns(folder: Path, standin: StandinProcess, rounds: int) -> Reads:
+    """Start topodns in each of its forms in turn, alone on its core."""
+    whole = _flags(standin)
+    kept = [*whole, "--state-dir", str(folder)]
+    start_topodns(kept, folder).stop()  # saves its state
+    with running_standin(folder, "json", services=SERVICES // 10) as tenth:
+        starts = {
+            TENTH: _flags(tenth),
+            "topodns": whole,
+            NODES_ONLY: [*whole, "--client-source", "nodes"],
+            RESTORED: kept,
+        }
+        reads: dict[str, list[Read]] = {title: [] for title in starts}
+        for number in range(rounds):
+            for title, flags in starts.items():
+                print(f"round {number + 1} of {rounds}: {title}", file=sys.stderr)
+                reads[title].append(_read(flags, folder))
+    return {title: Read(*map(median, zip(*every, strict=True))) for title, every in reads.items()}
+
+
+@contextmanager
+def _settling(coredns: Path, folder: Path) -> Iterator[Callable[[], Reads]]:
+    """Have CoreDNS read the cluster with its defaults, and then with pods; what is yielded waits until both settled."""
+    reads: dict[str, Callable[[], Read]] = {}
+    with running_standin(folder, "protobuf") as standin, ExitStack() as stack:
+        for title, options in (("CoreDNS", ()), ("CoreDNS, pods verified", ("pods verified",))):
+            print(f"reading: {title}", file=sys.stderr)
+            began = time.perf_counter()
+            # By its address, CoreDNS asks for protobuf, as in a cluster.
+            fed = [f"endpoint {standin.url}", *options]
+            server = start_coredns(coredns, folder, fed, name=service_name(0), title=title)
+            stack.callback(server.stop)
+            reads[title] = partial(_after, server, time.perf_counter() - began, server.whole_cpu_seconds())
+        end = time.monotonic() + GO_SETTLE_SECONDS
+
+        def settled() -> Reads:
+            time.sleep(max(0.0, end - time.monotonic()))
+            return {title: read() for title, read in reads.items()}
+
+        yield settled
+
+
+def _read(flags: Sequence[str], folder: Path) -> Read:
     began = time.perf_counter()
-    server = start(title)
+    server = start_topodns(flags, folder)
     try:
         wall, cpu = time.perf_counter() - began, server.whole_cpu_seconds()
-        time.sleep(settle)
-        return Read(title, wall, cpu, server.resident(), server.peak())
+        time.sleep(SETTLE_SECONDS)
+        return _after(server, wall, cpu)
     finally:
         server.stop()
+
+
+def _after(server: Server, wall: float, cpu: float) -> Read:
+    """Return what a start took, and the memory that the server takes now."""
+    return Read(wall, cpu, server.resident(), server.peak())
 
 
 def _grown(server: Server, standin: StandinProcess) -> Grown:

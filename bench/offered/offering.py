@@ -24,6 +24,7 @@ from bench.rounds import Pace
 from bench.servers import (
     HAS_NATIVE,
     WITHOUT_NATIVE,
+    CannotStart,
     Server,
     on_load_core,
     start_coredns_file,
@@ -94,25 +95,33 @@ def _rows(folder: Path, stack: ExitStack) -> Sequence[Row]:
     snapshot, name = folder / "cluster.json", service_name(0)
     dump(snapshot)
     cluster = ["--snapshot", str(snapshot), "--trusted-forwarder", FORWARDER]
-    with needed():
-        coredns = go_programs.coredns()
     python_loop = [sys.executable, "-m", "bench.offered.python_loop"]
     topodns = started(start_topodns(cluster, folder))
-    asked = Sender(direct(), folder)
-    servers = (
-        started(start_unbound(folder, static_records(), name=name)),
-        started(start_coredns_file(coredns, folder, static_records(), name=name)),
-        topodns,
-        started(start_topodns(cluster, folder, name=WILDCARD, listen="[::]")),
+    servers = [started(start_unbound(folder, static_records(), name=name))]
+    coredns = program_of_coredns()
+    if coredns is not None:
+        servers.append(started(start_coredns_file(coredns, folder, static_records(), name=name)))
+    servers += [topodns, started(start_topodns(cluster, folder, name=WILDCARD, listen="[::]"))]
+    if HAS_NATIVE:
+        servers.append(started(start_topodns([*cluster, "--native", "off"], folder, name=WITHOUT_NATIVE)))
+    servers += [
         started(start_yardstick("Python loop", python_loop, folder)),
         started(start_yardstick("C loop that copies", [str(compiled("copier", folder))], folder, answers=False)),
-    )
+    ]
+    asked = Sender(direct(), folder)
     rows = [Row(server.name, server, asked, {}) for server in servers]
-    rows.insert(3, Row(FORWARDS, topodns, Sender(forwarded(), folder), {}))
-    if HAS_NATIVE:
-        python_only = started(start_topodns([*cluster, "--native", "off"], folder, name=WITHOUT_NATIVE))
-        rows.insert(5, Row(python_only.name, python_only, asked, {}))
+    rows.insert(servers.index(topodns) + 1, Row(FORWARDS, topodns, Sender(forwarded(), folder), {}))
     return rows
+
+
+def program_of_coredns() -> Path | None:
+    """Return the program; where it cannot be built, say why, and return None: the other rows do not need it."""
+    try:
+        with needed():
+            return go_programs.coredns()
+    except CannotStart as error:
+        print(f"bench: offering: the rows of CoreDNS are left out: {error}", file=sys.stderr)
+        return None
 
 
 def direct() -> Load:
@@ -138,9 +147,9 @@ def report(rows: Sequence[Row], folder: Path) -> str:
     by_title = {row.title: row for row in rows}
     rates = [f"{rate:,}" for rate in RATES]
     costs = [(row.title, *(f"{median(run.cost for run in row.runs[rate]):.1f}" for rate in RATES)) for row in rows]
-    costs += [_compared(by_title[ours], by_title[other], bound) for ours, other, bound in BOUNDS]
+    costs += [_compared(by_title[ours], by_title[other], bound) for ours, other, bound in BOUNDS if other in by_title]
     waits = [(row.title, *(_latencies(row.runs[rate]) for rate in RATES)) for row in rows]
-    waits += [_sooner(by_title[ours], by_title[COREDNS]) for ours in OURS]
+    waits += [_sooner(by_title[ours], by_title[COREDNS]) for ours in OURS if COREDNS in by_title]
     every = [run for row in rows for runs in row.runs.values() for run in runs]
     medians = {row.title: {rate: median(run.cost for run in row.runs[rate]) for rate in RATES} for row in rows}
     drawn = plots.draw_offered(medians, folder)
@@ -152,7 +161,7 @@ def report(rows: Sequence[Row], folder: Path) -> str:
         f"{verdict(by_title[TOPODNS].idle, IDLE, '≤ {:.0f}')}).\n\n"
         f"Medians of {len(rows[0].runs[RATES[0]])} rounds of {every[0].took:.1f} s; "
         f"{sum(run.checked for run in every):,} replies checked; {sum(run.lost for run in every):,} queries lost. "
-        f"{drawn}\n"
+        f"{drawn}{'' if COREDNS in by_title else ' CoreDNS could not be built, so its rows are left out.'}\n"
     )
 
 
