@@ -386,6 +386,19 @@ def test_a_kept_snapshot_goes_on(options: dict[str, Any], events: list[Any]) -> 
         assert not answers_differ(before, after) and after.serial == NOW
 
 
+def test_unknown_is_no_kept_location() -> None:
+    """An object without a node is somewhere, even if it has no label; a forwarder that nothing locates is not."""
+    far = ip("203.0.113.9")
+    before = store_with()
+    before.apply(Put(EndpointSlice("kube-system", "dns-x", "dns", (Endpoint((far,)),))))
+    kept = before.publish(NOW)
+    assert not kept.addresses.source(far).location.known
+    store = store_with()
+    store.start_from(read_again(kept))
+    store.apply(Put(Pod("shop", "p9", (NEW,), None)))
+    assert store.publish(NOW).addresses.source(NEW).location.known
+
+
 def test_a_kept_snapshot_is_let_go() -> None:
     """Once the objects are known, nothing of it takes memory but what is still true."""
     kept = read_again(store_with().publish(NOW))

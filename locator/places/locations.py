@@ -104,8 +104,9 @@ class Locations:
         return added
 
     def _made(self, node: str | None, labels: dict[str, str]) -> Location:
-        known = self._kept().get(_key(node, labels), ())
-        return next((location for location in known if location.labels == labels), None) or Location(node, labels)
+        kept = self._kept().get(_key(node, labels), ())
+        same = (location for location in kept if location.labels == labels and location.known)
+        return next(same, None) or Location(node, labels)
 
     def forget_unused(self, used: Callable[[], Set[int]]) -> None:
         """Drop the shared locations whose ids *used* does not return, once their number has doubled."""
