@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from bench import dumps
+from bench.memory import peak
 from locator.cluster import dump_files
 from locator.state.cluster_view import ClusterView
 from locator.state.store import Store
@@ -72,7 +72,7 @@ def load(path: Path) -> Loaded:
         cpu,
         sum(publication.snapshot.object_counts.values()),
         len(publication.findings),
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak("self"),
     )
 
 

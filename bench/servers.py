@@ -20,6 +20,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
+from bench.memory import peak
 from tests.this_machine import free_port
 
 SERVER_CORE, LOAD_CORE = 0, 1
@@ -133,10 +134,7 @@ class Server:
 
     def peak(self) -> float:
         """Return the most resident memory that the process has had in MB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-        assert found is not None, status
-        return int(found[1]) * 1024 / 1e6
+        return peak(self._process.pid)
 
     def stop(self) -> None:
         """End the process and wait for it."""
