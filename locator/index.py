@@ -13,11 +13,15 @@ T = TypeVar("T")
 # is how many keys may go, by those that are left, before it is packed: mostly, it has room for as many new ones.
 GONE = 1 / 8
 MIN_GONE = 4096  # keys; to pack a smaller dictionary makes no difference
+LARGE = 16_384  # keys; fewer are packed in less than 2 ms
 FEW = 256  # keys of one value that are in a list; a longer one would take long to search
 
 
 class Packing:
-    """Keeps a dictionary whose keys come and go at the size that it needs, which takes 5 ms for 150,000 keys."""
+    """Keeps a dictionary whose keys come and go at the size that it needs.
+
+    That takes 20 ms for 150,000 keys, so a large dictionary waits for ``pack``, which a thread can call.
+    """
 
     def __init__(self, table: dict[Any, Any]) -> None:
         self._table = table
@@ -26,9 +30,14 @@ class Packing:
     def note_gone(self) -> None:
         """Note that a key is gone from the dictionary."""
         self._gone += 1
+        if self._gone > MIN_GONE and len(self._table) < LARGE:
+            self.pack()
+
+    def pack(self) -> None:
+        """Pack the dictionary if enough keys are gone. Another thread that reads it may find it empty for a moment."""
         if self._gone > max(MIN_GONE, len(self._table) * GONE):
             self._gone = 0
-            packed = dict(self._table)
+            packed = {key: value for key, value in self._table.items()}  # noqa: C416 (dict() would stop all threads)
             self._table.clear()
             self._table.update(packed)
 
@@ -72,6 +81,11 @@ class Index(Generic[K, T]):
                     present.append(key)
             elif present is not key:
                 _join(table, value, key, present)
+
+    def pack(self) -> None:
+        """Give memory back, see ``Packing.pack``."""
+        for _, _, packing in self._functions:
+            packing.pack()
 
     def only(self, name: str, value: Hashable) -> K | None:
         """Return the key of the one object that has *value*, None if there is none, or more than one."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.index import Index, Packing
+from locator.index import LARGE, Index, Packing
 
 Row = tuple[str, tuple[str, ...]]  # a node, and some pods
 
@@ -79,13 +80,16 @@ def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, R
                 assert sorted(keys) == sorted(key for key, row in known.items() if value in function(row))
 
 
-def test_a_table_keeps_its_size() -> None:
+@pytest.mark.parametrize("keys", [LARGE - 1, 2 * LARGE], ids=["packs-itself", "is-packed"])
+def test_a_table_keeps_its_size(keys: int) -> None:
     """A dictionary whose keys are all replaced, one by one, keeps the size and has the new keys."""
-    table = {number: str(number) for number in range(30_000)}
+    table = {number: str(number) for number in range(keys)}
     packing, size = Packing(table), sys.getsizeof(table)
-    for number in range(30_000):
+    for number in range(keys):
         del table[number]
         table[-number - 1] = "new"
         packing.note_gone()
+        if keys > LARGE and number % 100 == 0:
+            packing.pack()
     assert sys.getsizeof(table) == size
-    assert table == dict.fromkeys(range(-30_000, 0), "new")
+    assert table == dict.fromkeys(range(-keys, 0), "new")

@@ -73,6 +73,11 @@ class AddressHolders:
         # One place for all addresses on a node: a large cluster has far more addresses than nodes.
         self._places: WeakValueDictionary[tuple[Location, str], Place] = WeakValueDictionary()
 
+    def pack(self) -> None:
+        """Give memory back, see ``Packing.pack``."""
+        for index in (self._pod_keys, self._locator_keys, self._node_names):
+            index.pack()
+
     def pop_changed(self) -> ChangedAddresses:
         """Return the addresses that changed since the last call."""
         changed, self._changed = self._changed, ChangedAddresses({}, {})

@@ -31,6 +31,7 @@ class AddressIndex:
         self.update_slice = self._holders.update_slice
         self.mark_addresses = self._holders.mark_addresses
         self.holder = self._holders.holder
+        self.pack = self._holders.pack
 
     @property
     def forwarders(self) -> Set[bytes]:

@@ -74,6 +74,12 @@ class Objects:
         """Record many pods that are new, by key."""
         self._objects[Pod].update(pods)
 
+    def pack(self) -> None:
+        """Give memory back, see ``Packing.pack``."""
+        self._pods_packing.pack()
+        for index in self._indices.values():
+            index.pack()
+
     def skip(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
         before = self._skipped.get(kind, frozenset())

@@ -305,6 +305,8 @@ class Store:
         due = self.due
         if self._snapshot is not None and not self._changed and (due is None or now < due):
             return self._snapshot
+        for part in (self._objects, self._addresses, self._pod_addresses):
+            part.pack()
         before = self._snapshot or self._empty
         addresses = self._address_book(before.addresses, now)
         changes = self._compiled_changes(before.services)
