@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -436,6 +439,25 @@ def test_stores_with_other_settings_are_told_apart() -> None:
     texts = [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
     assert len(set(texts)) == len(texts)
     assert texts == [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
+
+
+def test_equal_settings_are_equal_in_every_process() -> None:
+    """A set has another order after each restart."""
+    program = (
+        "from locator.labels import parse_selector; from locator.state.store import Store; "
+        "from locator.topology.scope import Scope; teams = parse_selector('team in (a, b, c, d, e, f)'); "
+        "print(Store(scope=Scope(frozenset('abcdef'), teams, teams)).settings)"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1
 
 
 @steady

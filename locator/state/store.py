@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
@@ -107,7 +108,7 @@ class Store:
         self._snapshot: Snapshot | None = None
         self.settings = repr((
             *(subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
-            *(sorted(self._scope.namespaces), self._scope.namespace_selector, self._scope.service_selector),
+            msgspec.json.encode(self._scope, order="deterministic"),  # the order of its sets differs between processes
             *(endpoint_records, honor_kubernetes, default_keys),
         ))  # fmt: skip
         """Two stores with equal settings make the same snapshot of the same objects."""
