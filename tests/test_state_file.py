@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import logging
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -248,5 +250,25 @@ def test_an_earlier_view_survives_a_failed_write(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", full)
     assert not keeper.save(SNAPSHOT, [], time.time())
+    read = loaded(keeper)
+    assert read is not None and len(read) == len(WORLD)
+
+
+def test_a_save_waits_for_one_that_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last save, at the end, may meet one that was abandoned: both would write into one file."""
+    keeper, meeting, met = kept(tmp_path), threading.Barrier(2), []
+
+    def meet(descriptor: int) -> None:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            meeting.wait(0.2)
+            met.append(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meet)
+    saves = [threading.Thread(target=keeper.save, args=(SNAPSHOT, WORLD, time.time())) for _ in range(2)]
+    for save in saves:
+        save.start()
+    for save in saves:
+        save.join()
+    assert not met
     read = loaded(keeper)
     assert read is not None and len(read) == len(WORLD)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ class StateFile:
         self._origin = Origin(cluster, tuple(kind.__name__ for kind in kinds), settings)
         self._max_age = max_age
         self._logged = ""
+        self._saving = threading.Lock()  # a save at the end may meet one that was abandoned, but still runs
 
     def load(self) -> KeptView | None:
         """Return the saved view. None if there is no state file, or none that can be trusted; then logs why."""
@@ -75,12 +77,13 @@ class StateFile:
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                kept_view.write(file, snapshot, objects, self._origin)
-                file.flush()
-                os.fsync(file.fileno())
-            os.utime(self._unfinished, (seen, seen))
-            os.replace(self._unfinished, self._path)
+            with self._saving:
+                with open(os.open(self._unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    kept_view.write(file, snapshot, objects, self._origin)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.utime(self._unfinished, (seen, seen))
+                os.replace(self._unfinished, self._path)
         except OSError as error:
             self._report(error)
             return False
