@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.cluster.state_file import StateFile
-from locator.model import KINDS, Node, Object, Pod
+from locator.model import KINDS, Finding, Node, Object, Pod
 from locator.state import kept_view
 from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
 from locator.state.snapshot import Snapshot
@@ -114,6 +115,26 @@ def test_a_file_cannot_name_other_code(
     with pytest.raises(Unusable):
         kept_view.read(data, ORIGIN).objects()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "objects"), [(WORLD, []), (SNAPSHOT, [SNAPSHOT])], ids=["as-the-snapshot", "among-the-objects"]
+)
+def test_what_is_no_view_is_noticed(snapshot: Any, objects: list[Any]) -> None:
+    """Whatever a file has under a right checksum, the server starts."""
+    data = octets(snapshot, objects)
+    with pytest.raises(Unusable):
+        kept_view.read(data, ORIGIN).objects()
+
+
+def test_a_field_of_another_type_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version in which a field has the same name, but another type, would take its value for something else."""
+    data = octets()
+    other = msgspec.defstruct("Finding", [(name, list[str]) for name in Finding.__struct_fields__])
+    structs = tuple(other if struct is Finding else struct for struct in kept_view.STRUCTS)
+    monkeypatch.setattr(kept_view, "STRUCTS", structs)
+    with pytest.raises(Unusable, match="another version"):
+        kept_view.read(data, ORIGIN)
 
 
 def header_end(data: bytes) -> int:

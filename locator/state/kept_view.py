@@ -11,6 +11,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Callable, Sequence
+from inspect import get_annotations
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
@@ -34,6 +35,7 @@ from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing, U
 MAGIC = b"topodns view\n"
 LENGTH = 4  # octets of the length before the header
 OTHER_VERSION = "written by another version of topodns"
+NO_VIEW = "holds no view of a cluster"
 CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
 
 STRUCTS: tuple[type[Struct], ...] = (
@@ -123,12 +125,16 @@ def read(data: bytes, origin: Origin) -> KeptView:
     stream = io.BytesIO(data)  # shares the octets
     stream.seek(end)
     unpickler = _Unpickler(stream)
-    snapshot = cast(Snapshot, _next(unpickler))  # the objects refer to it, so it is read in any case
+    snapshot = _next(unpickler)  # the objects refer to it, so it is read in any case
+    if not isinstance(snapshot, Snapshot):
+        raise Unusable(NO_VIEW)
     return KeptView(snapshot if header.origin.settings == origin.settings else None, lambda: _objects(unpickler))
 
 
 def _objects(unpickler: _Unpickler) -> list[Object]:
-    objects = cast("list[Object]", _next(unpickler))
+    objects = _next(unpickler)
+    if not isinstance(objects, list) or not all(isinstance(item, KINDS) for item in objects):
+        raise Unusable(NO_VIEW)
     for item in objects:
         share_parts(item)
     try:
@@ -189,7 +195,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _layout() -> str:
-    """Return a digest of all fields. It changes with them, so no version number has to be kept up to date."""
-    structs = [(struct.__qualname__, struct.__struct_fields__) for struct in STRUCTS]
+    """Return a digest of all fields and the types of those of structs: no version number has to be kept up to date.
+
+    pickle checks no type, so a field that has another one now must make a file unusable.
+    """
+    structs = [(struct.__qualname__, struct.__struct_fields__, _types(struct)) for struct in STRUCTS]
     others = [sorted(getattr(made, "__dict__", ()) or made.__slots__) for made in (new() for new in OTHERS)]
     return hashlib.sha256(msgspec.json.encode((structs, others))).hexdigest()[:16]
+
+
+def _types(struct: type[Struct]) -> list[list[str]]:
+    return [[f"{name}: {kind}" for name, kind in get_annotations(base).items()] for base in struct.__mro__]
