@@ -127,6 +127,21 @@ def test_what_is_no_view_is_noticed(snapshot: Any, objects: list[Any]) -> None:
         kept_view.read(data, ORIGIN).objects()
 
 
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [("one", "answering from its snapshot even so"), ("another", "ignoring the file")],
+    ids=["with-its-snapshot", "without"],
+)
+def test_objects_that_cannot_be_read_are_reported(
+    settings: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says whether the file is in use."""
+    damaged: list[Any] = [SNAPSHOT]
+    kept(tmp_path, settings="one").save(SNAPSHOT, damaged, time.time())
+    assert loaded(kept(tmp_path, settings=settings)) is None
+    assert caplog.text.endswith(f"{what}\n")
+
+
 def test_a_field_of_another_type_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A version in which a field has the same name, but another type, would take its value for something else."""
     data = octets()
@@ -155,10 +170,14 @@ def test_a_view_is_read_again(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "state" / "view").stat().st_mode) == 0o600
 
 
-def test_with_other_settings_only_the_objects_are_used(tmp_path: Path) -> None:
-    """They would make another snapshot of the same objects."""
+def test_with_other_settings_only_the_objects_are_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They would make another snapshot of the same objects, and the log says why the start takes longer."""
+    caplog.set_level(logging.INFO)
     kept(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
-    same, other = (kept(tmp_path, settings=text).load() for text in ("one", "another"))
+    same = kept(tmp_path, settings="one").load()
+    assert "other settings" not in caplog.text
+    other = kept(tmp_path, settings="another").load()
+    assert "written with other settings" in caplog.text
     assert same is not None and same.snapshot is not None
     assert other is not None and other.snapshot is None and by_key(other.objects()) == by_key(WORLD)
 

@@ -57,8 +57,10 @@ class StateFile:
             log.error("%s: %s, expected a state file; ignoring it", self._path, error.strerror)
             return None
         except Unusable as error:
-            self._report_unusable(error)
+            log.error("%s: %s; ignoring the file", self._path, error)
             return None
+        if kept.snapshot is None:
+            log.info("%s: written with other settings; computing the answers from its objects first", self._path)
         log.info("answering from the state file %s, %d s old, until the cluster has been listed", self._path, age)
         return kept
 
@@ -67,7 +69,8 @@ class StateFile:
         try:
             return kept.objects()
         except Unusable as error:
-            self._report_unusable(error)
+            meanwhile = "ignoring the file" if kept.snapshot is None else "answering from its snapshot even so"
+            log.error("%s: its objects: %s; %s", self._path, error, meanwhile)
             return None
 
     def save(self, snapshot: Snapshot, objects: Sequence[Object], seen: float) -> bool:
@@ -97,9 +100,6 @@ class StateFile:
         except OSError:
             return False
         return True
-
-    def _report_unusable(self, error: Unusable) -> None:
-        log.error("%s: %s; ignoring the file", self._path, error)
 
     def _report(self, error: OSError) -> None:
         """Log a failure once, not at every try."""
