@@ -441,6 +441,17 @@ def test_stores_with_other_settings_are_told_apart() -> None:
     assert texts == [Store(**options).settings for _, options in [("none", {}), *SETTINGS]]
 
 
+def test_what_other_settings_need_is_kept() -> None:
+    """After a restart with a namespace selector, the objects that a store without one kept must do."""
+    store = store_with()
+    store.apply(Put(Namespace("shop", {"team": "a"})))
+    store.apply(Put(Namespace("lab", {"team": "b"})))
+    other = store_with(scope=Scope(namespace_selector=parse_selector("team=a")))
+    for item in store.all_objects():
+        other.apply(Put(item))
+    assert other.publish(NOW).namespaces == {"shop"}
+
+
 def test_equal_settings_are_equal_in_every_process() -> None:
     """A set has another order after each restart."""
     program = (

@@ -183,7 +183,7 @@ class Store:
         if kind not in self.kinds:
             return False
         before = self._objects.of(kind).get(key)
-        after = after if kind is Pod else self._trimmed(after)
+        after = after if kind is Pod else self._sharing(after)
         if before is not None and before == after:
             return False
         return self._record(kind, key, before, after)
@@ -195,7 +195,7 @@ class Store:
     def _record(self, kind: type[Object], key: str, before: Any, after: Any) -> bool:
         self._objects.change(kind, key, before, after)
         visible = self._update[kind](key, before, after)
-        if before is None or after is None or kind is Namespace:
+        if before is None or after is None or (kind is Namespace and visible):
             no_namespaces = not self._objects.of(Namespace)  # then any object makes its namespace exist
             if no_namespaces or kind is Service or kind is Namespace:
                 self._namespaces_changed = visible = True
@@ -209,16 +209,19 @@ class Store:
             self._changed = self._namespaces_changed = True
         return changed and not self._objects.of(Namespace)
 
-    def _trimmed(self, after: Any) -> Any:
-        """Return an object without the fields that make no difference, sharing equal parts with other objects."""
-        if isinstance(after, Namespace):
-            labels = self._scope.relevant_labels(after)
-            return after if labels == after.labels else replace(after, labels=labels)
+    def _sharing(self, after: Any) -> Any:
+        """Return an object that shares equal parts with other objects.
+
+        Nothing is left out that would make a difference with other settings: a restart may have others.
+        """
         if isinstance(after, PodLocator) and after.labels:  # the PodLocators of one node have equal labels
             return replace(after, labels=self._locations.shared(after.node, after.labels).labels)
         return after
 
     def _update_namespace(self, key: str, before: Namespace | None, after: Namespace | None) -> bool:
+        labels_of = self._scope.relevant_labels
+        if before is not None and after is not None and labels_of(before) == labels_of(after):
+            return False
         self._mark_namespace(key)
         return True
 
