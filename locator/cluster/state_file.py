@@ -60,7 +60,7 @@ class StateFile:
             log.error("%s: %s; ignoring the file", self._path, error)
             return None
         if kept.snapshot is None:
-            log.info("%s: written with other settings; computing the answers from its objects first", self._path)
+            log.info("%s: written with other settings, or by another version; reading its objects first", self._path)
         log.info("answering from the state file %s, %d s old, until the cluster has been listed", self._path, age)
         return kept
 
