@@ -121,7 +121,7 @@ def labels_of(text: str) -> tuple[bytes, ...]:
 
 
 def name_text(labels: Sequence[bytes]) -> str:
-    """Return a name as text. Labels may hold any octets; two different names never give the same text."""
+    """Return a name as text. Labels may hold any octets; names without a backslash never give the same text."""
     text = b".".join(labels).decode("latin-1")
     return text if text.count(".") < len(labels) else ".".join(map(label_text, labels))
 

@@ -7,21 +7,22 @@ import hashlib
 import io
 import logging
 import os
+import pickle
 import re
 import stat
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from locator.cluster.state_file import StateFile
-from locator.model import KINDS, Finding, Node, Object, Pod
+from locator.model import KINDS, EndpointSlice, Finding, Node, Object, Pod
 from locator.state import kept_view
 from locator.state.kept_view import CHECKSUM, MAGIC, Origin, Unusable
 from locator.state.snapshot import Snapshot
@@ -103,28 +104,51 @@ class Hostile:
         return os.mkdir, ("made-by-a-file",)
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "objects"), [(Hostile(), []), (SNAPSHOT, [Hostile()])], ids=["as-the-snapshot", "among-the-objects"]
-)
-def test_a_file_cannot_name_other_code(
-    snapshot: Any, objects: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def crafted(*parts: object, with_snapshot: bool) -> bytes:
+    """Return a file with a right checksum, and with *parts* in place of all parts, or of those behind the snapshot."""
+    data = octets(SNAPSHOT, [])
+    slices = [part for service in SNAPSHOT.services.values() for part in service.slices]
+    tail = pickle.dumps(bytes(len(slices)), pickle.HIGHEST_PROTOCOL) + pickle.dumps([], pickle.HIGHEST_PROTOCOL)
+    assert data[:-CHECKSUM].endswith(tail)
+    begin = data[: -CHECKSUM - len(tail)] if with_snapshot else data[: header_end(data)]
+    return with_checksum(begin + b"".join(map(pickle.dumps, parts)))
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True], ids=["as-the-snapshot", "among-the-objects"])
+def test_a_file_cannot_name_other_code(with_snapshot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever can write the file can change answers, but not run programs."""
     monkeypatch.chdir(tmp_path)
-    data = octets(snapshot, objects)
+    data = crafted(Hostile(), with_snapshot=with_snapshot)
     with pytest.raises(Unusable):
         kept_view.read(data, ORIGIN).objects()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("snapshot", "objects"), [(WORLD, []), (SNAPSHOT, [SNAPSHOT])], ids=["as-the-snapshot", "among-the-objects"]
-)
-def test_what_is_no_view_is_noticed(snapshot: Any, objects: list[Any]) -> None:
+NO_VIEWS: list[tuple[str, tuple[object, ...], bool]] = [
+    ("no-snapshot", ([],), False),
+    ("nothing", (), False),
+    ("no-octets", (1, []), True),
+    ("no-list", (b"", 1), True),
+    ("no-packed-objects", (b"", [b"?"]), True),
+    ("objects-of-no-octets", (b"", [1]), True),
+    ("no-objects", (b"",), True),
+]
+
+
+@pytest.mark.parametrize(("parts", "with_snapshot"), [row[1:] for row in NO_VIEWS], ids=[row[0] for row in NO_VIEWS])
+def test_what_is_no_view_is_noticed(parts: tuple[object, ...], with_snapshot: bool) -> None:
     """Whatever a file has under a right checksum, the server starts."""
-    data = octets(snapshot, objects)
     with pytest.raises(Unusable):
-        kept_view.read(data, ORIGIN).objects()
+        kept_view.read(crafted(*parts, with_snapshot=with_snapshot), ORIGIN).objects()
+
+
+def test_slices_that_are_gone_stay_gone() -> None:
+    """The objects may be newer than the snapshot: a slice of the snapshot counts only if it is among them."""
+    slices = [item for item in WORLD if isinstance(item, EndpointSlice)]
+    changed = replace(slices[0], endpoints=())
+    objects = [changed, *slices[2:], *(item for item in WORLD if not isinstance(item, EndpointSlice))]
+    read = kept_view.read(octets(SNAPSHOT, objects), ORIGIN).objects()
+    assert len(read) == len(objects) and by_key(read) == by_key(objects)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +160,9 @@ def test_objects_that_cannot_be_read_are_reported(
     settings: str, what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says whether the file is in use."""
-    damaged: list[Any] = [SNAPSHOT]
-    kept(tmp_path, settings="one").save(SNAPSHOT, damaged, time.time())
+    kept(tmp_path, settings="one").save(SNAPSHOT, WORLD, time.time())
+    path = tmp_path / "view"
+    path.write_bytes(with_checksum(path.read_bytes()[: -CHECKSUM - 1000]))
     assert loaded(kept(tmp_path, settings=settings)) is None
     assert caplog.text.endswith(f"{what}\n")
 

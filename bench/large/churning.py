@@ -59,7 +59,13 @@ def measure(folder: Path, pace: Pace) -> list[Row]:
     with on_load_core(), ExitStack() as stack:
         sender = Sender(asking.forwarded(), folder)
         fed = [stack.enter_context(running_standin(folder, form)) for form in ("json", "protobuf")]
-        topodns = start_topodns(["--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER], folder)
+        topodns = start_topodns(
+            [
+                *("--kubeconfig", str(fed[0].kubeconfig), "--trusted-forwarder", FORWARDER),
+                *("--state-dir", str(folder)),  # as the manifests do; it is saved every 30 seconds
+            ],
+            folder,
+        )
         stack.callback(topodns.stop)
         options = [f"endpoint {fed[1].url}", "pods verified"]
         peer = start_coredns(coredns, folder, options, name=service_name(0), title="CoreDNS, pods verified")

@@ -1,8 +1,8 @@
 """A view kept for the next start: a snapshot, and the objects of which it was made.
 
 A snapshot is read in a tenth of the time that it takes to make it again, so a restarted topodns answers from it while
-it reads the objects. Both are pickled in one stream, so that they share what they have in common. Pods share nothing
-with a snapshot, and are packed, which is faster. Only the classes below are read back, whatever a file says.
+it reads the objects. It is pickled, so that what it shares stays shared; only the classes below are read back, whatever
+a file says. The objects are packed, except the slices, which the snapshot has already.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from inspect import get_annotations
-from typing import Any, NamedTuple, Protocol, cast
+from itertools import chain, compress
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +22,7 @@ from locator.api import packing
 from locator.endpoints import Endpoint, EndpointRows, Hints, Port
 from locator.ip import Network
 from locator.labels import Requirement, Selector
-from locator.model import KINDS, UNKNOWN, Finding, Location, Object, Pod
+from locator.model import KINDS, UNKNOWN, EndpointSlice, Finding, Location, Object, Service
 from locator.places.address_book import AddressBook, Place
 from locator.places.address_keys import AddressKeys
 from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
@@ -31,6 +32,8 @@ from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import Declaration
 from locator.topology.hints import Hinted
 from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing, Unconstrained
+
+T = TypeVar("T")
 
 MAGIC = b"topodns view\n"
 LENGTH = 4  # octets of the length before the header
@@ -46,6 +49,9 @@ STRUCTS: tuple[type[Struct], ...] = (
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
 
 
+# Packed as one string of octets each. The parts of all of them would make pickle's table of known objects so large that
+# no other thread could run for 25 ms when it grows.
+PACKED = (Service, EndpointSlice)
 CONSTANTS = (UNKNOWN, UNLABELLED)  # locations that stay the same object: readers compare by identity
 
 
@@ -98,8 +104,11 @@ def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin:
     output.write(len(header).to_bytes(LENGTH) + header)
     pickler = _Pickler(output, pickle.HIGHEST_PROTOCOL)
     pickler.dump(snapshot)
-    pickler.dump([item for item in objects if not isinstance(item, Pod)])
-    pickler.dump(list(packing.batches([item for item in objects if isinstance(item, Pod)])))
+    pickler.clear_memo()  # here, because it takes some milliseconds: at the return, everything would be freed at once
+    ids = {id(item) for item in objects if isinstance(item, EndpointSlice)}
+    pickler.dump(bytes([id(part) in ids for part in _slices_in(snapshot)]))  # which of them are objects still
+    ids.intersection_update(map(id, _slices_in(snapshot)))
+    pickler.dump(list(packing.batches([item for item in objects if id(item) not in ids])))
     file.write(output.digest())
 
 
@@ -125,30 +134,34 @@ def read(data: bytes, origin: Origin) -> KeptView:
     stream = io.BytesIO(data)  # shares the octets
     stream.seek(end)
     unpickler = _Unpickler(stream)
-    snapshot = _next(unpickler)  # the objects refer to it, so it is read in any case
-    if not isinstance(snapshot, Snapshot):
-        raise Unusable(NO_VIEW)
-    return KeptView(snapshot if header.origin.settings == origin.settings else None, lambda: _objects(unpickler))
+    snapshot = _next(unpickler, Snapshot)  # also with other settings: it has most slices
+    same = header.origin.settings == origin.settings
+    return KeptView(snapshot if same else None, lambda: _objects(unpickler, snapshot))
 
 
-def _objects(unpickler: _Unpickler) -> list[Object]:
-    objects = _next(unpickler)
-    if not isinstance(objects, list) or not all(isinstance(item, KINDS) for item in objects):
-        raise Unusable(NO_VIEW)
+def _slices_in(snapshot: Snapshot) -> Iterator[EndpointSlice]:
+    return chain.from_iterable(service.slices for service in snapshot.services.values())
+
+
+def _objects(unpickler: _Unpickler, snapshot: Snapshot) -> list[Object]:
+    objects: list[Object] = list(compress(_slices_in(snapshot), _next(unpickler, bytes)))
     for item in objects:
         share_parts(item)
     try:
-        objects.extend(packing.unbatched(cast("list[bytes]", _next(unpickler))))
-    except msgspec.DecodeError:
-        raise Unusable(OTHER_VERSION) from None
+        objects.extend(packing.unbatched(_next(unpickler, list)))
+    except (msgspec.DecodeError, TypeError):
+        raise Unusable(NO_VIEW) from None
     return objects
 
 
-def _next(unpickler: _Unpickler) -> object:
+def _next(unpickler: _Unpickler, kind: type[T]) -> T:
     try:
-        return unpickler.load()
+        value = unpickler.load()
     except Exception:  # pickle documents no closed set
         raise Unusable(OTHER_VERSION) from None
+    if not isinstance(value, kind):
+        raise Unusable(NO_VIEW)
+    return value
 
 
 class _Checked:
@@ -164,6 +177,10 @@ class _Checked:
         self._file.write(octets)
 
 
+def _unpacked(kind: int, packed: bytes) -> Any:
+    return msgspec.msgpack.decode(packed, type=PACKED[kind])
+
+
 def _constant(position: int) -> Location:
     return CONSTANTS[position]
 
@@ -174,6 +191,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: object) -> Any:
         if isinstance(value, CompiledService):
             return CompiledService, (value.service, value.declarations, value.slices, value.locations, value.empty)
+        if isinstance(value, PACKED):
+            return _unpacked, (PACKED.index(type(value)), msgspec.msgpack.encode(value))
         if isinstance(value, AddressBook):
             return AddressBook, (), value.kept_parts()
         if isinstance(value, Location):
@@ -185,7 +204,7 @@ class _Pickler(pickle.Pickler):
 
 _READ = {
     (known.__module__, known.__qualname__): known  # type: ignore[attr-defined]
-    for known in (*STRUCTS, *OTHERS, Network, _constant)
+    for known in (*STRUCTS, *OTHERS, Network, _constant, _unpacked)
 }
 
 
