@@ -153,12 +153,12 @@ class Store:
             return self._skip(kind, objects)
         if kind is Pod and PodLocator not in self.kinds and not self._objects.of(Pod):
             return self._add_pods({pod.key: pod for pod in cast("Iterable[Pod]", objects)})
-        visible, dropped = False, set(self._objects.of(kind))
+        visible, listed = False, set[str]()  # a set of all keys at once would stop all threads for 10 ms
         for after in objects:
             key = after.key
             visible |= self._put(kind, key, after)
-            dropped.discard(key)
-        for key in dropped:
+            listed.add(key)
+        for key in [key for key in self._objects.of(kind) if key not in listed]:
             visible |= self._drop(kind, key)
         return visible
 
