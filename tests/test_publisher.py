@@ -306,7 +306,7 @@ def test_what_is_known_is_asked_for_between_two_changes(many: list[Object], monk
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publisher.run)
-            await publisher.batches.send(DeltaBatch([Replace(type(many[0]), many)]))
+            await publisher.batches.send(DeltaBatch([Replace(type(many[0]), [*many])]))
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()

@@ -15,10 +15,13 @@ from locator.model import Finding, Object, by_kind
 
 
 class Replace(Struct, frozen=True, gc=False):
-    """All objects of a kind. They replace everything known of that kind."""
+    """All objects of a kind. They replace everything known of that kind.
+
+    The list belongs to the receiver, who may empty it.
+    """
 
     kind: type[Any]
-    objects: Sequence[Any]
+    objects: list[Any]
 
 
 class Put(Struct, frozen=True, gc=False):
