@@ -1,4 +1,4 @@
-"""Packs objects as bytes, for another process, and unpacks them."""
+"""Packs objects as bytes, for another process or for a state file, and unpacks them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def batches(objects: Sequence[Object]) -> Iterator[bytes]:
         yield msgspec.msgpack.encode(batch)
 
 
-def unbatched(packed: Iterable[bytes | memoryview]) -> Iterator[Object]:
+def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
     """Yield the objects of packed batches, ordered by kind within a batch. Raises msgspec.DecodeError."""
     for part in packed:
         batch = msgspec.msgpack.decode(part, type=_Batch)

@@ -41,14 +41,14 @@ OTHER_VERSION = "written by another version of topodns"
 NO_VIEW = "holds no view of a cluster"
 CHECKSUM = hashlib.sha256().digest_size  # at the end of the file
 
+# What a snapshot is pickled of, and what is packed.
 STRUCTS: tuple[type[Struct], ...] = (
-    *(Snapshot, CompiledService, Finding, LocatedEndpoint, Location, Place, Row),
-    *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained, Requirement, Selector),
-    *(Endpoint, EndpointRows, Hints, Port, *KINDS),
+    *(Snapshot, Finding, LocatedEndpoint, Location, Place, Row),
+    *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained),
+    *(Endpoint, EndpointRows, Hints, Port),
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
-
-
+PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
 CONSTANTS = (UNKNOWN, UNLABELLED)  # locations that stay the same object: readers compare by identity
 
 
@@ -219,7 +219,7 @@ def _layout() -> str:
 
     pickle checks no type, so a field that has another one now must make a file unusable.
     """
-    structs = [(struct.__qualname__, struct.__struct_fields__, _types(struct)) for struct in STRUCTS]
+    structs = [(struct.__qualname__, struct.__struct_fields__, _types(struct)) for struct in (*STRUCTS, *PACKED)]
     others = [sorted(getattr(made, "__dict__", ()) or made.__slots__) for made in (new() for new in OTHERS)]
     return hashlib.sha256(msgspec.json.encode((structs, others))).hexdigest()[:16]
 
