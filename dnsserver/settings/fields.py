@@ -17,12 +17,14 @@ from dnsserver.settings.flags import (
     CHECKING,
     CLIENTS,
     CLUSTER,
+    CLUSTERS,
     CONTROLLER,
     CONTROLLING,
     EXPLAINING,
     HINTING,
     LOGGING,
     OUTPUT,
+    PROBING,
     RUNNING,
     SERVER,
     SERVING,
@@ -40,6 +42,7 @@ from dnsserver.settings.values import (
     NODES,
     OFF,
     PODS,
+    ClusterSource,
     ListenAddress,
     Subnet,
     ZoneKeys,
@@ -51,7 +54,9 @@ from dnsserver.settings.values import (
 )
 from locator.ip import Network
 from locator.labels import Selector
-from locator.model import ERROR, WARNING, ZONE
+from locator.model import CLUSTER as CLUSTER_LABEL
+from locator.model import ERROR, REGION, WARNING, ZONE
+from locator.topology.selection import ANY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +209,81 @@ class Settings:
         "as kube-proxy does for cluster IPs: honor, or ignore",
     )
     """Kubernetes itself heeds both for virtual IPs only."""
+
+    cluster_name: str = single(
+        "local",
+        values.CLUSTER_NAME,
+        theme=CLUSTERS,
+        help="Name of the own cluster, the value of the topology key topodns.io/cluster there",
+        commands=PROBING,
+    )
+    """Every server and controller should call a cluster by the same name."""
+
+    cluster: tuple[ClusterSource, ...] = repeatable(
+        (),
+        values.CLUSTER_SOURCE,
+        theme=CLUSTERS,
+        help="Read this other cluster, too: by a kubeconfig (its current context, or CONTEXT), or from a dump, a file "
+        "or folder as for --snapshot",
+        commands=PROBING,
+        shown="none",
+    )
+    """A cluster that cannot be reached costs the others nothing."""
+
+    cluster_max_age: int = single(
+        3600,
+        seconds(1, 31_536_000),
+        theme=CLUSTERS,
+        help="Forget another cluster once it has been out of reach for this long",
+        commands=SERVING,
+    )
+    """An API server can be away while its cluster works. The own cluster is never forgotten."""
+
+    flat_network: tuple[frozenset[str], ...] = repeatable(
+        (),
+        values.CLUSTER_NAMES,
+        theme=CLUSTERS,
+        help="Clusters whose pods reach each other's addresses, so that federated names give endpoints among them",
+        shown="none",
+    )
+    """Without it, clients of other clusters get the addresses of load balancers."""
+
+    federation: tuple[Zone, ...] = repeatable(
+        (),
+        values.OTHER_ZONE,
+        theme=CLUSTERS,
+        help="Answer for federated names in this zone: SERVICE.NAMESPACE.<zone> is the exported Services of that name "
+        "in all clusters, the nearest first",
+        shown="none",
+    )
+    """A Service is exported by a ServiceExport, or by the annotation ``topodns.io/federated: "true"``."""
+
+    federation_topology_keys: tuple[str, ...] = single(
+        (CLUSTER_LABEL, ZONE, REGION, ANY),
+        values.TOPOLOGY_KEYS,
+        theme=CLUSTERS,
+        help="Topology keys, in order, for federated names whose Services ask for none",
+        shown=",".join((CLUSTER_LABEL, ZONE, REGION, ANY)),
+    )
+    """The own cluster first, then what is near."""
+
+    federation_spares: int = single(
+        2,
+        whole_number(0, 16),
+        theme=CLUSTERS,
+        help="How many addresses that are less near follow the nearest ones in answers to federated names, for clients "
+        "that try one address after another",
+    )
+    """Few: a client that gives up on all of them has waited long enough to ask again."""
+
+    multicluster: tuple[Zone, ...] = repeatable(
+        (),
+        values.OTHER_ZONE,
+        theme=CLUSTERS,
+        help="Answer for the names of multi-cluster Services (KEP-1645) in this zone, such as clusterset.local",
+        shown="none",
+    )
+    """Works like ``multicluster`` of CoreDNS's plugin kubernetes."""
 
     unknown_client: str = single(
         "strict",
@@ -387,6 +467,14 @@ class Settings:
         commands=WRITING,
     )
     """At this rate, writing 150,000 PodLocators takes 50 minutes and is a light load for an API server."""
+
+    health: bool = switch(
+        theme=CONTROLLER,
+        help="Probe the load balancers of Services that have the annotation topodns.io/health, in all clusters, and "
+        "write the results as ServiceHealth objects, which 'serve' reads",
+        commands=CONTROLLING,
+    )
+    """Off, because the probes come from wherever the controller runs, and must get through firewalls."""
 
     labels: tuple[str, ...] = repeatable(
         (),

@@ -18,12 +18,13 @@ D = TypeVar("D")
 OUTPUT = "Output"
 CLUSTER = "Cluster to read"
 ANSWERS = "Names and answers"
+CLUSTERS = "Several clusters"
 CLIENTS = "Clients and forwarders"
 CONTROLLER = "Controller"
 WEBHOOK = "Webhook"
 SERVER = "Server"
 LOGGING = "Logging"
-THEMES = (OUTPUT, CLUSTER, ANSWERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
+THEMES = (OUTPUT, CLUSTER, ANSWERS, CLUSTERS, CLIENTS, CONTROLLER, WEBHOOK, SERVER, LOGGING)
 
 # The commands that have a flag.
 SERVING = ("serve",)
@@ -31,6 +32,7 @@ EXPLAINING = ("explain",)
 CHECKING = ("check",)
 READING = (*SERVING, *EXPLAINING, *CHECKING)
 CONTROLLING = ("controller",)
+PROBING = (*READING, *CONTROLLING)
 HINTING = ("webhook",)
 WRITING = (*CONTROLLING, *HINTING)
 RUNNING = (*SERVING, *WRITING)

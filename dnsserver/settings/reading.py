@@ -86,6 +86,8 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
         given, snapshot = sources[live[0]], sources["snapshot"]
         raise InvalidSetting(f"{given}: given together with {snapshot}, expected only one of them")
     _check_defaults(settings, sources)
+    _check_clusters(settings, sources)
+    _check_zones(settings, sources)
     _check_certificate(sources)
     networks = [subnet.network for subnet in settings.subnet]
     for index, network in enumerate(networks):
@@ -106,6 +108,39 @@ def _check_defaults(settings: Settings, sources: Mapping[str, str]) -> None:
         if name in seen:
             raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is given twice, expected each zone once")
         seen.append(name)
+
+
+def _check_clusters(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Raise InvalidSetting unless each cluster has a name of its own, and flat networks name known clusters."""
+    known = [settings.cluster_name]
+    for cluster in settings.cluster:
+        if cluster.name in known:
+            other = "the own cluster's (--cluster-name)" if cluster.name == known[0] else "given twice"
+            raise InvalidSetting(
+                f"{sources['cluster']}: the name {cluster.name} is {other}, expected a name of its own"
+            )
+        known.append(cluster.name)
+    for names in settings.flat_network:
+        for name in sorted(names):
+            if name not in known:
+                raise InvalidSetting(
+                    f"{sources['flat_network']}: no cluster {name}{nearest(name, known)}, expected names of clusters: "
+                    f"{', '.join(known)}"
+                )
+
+
+def _check_zones(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Raise InvalidSetting if a zone of federated or multi-cluster names is, or contains, another zone."""
+    names = [(name, zone) for name in ("federation", "multicluster") for zone in getattr(settings, name)]
+    served = [*settings.zone, *settings.federation, *settings.multicluster]
+    for position, (name, zone) in enumerate(names, start=len(settings.zone)):
+        source = sources[name]
+        if zone.reverse:
+            raise InvalidSetting(f"{source}: {zone.name} is a reverse zone, expected one for names")
+        for other in (*served[:position], *served[position + 1 :]):
+            if other.labels[-len(zone.labels) :] == zone.labels:
+                relation = "served already" if other == zone else f"above the zone {other.name}"
+                raise InvalidSetting(f"{source}: {zone.name} is {relation}, expected a zone of its own")
 
 
 def _check_certificate(sources: Mapping[str, str]) -> None:

@@ -66,6 +66,14 @@ class ZoneKeys(NamedTuple):
     keys: tuple[str, ...]
 
 
+class ClusterSource(NamedTuple):
+    """Another cluster: its name, the path of a kubeconfig or a dump, and a context of the kubeconfig or None."""
+
+    name: str
+    path: str
+    context: str | None = None
+
+
 def parse_upstream(text: str) -> ListenAddress:
     """Parse the address of a DNS server, with or without a port. Raises ValueError.
 
@@ -131,7 +139,7 @@ def _switch(text: str) -> bool:
     return text in ON_WORDS
 
 
-def _namespace(text: str) -> str:
+def _dns_label(text: str) -> str:
     if not is_dns_label(text):
         raise ValueError(repr(text))
     return text
@@ -185,10 +193,33 @@ def _subnet(text: str) -> Subnet:
 
 def _zone_keys(text: str) -> ZoneKeys:
     zone, _, listed = text.partition("=")
-    keys = tuple(key.strip() for key in listed.split(","))
+    try:
+        keys = _topology_keys(listed)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {str(error).removeprefix(f'{listed!r}: ')}") from None
+    return ZoneKeys(parse_zone(zone), keys)
+
+
+def _cluster(text: str) -> ClusterSource:
+    name, _, where = text.partition("=")
+    path, mark, context = where.rpartition("#")
+    if not is_dns_label(name) or not where or (mark and not (path and context)):
+        raise ValueError(repr(text))
+    return ClusterSource(name, _text(path), context) if mark else ClusterSource(name, _text(where))
+
+
+def _cluster_names(text: str) -> frozenset[str]:
+    names = [name.strip() for name in text.split(",")]
+    if len(names) < 2 or len(set(names)) < len(names) or not all(map(is_dns_label, names)):
+        raise ValueError(repr(text))
+    return frozenset(names)
+
+
+def _topology_keys(text: str) -> tuple[str, ...]:
+    keys = tuple(key.strip() for key in text.split(","))
     if (error := keys_error(keys)) is not None:
         raise ValueError(f"{text!r}: {error}")
-    return ZoneKeys(parse_zone(zone), keys)
+    return keys
 
 
 def _option_code(text: str) -> int:
@@ -208,7 +239,7 @@ def _nsid(text: str) -> bytes:
 
 SWITCH = Syntax("=on|off", "on or off", _switch)  # the "=" is required: the next word is never the value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
-NAMESPACE = Syntax("NAME", "the name of a namespace", _namespace)
+NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
 SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
@@ -221,5 +252,10 @@ UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstre
 CLIENT_SOURCES = Syntax("SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources)
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with label keys, and * only at the end", _zone_keys)
+CLUSTER_NAME = Syntax("NAME", "a DNS label: lower-case letters, digits and inner hyphens", _dns_label)
+CLUSTER_SOURCE = Syntax("NAME=PATH[#CONTEXT]", "NAME=PATH or NAME=PATH#CONTEXT, where NAME is a DNS label", _cluster)
+CLUSTER_NAMES = Syntax("NAME,NAME[,...]", "names of two or more clusters, separated by commas", _cluster_names)
+TOPOLOGY_KEYS = Syntax("KEY[,KEY]", "label keys, separated by commas, and * only at the end", _topology_keys)
+OTHER_ZONE: Syntax[Zone] = Syntax("ZONE", "a domain name", parse_zone)
 OPTION_CODE = Syntax("CODE", "a number from 65001 to 65534 (0xfde9 to 0xfffe)", _option_code)
 NSID = Syntax("TEXT", f"a text of at most {MAX_NSID} octets", _nsid)
