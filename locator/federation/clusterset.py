@@ -46,6 +46,7 @@ class ClusterSet:
         self._of_service: dict[str, tuple[Finding, ...]] = {}
         self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
+        self._hosts_of: dict[str, frozenset[str]] = {}  # by Service
         self.hosts: frozenset[str] = frozenset()
         """The host names of load balancers that have to be resolved."""
 
@@ -124,24 +125,14 @@ class ClusterSet:
         return self._snapshots, self._before
 
     def _federated(self, before: Mapping[str, FederatedService]) -> Mapping[str, FederatedService]:
-        changed, hosts_changed = set[str](), False
+        changed = set[str]()
         for name in (self._own, *self._others):
             now, then = (known.get(name, _NOTHING).exported for known in self._known())
             if now is not then:
                 changed.update(key for key, _ in now.items() ^ then.items())
-                hosts_changed = True
-        if hosts_changed:
-            self.hosts = frozenset(
-                text
-                for snapshot in self._snapshots.values()
-                for exported in snapshot.exported.values()
-                for text in exported.compiled.service.ingress
-                if is_host_name(text)
-            )
-        if self._resolved_anew:
-            changed.update(
-                key for key, service in self._exported_anywhere() if not self._resolved_anew.isdisjoint(service)
-            )
+        self._follow_hosts(changed)
+        anew = self._resolved_anew
+        changed.update(key for key, names in self._hosts_of.items() if anew and not anew.isdisjoint(names))
         changes: dict[str, FederatedService | None] = {}
         for key in changed:
             known = before.get(key)
@@ -151,6 +142,17 @@ class ClusterSet:
             if after is not known:
                 changes[key] = after
         return mapping_after(before, changes)
+
+    def _follow_hosts(self, changed: Iterable[str]) -> None:
+        """Note the host names of load balancers of the Services that have changed."""
+        for key in changed:
+            ingress = (text for exported in self._exported(key).values() for text in exported.compiled.service.ingress)
+            names = frozenset(filter(is_host_name, ingress))
+            before = self._hosts_of.pop(key, frozenset())
+            if names:
+                self._hosts_of[key] = names
+            if names != before:
+                self.hosts = frozenset().union(*self._hosts_of.values())
 
     def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
         found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))
@@ -164,12 +166,6 @@ class ClusterSet:
         """Return the exported Service of a name in each cluster that has one."""
         found = ((name, snapshot.exported.get(key)) for name, snapshot in self._snapshots.items())
         return {name: exported for name, exported in found if exported is not None}
-
-    def _exported_anywhere(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Yield the key of each exported Service, with the addresses and host names of its load balancer."""
-        for snapshot in self._snapshots.values():
-            for key, exported in snapshot.exported.items():
-                yield key, exported.compiled.service.ingress
 
     def _verdict(self, balancer: str) -> Verdict:
         return False, ()
