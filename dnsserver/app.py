@@ -300,11 +300,12 @@ def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElec
 
 async def _control(settings: Settings) -> None:
     from locator.cluster.leading.controller import Controller
+    from locator.cluster.leading.leader_elector import LeaderElector
     from locator.podlocators.objects import CONTROLLER_RESOURCES
 
     cluster = cluster_of(settings)
-    election = election_of(settings, cluster, LEASE)
-    controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    elector = LeaderElector(cluster, election_of(settings, cluster, LEASE), writes="PodLocators")
+    controller = Controller(cluster, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
 
     def state() -> ControllerState:
@@ -319,7 +320,7 @@ async def _control(settings: Settings) -> None:
             metrics = ControllerMetrics(state)
             await start_http(nursery, settings, metrics, health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
-            nursery.start_soon(controller.run)
+            nursery.start_soon(elector.lead, controller.run)
             async for _ in signals:
                 break
             log.info("ending: the controller stops writing, and releases its Lease if it leads")
