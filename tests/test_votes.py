@@ -200,6 +200,8 @@ GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}
     ("name", "status", "entries", "field"),
     [
         pytest.param("web.shop", {"entries": [GOOD]}, [Entry(ADDRESS, False, "s", "m")], None, id="as written"),
+        pytest.param("web.shop", {"entries": [{**GOOD, "address": "LB.example."}]},
+                     [Entry("lb.example", False, "s", "m")], None, id="in upper case"),
         pytest.param("web.shop", None, [], None, id="no status"),
         pytest.param("web.shop", {"entries": None, "renewTime": None, "service": None}, [], None, id="nulls"),
         pytest.param("web.shop", {"entries": [GOOD, {**GOOD, "healthy": True}]}, [Entry(ADDRESS, True, "s", "m")],
