@@ -30,6 +30,7 @@ VERSIONS = {
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
     "ServicePolicy": "topodns.io/v1alpha1",
+    "ServiceHealth": "topodns.io/v1alpha1",
 }
 
 
