@@ -108,7 +108,7 @@ def _status(health: ServiceHealth) -> dict[str, Any]:
             {
                 "address": entry.address,
                 "healthy": entry.healthy,
-                "since": entry.since,
+                **({"since": entry.since} if entry.since else {}),  # the schema takes no empty time
                 **({"message": entry.message} if entry.message else {}),
             }
             for entry in health.entries
