@@ -59,8 +59,8 @@ def settings_of(deployment: Item) -> tuple[str, Settings]:
     command, *flags = container_of(deployment)["args"]
     given: dict[str, list[str]] = {}
     for flag in flags:
-        name, _, value = flag.removeprefix("--").partition("=")
-        given.setdefault(name.replace("-", "_"), []).append(value)
+        name, sign, value = flag.removeprefix("--").partition("=")
+        given.setdefault(name.replace("-", "_"), []).append(value if sign else "on")
     assert all(command in FLAGS[name].commands for name in given)
     settings, _ = read_settings(flags=given, environment={}, file=None)
     return command, settings
