@@ -60,7 +60,7 @@ def test_each_address_is_counted_by_itself() -> None:
         votes.observe(cluster, [health({ADDRESS: first, OTHER: second})], now=0, wall=WALL)
         for cluster, first, second in [("a", False, True), ("b", True, False), ("c", False, True)]
     ]
-    assert changed == [set(), set(), {WEB}]
+    assert changed == [{WEB}] * 3
     assert votes.voted_out(WEB) == {ADDRESS}
     assert votes.voted_out("shop/other") == frozenset()
 
@@ -111,13 +111,13 @@ def test_a_clock_that_is_set_back_renews() -> None:
 
 
 def test_time_alone_takes_the_majority_away() -> None:
-    """As soon as too few votes are left, and no earlier; a vote that ends without an effect is waited for, too."""
+    """As soon as too few votes are left, and no earlier."""
     votes = Votes("abc")
     for now, cluster in enumerate("abc"):
         votes.observe(cluster, [health(AGAINST, at=now)], now=now, wall=WALL + now)
     first = votes.due
     assert first == math.nextafter(VOTE_SECONDS, math.inf)
-    assert votes.expire(first) == set() and votes.voted_out(WEB)
+    assert votes.expire(first) == {WEB} and votes.voted_out(WEB)
     second = votes.due
     assert second == math.nextafter(VOTE_SECONDS + 1, math.inf)
     assert votes.expire(second) == {WEB} and not votes.voted_out(WEB)
@@ -134,7 +134,31 @@ def test_what_is_gone_votes_no_more() -> None:
     """A ServiceHealth that was deleted takes its votes along."""
     votes = voting(3, 2)
     assert votes.observe("c1", [], now=1, wall=WALL + 1) == {WEB}
+    assert not votes.voted_out(WEB)
+    assert votes.observe("c0", [], now=1, wall=WALL + 1) == {WEB}
     assert votes.due is None
+
+
+def test_a_renewal_changes_nothing() -> None:
+    """Nor does a message. What was computed from the votes stays as it is; only ``due`` moves."""
+    votes = voting(3, 2)
+    for now in range(5, 100, 5):
+        same = ServiceHealth("web.shop", WEB, (Entry(ADDRESS, False, "", f"{now}"),), written(now))
+        assert [votes.observe(cluster, [same], now=now, wall=WALL) for cluster in ("c0", "c1")] == [set(), set()]
+        assert votes.due == math.nextafter(now + VOTE_SECONDS, math.inf)
+    assert votes.voted_out(WEB) == {ADDRESS}
+
+
+def test_what_has_changed() -> None:
+    """Each vote that turns, becomes too old, or counts again, whether or not that decides anything."""
+    votes = Votes("abc")
+    assert votes.observe("a", [health(FOR)], now=0, wall=WALL) == {WEB}
+    assert votes.observe("a", [health(AGAINST, at=1)], now=1, wall=WALL) == {WEB}
+    assert votes.observe("b", [], now=32, wall=WALL) == {WEB}, "the vote of another cluster is too old"
+    assert votes.of_address(WEB, ADDRESS)["a"] == TOO_OLD
+    assert votes.observe("a", [health(AGAINST, at=1)], now=33, wall=WALL) == set()
+    assert votes.observe("a", [health(AGAINST, at=34)], now=34, wall=WALL) == {WEB}
+    assert votes.of_address(WEB, ADDRESS)["a"] == UNHEALTHY
 
 
 def test_what_explain_shows() -> None:
@@ -143,9 +167,9 @@ def test_what_explain_shows() -> None:
     votes.observe("a", [health(AGAINST)], now=0, wall=WALL)
     votes.observe("b", [health(FOR)], now=0, wall=WALL)
     votes.observe("c", [health(AGAINST, at=-40)], now=0, wall=WALL)
-    assert votes.of_address(WEB, ADDRESS, now=1) == {"a": UNHEALTHY, "b": HEALTHY, "c": TOO_OLD, "d": NONE}
-    assert votes.of_address(WEB, OTHER, now=1) == dict.fromkeys("abcd", NONE)
-    assert votes.numbers(1) == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert votes.of_address(WEB, ADDRESS) == {"a": UNHEALTHY, "b": HEALTHY, "c": TOO_OLD, "d": NONE}
+    assert votes.of_address(WEB, OTHER) == dict.fromkeys("abcd", NONE)
+    assert votes.numbers == {"a": 1, "b": 1, "c": 0, "d": 0}
 
 
 # -- against a brute force, with clocks that differ by hours

@@ -13,12 +13,14 @@ Callers pass the times in: *now* on a monotonic clock, *wall* in seconds since 1
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from locator.health.objects import ServiceHealth
 
@@ -28,16 +30,16 @@ HEALTHY, UNHEALTHY, TOO_OLD, NONE = "healthy", "unhealthy", "too old", "none"
 
 
 class _Sighting(Struct, frozen=True):
-    """The votes of one cluster on one Service, and the last moment at which they count."""
+    """The votes of one cluster on one Service: the last moment at which they count, and whether they still do."""
 
     health: ServiceHealth
     until: float
+    counts: bool
 
-    def counts(self, now: float) -> bool:
-        return now <= self.until
-
-    def against(self) -> list[str]:
-        return [entry.address for entry in self.health.entries if not entry.healthy]
+    @property
+    def said(self) -> tuple[bool, Sequence[tuple[str, bool]]]:
+        """What of it a reader can notice: a renewal, or another message, is no change."""
+        return self.counts, [(entry.address, entry.healthy) for entry in self.health.entries]
 
 
 class Votes:
@@ -45,87 +47,85 @@ class Votes:
 
     def __init__(self, clusters: Iterable[str]) -> None:
         self._seen: dict[str, dict[str, _Sighting]] = {cluster: {} for cluster in clusters}  # by cluster, by Service
-        self._out: dict[str, frozenset[str]] = {}  # by Service, where an address is voted out
-        self._counted_at = -math.inf
-
-    def voted_out(self, service: str) -> frozenset[str]:
-        """Return the addresses of a Service that were voted out at the last ``observe`` or ``expire``."""
-        return self._out.get(service, frozenset())
+        self._ends: list[
+            tuple[float, str, str]
+        ] = []  # a heap: until, cluster, Service; or what a renewal made obsolete
 
     @property
     def due(self) -> float | None:
-        """When ``expire`` must be called, since time alone may bring an address back. None if it cannot."""
-        ends = [
-            sighting.until
-            for service in self._out
-            for sighting in self._sightings_of(service)
-            if sighting.counts(self._counted_at) and sighting.against()
-        ]
-        return math.nextafter(min(ends), math.inf) if ends else None
+        """When ``expire`` must be called, since a vote will be too old then. None if no vote counts."""
+        while self._ends and self._ending(*self._ends[0]) is None:
+            heapq.heappop(self._ends)
+        return math.nextafter(self._ends[0][0], math.inf) if self._ends else None
 
     def observe(self, cluster: str, healths: Iterable[ServiceHealth], *, now: float, wall: float) -> set[str]:
-        """Take in all ServiceHealths that a cluster has now; return the Services whose ``voted_out`` has changed."""
+        """Take in all ServiceHealths that a cluster has now; return the Services on which a vote has changed.
+
+        A vote that is too old has changed, too; one that was renewed has not.
+        """
+        changed = self.expire(now)
         before, after = self._seen[cluster], {}
-        changed: set[str] = set()
         for health in healths:
             known = before.get(health.service)
-            if known is None:
-                until = now - _age(health.renewed, wall) + VOTE_SECONDS
-            elif known.health.renewed != health.renewed:
-                until = now + VOTE_SECONDS
-            else:
-                until = known.until
             if known is not None and known.health is health:
                 after[health.service] = known
+                continue
+            if known is None:
+                until = now - _age(health.renewed, wall) + VOTE_SECONDS
             else:
-                after[health.service] = _Sighting(health, until)
+                until = known.until if known.health.renewed == health.renewed else now + VOTE_SECONDS
+            sighting = after[health.service] = _Sighting(health, until, now <= until)
+            if sighting.counts:
+                heapq.heappush(self._ends, (until, cluster, health.service))
+            if known is None or sighting.said != known.said:
                 changed.add(health.service)
         self._seen[cluster] = after
-        return self._recount(changed | (before.keys() - after.keys()), now)
+        return changed | (before.keys() - after.keys())
 
     def expire(self, now: float) -> set[str]:
-        """Leave out the votes that are too old at *now*; return the Services whose ``voted_out`` has changed."""
-        return self._recount(list(self._out), now)
+        """Leave out the votes that are too old at *now*; return the Services on which there was one."""
+        changed: set[str] = set()
+        while self._ends and self._ends[0][0] < now:
+            until, cluster, service = heapq.heappop(self._ends)
+            sighting = self._ending(until, cluster, service)
+            if sighting is not None:
+                self._seen[cluster][service] = replace(sighting, counts=False)
+                changed.add(service)
+        return changed
 
-    def of_address(self, service: str, address: str, *, now: float) -> Mapping[str, str]:
+    def voted_out(self, service: str) -> frozenset[str]:
+        """Return the addresses of a Service that more than half of all clusters vote against."""
+        against: Counter[str] = Counter()
+        for seen in self._seen.values():
+            sighting = seen.get(service)
+            if sighting is not None and sighting.counts:
+                against.update(entry.address for entry in sighting.health.entries if not entry.healthy)
+        return frozenset(address for address, number in against.items() if number * 2 > len(self._seen))
+
+    def of_address(self, service: str, address: str) -> Mapping[str, str]:
         """Return what each cluster says of an address: HEALTHY, UNHEALTHY, TOO_OLD (whatever it said), or NONE."""
-        return {cluster: self._vote(cluster, service, address, now) for cluster in self._seen}
+        return {cluster: _vote(seen.get(service), address) for cluster, seen in self._seen.items()}
 
-    def numbers(self, now: float) -> Mapping[str, int]:
-        """Return the number of addresses on which each cluster has a vote that counts."""
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """The number of addresses on which each cluster has a vote that counts."""
         return {
-            cluster: sum(len(sighting.health.entries) for sighting in seen.values() if sighting.counts(now))
+            cluster: sum(len(sighting.health.entries) for sighting in seen.values() if sighting.counts)
             for cluster, seen in self._seen.items()
         }
 
-    def _vote(self, cluster: str, service: str, address: str, now: float) -> str:
+    def _ending(self, until: float, cluster: str, service: str) -> _Sighting | None:
+        """Return the votes that end at *until*, None if they have been renewed, or have ended."""
         sighting = self._seen[cluster].get(service)
-        if sighting is None:
-            return NONE
+        return sighting if sighting is not None and sighting.counts and sighting.until == until else None
+
+
+def _vote(sighting: _Sighting | None, address: str) -> str:
+    if sighting is not None:
         for entry in sighting.health.entries:
             if entry.address == address:
-                return TOO_OLD if not sighting.counts(now) else HEALTHY if entry.healthy else UNHEALTHY
-        return NONE
-
-    def _sightings_of(self, service: str) -> Sequence[_Sighting]:
-        return [seen[service] for seen in self._seen.values() if service in seen]
-
-    def _recount(self, services: Iterable[str], now: float) -> set[str]:
-        self._counted_at = now
-        changed: set[str] = set()
-        for service in services:
-            counts: Counter[str] = Counter()
-            for sighting in self._sightings_of(service):
-                if sighting.counts(now):
-                    counts.update(sighting.against())
-            out = frozenset(address for address, number in counts.items() if number * 2 > len(self._seen))
-            if out != self._out.get(service, frozenset()):
-                changed.add(service)
-            if out:
-                self._out[service] = out
-            else:
-                self._out.pop(service, None)
-        return changed
+                return TOO_OLD if not sighting.counts else HEALTHY if entry.healthy else UNHEALTHY
+    return NONE
 
 
 def _age(renewed: str, wall: float) -> float:
