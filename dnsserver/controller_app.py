@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver.app import election_of, first_failure, start_http
-from dnsserver.from_settings import cluster_of
+from dnsserver.from_settings import cluster_of, other_client_of
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
 from dnsserver.settings.fields import Settings
-from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector
 from locator.model import Health
 from locator.podlocators.objects import CONTROLLER_RESOURCES
 
 if TYPE_CHECKING:
+    from locator.cluster.api_client import ApiClient
+    from locator.cluster.dump_files import DumpFiles
     from locator.cluster.leading.health_controller import HealthController
 
 log = logging.getLogger("topodns")
@@ -71,17 +72,12 @@ async def _run(settings: Settings) -> None:
 
 def _prober(settings: Settings, client: ApiClient, elector: LeaderElector) -> HealthController:
     """Return what probes load balancers. Raises BadCluster, BadDump."""
-    from locator.cluster.credentials import is_kubeconfig
     from locator.cluster.dump_files import DumpFiles
     from locator.cluster.leading.health_controller import HealthController
 
     others: dict[str, ApiClient | DumpFiles] = {}
     for cluster in settings.cluster:
-        if cluster.context is not None or is_kubeconfig(cluster.path):
-            others[cluster.name] = ApiClient(kubeconfig=cluster.path, context=cluster.context)
-        else:
-            others[cluster.name] = files = DumpFiles((cluster.path,))
-            files.check()
+        others[cluster.name] = other_client_of(cluster) or DumpFiles((cluster.path,))
     return HealthController(
         client, elector, name=settings.cluster_name, others=others, writes_per_second=settings.writes_per_second
     )

@@ -17,6 +17,7 @@ COMPOSITION = (
     "dnsserver.webhook_app",
     "dnsserver.controller_app",
     "dnsserver.app",
+    "dnsserver.cluster_sources",
     "dnsserver.from_settings",
 )
 

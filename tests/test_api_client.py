@@ -27,7 +27,6 @@ from locator.cluster.api_client import (
 )
 from locator.cluster.credentials import (
     BadCluster,
-    is_kubeconfig,
 )
 from locator.cluster.responses import (
     Refused,
@@ -55,34 +54,6 @@ def written(path: Path, config: object) -> str:
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
     return str(path)
-
-
-# A kubeconfig or a dump
-
-HELD = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"config": yaml.safe_dump(config_of())}}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(yaml.safe_dump(config_of()), True, id="YAML"),
-        pytest.param(json.dumps(config_of()), True, id="JSON"),
-        pytest.param(json.dumps(config_of(), indent=2), True, id="JSON with lines"),
-        pytest.param("current-context: x\n", True, id="a part of one"),
-        pytest.param(yaml.safe_dump({"kind": "List", "items": [HELD]}), False, id="a dump with one in a ConfigMap"),
-        pytest.param(json.dumps({"kind": "List", "items": [HELD]}), False, id="the same in JSON"),
-        pytest.param(json.dumps({"kind": "List", "items": [{**HELD, "data": {"x": json.dumps(config_of())}}]}), False,
-                     id="JSON in JSON"),
-        pytest.param("", False, id="empty"),
-        pytest.param("\x00\udcff", False, id="binary"),
-    ],
-)  # fmt: skip
-def test_a_kubeconfig_and_a_dump_are_told_apart(tmp_path: Path, text: str, expected: bool) -> None:
-    """By what stands at the top level."""
-    file = tmp_path / "file"
-    file.write_text(text, errors="surrogateescape")
-    assert is_kubeconfig(str(file)) is expected
-    assert not is_kubeconfig(str(tmp_path)) and not is_kubeconfig(str(tmp_path / "missing"))
 
 
 # Where the cluster is

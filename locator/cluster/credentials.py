@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +18,6 @@ from locator.cluster.responses import one_line
 
 MAX_CONNECTIONS = 32  # in the pool: one for each watch, some for writes
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where Kubernetes mounts a pod's service account
-
-
-# What every kubeconfig has at the top level, in YAML or JSON, and no object of a dump.
-_IN_KUBECONFIGS = re.compile(
-    rb'^(?:clusters|contexts|current-context):|"(?:contexts|current-context)"\s*:', re.MULTILINE
-)
 
 
 class BadCluster(Exception):
@@ -221,11 +214,3 @@ def identity_of(host: str, ca_file: str | None) -> str:
         except OSError as error:  # SSLError is a subclass
             raise BadCluster(f"{ca_file}: {one_line(error)}, expected certificates") from None
     return digest.hexdigest()
-
-
-def is_kubeconfig(path: str) -> bool:
-    """Whether a file is a kubeconfig, and not a dump. False for a folder, and for what cannot be read."""
-    try:
-        return _IN_KUBECONFIGS.search(Path(path).read_bytes()) is not None
-    except OSError:
-        return False
