@@ -44,6 +44,8 @@ async def _run(settings: Settings) -> None:
     locators = Controller(client, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
     watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in locators.reflectors.items()}
     prober = _prober(settings, client, elector) if settings.health else None
+    if settings.cluster and prober is None:
+        log.warning("--cluster has no effect without --health: the controller probes nothing")
     if prober is not None:
         watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
 

@@ -20,6 +20,7 @@ from tests.balancers import Balancer
 from tests.kube import ControlPlane, Item, config_of
 from tests.kustomize import objects_of
 from tests.prober_process import COMMAND, Probing
+from tests.topodns_process import Process
 from tests.waiting import PATIENCE, until
 
 SPACE = "health"
@@ -92,6 +93,17 @@ def said(plane: ControlPlane, name: str) -> dict[str, str]:
 
 def until_said(plane: ControlPlane, name: str, expected: Mapping[str, str], *, within: float = PATIENCE) -> None:
     until(lambda: said(plane, name) == expected, lambda: f"{name}: {said(plane, name)}, not {expected}", within=within)
+
+
+def test_clusters_without_health_have_no_effect(tmp_path: Path) -> None:
+    """Whoever forgets the flag is told."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(yaml.safe_dump(config_of()))
+    prober = Process(["controller", f"--kubeconfig={config}", "--http=127.0.0.1:0", f"--cluster=west={config}"])
+    try:
+        prober.wait_for("--cluster has no effect without --health")
+    finally:
+        prober.end()
 
 
 def test_a_missing_crd_is_said(frail_control_plane: ControlPlane) -> None:

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.api.decoding import decode_untrusted
-from locator.health.objects import SERVICE_HEALTH, Entry, ServiceHealth, canonical_address, health_name, service_of
+from locator.health.objects import (
+    SERVICE_HEALTH,
+    HealthEntry,
+    ServiceHealth,
+    canonical_address,
+    health_name,
+    service_of,
+)
 from locator.health.votes import HEALTHY, NONE, TOO_OLD, UNHEALTHY, VOTE_SECONDS, Votes
 
 WEB, ADDRESS, OTHER = "shop/web", "192.0.2.1", "192.0.2.2"
@@ -28,7 +35,7 @@ def written(at: float) -> str:
 
 
 def health(votes: Mapping[str, bool], at: float = 0.0, *, service: str = WEB) -> ServiceHealth:
-    entries = tuple(Entry(address, healthy) for address, healthy in votes.items())
+    entries = tuple(HealthEntry(address, healthy) for address, healthy in votes.items())
     return ServiceHealth(health_name(service), service, entries, written(at))
 
 
@@ -83,7 +90,7 @@ def test_each_address_is_counted_by_itself() -> None:
 def test_age_at_first_sight(renewed: str, counts_for: float | None) -> None:
     """It goes by the time that stands in the vote; a time in the future is now, one that is unreadable too old."""
     votes = Votes(["a"])
-    votes.observe("a", [ServiceHealth("web.shop", WEB, (Entry(ADDRESS, False),), renewed)], now=1000, wall=WALL)
+    votes.observe("a", [ServiceHealth("web.shop", WEB, (HealthEntry(ADDRESS, False),), renewed)], now=1000, wall=WALL)
     assert bool(votes.voted_out(WEB)) == (counts_for is not None)
     assert votes.due == (None if counts_for is None else pytest.approx(1000 + counts_for, abs=1e-6))
 
@@ -143,7 +150,7 @@ def test_a_renewal_changes_nothing() -> None:
     """Nor does a message. What was computed from the votes stays as it is; only ``due`` moves."""
     votes = voting(3, 2)
     for now in range(5, 100, 5):
-        same = ServiceHealth("web.shop", WEB, (Entry(ADDRESS, False, "", f"{now}"),), written(now))
+        same = ServiceHealth("web.shop", WEB, (HealthEntry(ADDRESS, False, "", f"{now}"),), written(now))
         assert [votes.observe(cluster, [same], now=now, wall=WALL) for cluster in ("c0", "c1")] == [set(), set()]
         assert votes.due == math.nextafter(now + VOTE_SECONDS, math.inf)
     assert votes.voted_out(WEB) == {ADDRESS}
@@ -223,14 +230,14 @@ GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}
 @pytest.mark.parametrize(
     ("name", "status", "entries", "field"),
     [
-        pytest.param("web.shop", {"entries": [GOOD]}, [Entry(ADDRESS, False, "s", "m")], None, id="as written"),
+        pytest.param("web.shop", {"entries": [GOOD]}, [HealthEntry(ADDRESS, False, "s", "m")], None, id="as written"),
         pytest.param("web.shop", {"entries": [{**GOOD, "address": "LB.example."}]},
-                     [Entry("lb.example", False, "s", "m")], None, id="in upper case"),
+                     [HealthEntry("lb.example", False, "s", "m")], None, id="in upper case"),
         pytest.param("web.shop", None, [], None, id="no status"),
         pytest.param("web.shop", {"entries": None, "renewTime": None, "service": None}, [], None, id="nulls"),
-        pytest.param("web.shop", {"entries": [GOOD, {**GOOD, "healthy": True}]}, [Entry(ADDRESS, True, "s", "m")],
+        pytest.param("web.shop", {"entries": [GOOD, {**GOOD, "healthy": True}]}, [HealthEntry(ADDRESS, True, "s", "m")],
                      None, id="an address twice"),
-        pytest.param("web.shop", {"entries": [{"healthy": True}, GOOD]}, [Entry(ADDRESS, False, "s", "m")],
+        pytest.param("web.shop", {"entries": [{"healthy": True}, GOOD]}, [HealthEntry(ADDRESS, False, "s", "m")],
                      "status.entries[0]", id="an entry without address"),
         pytest.param("web.shop", {"entries": [{"address": ADDRESS}]}, [], "status.entries[0]", id="without a vote"),
         pytest.param("web.shop", {"service": {"namespace": "shop", "name": "web"}}, [], None, id="its Service"),
@@ -243,7 +250,7 @@ GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}
         pytest.param("web.shop", "healthy", None, "status", id="a text"),
     ],
 )  # fmt: skip
-def test_what_is_read(name: str, status: Any, entries: list[Entry] | None, field: str | None) -> None:
+def test_what_is_read(name: str, status: Any, entries: list[HealthEntry] | None, field: str | None) -> None:
     """An odd entry votes for nobody, an odd object neither; each is a finding."""
     read = decoded(name, status)
     assert (None if read.built is None else list(read.built.entries)) == entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.health.objects import Entry
+from locator.health.objects import HealthEntry
 
 FAILURES = 3  # in a row: a restart, or one lost packet, is no outage
 SUCCESSES = 2
@@ -14,7 +14,7 @@ SUCCESSES = 2
 class Condition(Struct, frozen=True):
     """What a prober says of one address, and how many of the latest probes in a row contradict it."""
 
-    entry: Entry
+    entry: HealthEntry
     contrary: int = 0
 
     def after(self, failure: str, wall: str) -> Condition:
@@ -25,9 +25,9 @@ class Condition(Struct, frozen=True):
         contrary = self.contrary + 1
         if contrary < (FAILURES if entry.healthy else SUCCESSES):
             return Condition(entry, contrary)
-        return Condition(Entry(entry.address, works, wall, failure))
+        return Condition(HealthEntry(entry.address, works, wall, failure))
 
 
 def first_seen(address: str, wall: str) -> Condition:
     """Return the condition of an address that nobody has probed: healthy until proven otherwise."""
-    return Condition(Entry(address, True, wall))
+    return Condition(HealthEntry(address, True, wall))

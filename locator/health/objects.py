@@ -23,7 +23,7 @@ SERVICE_HEALTHS = f"/apis/{GROUP_VERSION}/servicehealths"
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced
 
 
-class Entry(Struct, frozen=True):
+class HealthEntry(Struct, frozen=True):
     """What one prober says of one address: the text of an IP address, or a host name in lower case.
 
     ``since`` (RFC 3339) is when ``healthy`` last changed. ``message`` says why the address is not healthy.
@@ -43,7 +43,7 @@ class ServiceHealth(Struct, frozen=True):
 
     name: str
     service: str
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[HealthEntry, ...] = ()
     renewed: str = ""
     cluster: str = ""
     version: str = ""
@@ -154,13 +154,13 @@ def to_service_health(raw: ServiceHealthJson, collector: FindingCollector) -> Se
     if about is not None and f"{about.namespace}/{about.name}" != service:
         collector.wrong("status.service", f"{about.namespace}/{about.name} in {name}", "the Service of its name")
         return None
-    entries: dict[str, Entry] = {}
+    entries: dict[str, HealthEntry] = {}
     for position, entry in enumerate(status.entries or ()):
         if not entry.address or entry.healthy is None:
             collector.wrong(f"status.entries[{position}]", "an entry without a vote", "an address, and healthy or not")
             continue
         address = canonical_address(entry.address)
-        entries[address] = Entry(address, entry.healthy, entry.since or "", entry.message or "")
+        entries[address] = HealthEntry(address, entry.healthy, entry.since or "", entry.message or "")
     return ServiceHealth(
         name=name,
         service=service,

@@ -20,7 +20,7 @@ from locator.control.workqueue import WorkQueue
 from locator.health.conditions import Condition, first_seen
 from locator.health.objects import (
     MERGE_PATCH,
-    Entry,
+    HealthEntry,
     ServiceHealth,
     create_body,
     delete_options,
@@ -130,7 +130,7 @@ class HealthReconciler:
         return {"Service": len(self._targets), "ServiceHealth": len(self._healths)}
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HealthEntry]:
         """What this prober says of all addresses; empty while it does not probe."""
         return [condition.entry for conditions in self._conditions.values() for condition in conditions.values()]
 
@@ -175,7 +175,7 @@ class HealthReconciler:
         self._probing = False
         self._conditions.clear()
 
-    def record(self, target: Target, failure: str) -> Entry | None:
+    def record(self, target: Target, failure: str) -> HealthEntry | None:
         """Record the result of a probe: *failure* is empty if it succeeded. Return what this changes to, if it does."""
         name = health_name(target.service)
         conditions = self._conditions.get(name, {})
