@@ -6,11 +6,12 @@ and multi-cluster names mean. Whatever a change does not concern stays the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
+from locator.federation.findings import export_advice, export_findings, overlaps
 from locator.federation.importing import imported
 from locator.model import Finding
 from locator.places.address_book import AddressBook, Addresses
@@ -42,6 +43,8 @@ class ClusterSet:
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
+        self._of_service: dict[str, tuple[Finding, ...]] = {}
+        self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
         self.hosts: frozenset[str] = frozenset()
         """The host names of load balancers that have to be resolved."""
@@ -90,7 +93,21 @@ class ClusterSet:
 
     def findings(self) -> Sequence[Finding]:
         """Return what is wrong between the clusters, as of the last publication."""
-        return ()
+        if self._findings is None:
+            self._findings = [found for key in sorted(self._of_service) for found in self._of_service[key]]
+        return self._findings
+
+    def advice(self) -> Iterator[Finding]:
+        """Yield what is worth knowing between the clusters; computed on each call.
+
+        While a cluster is not known, nobody can tell what it exports.
+        """
+        names = (self._own, *self._others)
+        if self._snapshots.keys() >= set(names):
+            for key in sorted({key for snapshot in self._snapshots.values() for key in snapshot.exported}):
+                yield from export_advice(self._exported(key), names, self._own)
+        books = {name: book_of(snapshot) for name, snapshot in self._snapshots.items()}
+        yield from overlaps(books, self._joining.flat)
 
     def _addresses(self, before: Addresses) -> Addresses:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""
@@ -128,10 +145,20 @@ class ClusterSet:
         changes: dict[str, FederatedService | None] = {}
         for key in changed:
             known = before.get(key)
-            after = federated(key, self._exported(key), self._joining, self._verdict, known)
+            exported = self._exported(key)
+            self._note_findings(key, exported)
+            after = federated(key, exported, self._joining, self._verdict, known)
             if after is not known:
                 changes[key] = after
         return mapping_after(before, changes)
+
+    def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
+        found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))
+        if found != self._of_service.get(key, ()):
+            self._findings = None
+            self._of_service[key] = found
+            if not found:
+                del self._of_service[key]
 
     def _exported(self, key: str) -> dict[str, ExportedService]:
         """Return the exported Service of a name in each cluster that has one."""

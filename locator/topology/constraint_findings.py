@@ -15,6 +15,7 @@ from locator.topology.constraints import (
     FIELD,
     HEALTH,
     HINTS,
+    LOCAL_TRAFFIC,
     MAX_KEYS,
     MIN_ENDPOINTS,
     NOT_HEADLESS,
@@ -25,6 +26,7 @@ from locator.topology.constraints import (
     Declaration,
     heard,
     is_federated,
+    keys_error,
     min_endpoints,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
@@ -115,13 +117,16 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
             yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
         return
     field = SOURCE_FIELDS[declaration.source]
-    if declaration.error is not None:
+    error = declaration.error
+    if error == LOCAL_TRAFFIC and is_federated(service) and not service.headless:
+        error = keys_error(declaration.constraint.keys)  # for the federated name, it is no obstacle
+    if error is not None:
         code = ClusterCode.InvalidTopologyKeys
         expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
         if declaration.source == POLICY:
             code = ClusterCode.InvalidServicePolicy
             expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-        yield about(service, code, field, f"invalid constraint: {declaration.error}", expected)
+        yield about(service, code, field, f"invalid constraint: {error}", expected)
     elif not counts(service):
         message = f"constraint without effect: {declaration.without_effect}"
         yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
