@@ -176,6 +176,7 @@ def test_the_next_leader_goes_on(plane: ControlPlane, probe: Probe, balancer: Ca
     second = probe()
     until_said(plane, "web", {"127.0.1.4": "", "127.0.1.5": "Connection refused"})
     before = status(plane, "web")
+    assert not any(number for name, number in second.metrics().items() if name.startswith("topodns_probes_total"))
     first.send(signal.SIGKILL)
     second.until_leading()
     until(lambda: status(plane, "web")["renewTime"] > before["renewTime"], "it renews", within=WITHIN)
