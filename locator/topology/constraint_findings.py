@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
-from locator.topology.annotations import trimmed, valid_health
+from locator.topology.annotations import health_check, trimmed
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
@@ -72,7 +72,7 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield about(service, ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
     health = service.annotations.get(HEALTH)
-    if health is not None and not valid_health(health):
+    if health is not None and health_check(health) is None:
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
         yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
