@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import ssl
@@ -424,6 +425,7 @@ def test_lines_come_whole_however_an_answer_is_cut(lines: list[bytes], rest: byt
         pytest.param(ProtocolError("broken", OSError(104, "reset")), "cut", "broke off", id="reset"),
         pytest.param(ProtocolError("broken", InvalidChunk()), "cut", "broke off", id="within a length"),
         pytest.param(urllib3.exceptions.ReadTimeoutError(None, "u", "m"), "silent", "silent for 7 s", id="silent"),  # type: ignore[arg-type]
+        pytest.param(TimeoutError(errno.ETIMEDOUT, "timed out"), "cut", "broke off", id="given up by the kernel"),
         pytest.param(ssl.SSLEOFError(8, "EOF occurred"), "cut", "broke off", id="within TLS"),
         pytest.param(AttributeError("no _sslobj"), "cut", "broke off", id="ended by another thread"),
     ],
