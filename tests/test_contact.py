@@ -18,19 +18,21 @@ from locator.cluster import reflector
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, raw
+from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, page, raw
 from tests.waiting import PATIENCE, until_in_trio
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
 
 
 class Answers:
-    """A cluster that gives answers one after the other, then the last one for ever."""
+    """A cluster that gives answers one after the other, then the last one for ever; it always has the first object."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        if "fieldSelector" in query:
+            return Answer(page=page(raw("a", 1), version=1_000))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -165,6 +167,20 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:
+    """A watch that is refused again and again is one problem, although the request before it succeeds each time."""
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: one.restarts[REFUSED] >= 3)
+
+    run(Answers(Answer(LISTED, then=cut()), Refused(503, "Unavailable", "later")), check)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Namespace: the answer broke off",
+        "Namespace: 503 Unavailable: later",
+    ]
+
+
 def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> None:
     """A bug is logged with its traceback, reported as a problem, and followed by a new list."""
     answers = Answers(ZeroDivisionError("oops"), Answer(LISTED, waits=True))
@@ -195,6 +211,23 @@ def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
 
     run(Recorded(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True)), check)
     assert [query.get("sendInitialEvents") for query in queries] == ["true", "true"]
+
+
+def test_a_request_that_hangs_does_not_outlast_an_outage() -> None:
+    """The first request after a failure is small; a watch may be silent for long."""
+    silences: list[float] = []
+
+    class Recorded(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            silences.append(silence)
+            return super().open(path, query, silence=silence)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: len(silences) == 3)
+
+    run(Recorded(Answer(LISTED, then=cut()), Answer(waits=True)), check)
+    assert silences == [reflector.SILENCE, reflector.CHECK_SILENCE, reflector.SILENCE]
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:

@@ -37,18 +37,24 @@ MEMBERS = {
     for zone, address in (("a", "10.243.1.1"), ("b", "10.243.2.1"), ("a", "10.243.1.2"))
 }
 SECOND = "10.243.1.2"
+CACHE = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
+OBJECTS = [
+    namespace(WHERE),
+    *NODES,
+    *(pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES),
+    *MEMBERS.values(),
+    CACHE,
+]
 STALE, NOT_READY = 3, 14
 
 
 @pytest.fixture(scope="module")
 def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Two zones with a client and an endpoint each, and one endpoint that comes and goes."""
-    clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES]
-    cache = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
-    frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), cache)
+    frail_control_plane.api.create(*OBJECTS)
     yield frail_control_plane
     left = [{"kind": "Pod", **item} for item in frail_control_plane.api.items("Pod", WHERE)]
-    frail_control_plane.api.delete(*left, cache, *NODES, namespace(WHERE))
+    frail_control_plane.api.delete(*left, CACHE, *NODES, namespace(WHERE))
 
 
 @pytest.fixture
@@ -174,6 +180,20 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
         asker.until(expected(second=False), seen=either)
         until(lambda: errors(server) == set(), "fresh answers", within=RECOVERY)
         assert asker.lost == []
+
+
+def test_a_cluster_that_is_built_anew(plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:
+    """The API server comes back with an empty etcd: what was goes when it says so, and what is new is followed."""
+    turn(plane, ready=True)
+    with serving_live(tmp_path, kubeconfig) as server:
+        until(lambda: gets_both(server), "both members")
+        plane.rebuild()
+        until(lambda: answered(server, NAME, CLIENTS["a"]) == {"NXDOMAIN"}, "no Service", within=RECOVERY)
+        plane.api.create(*OBJECTS)
+        turn(plane, ready=True)
+        until(lambda: gets_both(server), "both new members", within=RECOVERY)
+        turn(plane, ready=False)
+        until(lambda: not gets_both(server), "the change", within=RECOVERY)
 
 
 def readiness(server: Server) -> str:

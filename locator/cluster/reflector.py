@@ -28,6 +28,7 @@ from locator.model import Health
 log = logging.getLogger("topodns")
 
 SILENCE = 150.0  # seconds: bookmarks come every minute, so two have been missed
+CHECK_SILENCE = 3.0  # seconds: one object comes at once, and a request may hang since before the API server was back
 BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not count as contact
 
 
@@ -105,11 +106,12 @@ class Reflector:
         listwatch, request = self._listwatch, self._listwatch.next_request()
         began: float | None = None
         try:
-            with self._client.open(request.path, request.query, silence=self._silence) as stream:
+            silence = min(self._silence, CHECK_SILENCE) if request.check else self._silence
+            with self._client.open(request.path, request.query, silence=silence) as stream:
                 began = response.begin(stream)
                 if not request.watch:
                     body = stream.read()
-                    response.brought_data = True
+                    response.brought_data = not request.check
                     self._pass_on(listwatch.page(body))
                     if listwatch.over:
                         listwatch.ended(0.0)
