@@ -25,6 +25,7 @@ from locator.api.deltas import Replace
 from locator.cluster import api_client, credentials
 from locator.cluster.api_client import (
     ApiClient,
+    Readiness,
 )
 from locator.cluster.credentials import (
     BadCluster,
@@ -319,6 +320,46 @@ def test_a_host_that_has_no_address() -> None:
     """The client words the library's errors for people."""
     error = urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-2, "Name or service not known"))  # type: ignore[arg-type]
     assert "cannot be resolved" in str(unreachable("https://h", error, 1, begun=False))
+
+
+@pytest.mark.parametrize(
+    ("answer", "readiness"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Readiness.READY, id="ok"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Readiness.AWAY, id="cut"),
+        pytest.param(b"HTTP/1.1 401 Unauthorized\r\n\r\n", Readiness.RESPONDS, id="401"),
+        pytest.param(b"HTTP/1.1 403 Forbidden\r\n\r\n", Readiness.RESPONDS, id="403"),
+        pytest.param(b"HTTP/1.1 429 Too Many Requests\r\n\r\n", Readiness.AWAY, id="429"),
+        pytest.param(b"HTTP/1.1 503 Service Unavailable\r\n\r\n", Readiness.AWAY, id="503"),
+        pytest.param(b"", Readiness.AWAY, id="hangs up"),
+    ],
+)
+@pytest.mark.parametrize(
+    "user", [{"token": "t"}, {"exec": {"command": "/no/such/plugin", "apiVersion": "v1"}}], ids=["token", "plugin"]
+)
+def test_whether_an_api_server_is_ready(no_pod: Path, answer: bytes, readiness: Readiness, user: Config) -> None:
+    """Asking takes no new credentials: who asks once a second must not run a plugin each time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(65536).startswith(b"GET /readyz HTTP/1.1")
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        config = config_of(f"http://127.0.0.1:{listener.getsockname()[1]}", **user)
+        client = ApiClient(kubeconfig=written(no_pod / "config", config))
+        assert client.readiness() is readiness
+        thread.join()
+    assert client.readiness() is Readiness.AWAY
+
+
+def test_a_real_api_server_says_that_it_is_ready(control_plane: ControlPlane, no_pod: Path) -> None:
+    """Also to a client without any right of its own."""
+    path = control_plane.kubeconfig_with(no_pod / "config", token=control_plane.token("default", "default"))
+    assert ApiClient(kubeconfig=str(path)).readiness() is Readiness.READY
 
 
 def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:

@@ -15,6 +15,7 @@ from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
 from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.cluster import reflector
+from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
@@ -29,6 +30,12 @@ class Answers:
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
+        self.readiness = [Readiness.READY]
+        self.returns = Returns(self.ask)
+
+    async def ask(self) -> Readiness:
+        await trio.lowlevel.checkpoint()
+        return self.readiness.pop(0) if len(self.readiness) > 1 else self.readiness[0]
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
         if "fieldSelector" in query:
@@ -179,6 +186,52 @@ def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:
         "Namespace: the answer broke off",
         "Namespace: 503 Unavailable: later",
     ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Unreachable("Connection refused"), id="unreachable"),
+        pytest.param(Refused(503, "Service Unavailable", ""), id="503"),
+        pytest.param(Refused(429, "Too Many Requests", "", retry_after=60.0), id="429"),
+        pytest.param(Refused(403, "Forbidden", "services is forbidden"), id="403"),
+    ],
+)
+def test_no_pause_outlasts_the_outage(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the pause between two tries, a reflector tries again as soon as the API server is back."""
+    monkeypatch.setattr("locator.backoff.FLOOR", 1_000.0)  # seconds
+    monkeypatch.setattr("locator.backoff.CAP", 2_000.0)
+    monkeypatch.setattr("locator.cluster.api_client.POLL", 0.001)
+    answers = Answers(fault, Answer(LISTED, waits=True))
+    answers.readiness = [Readiness.AWAY] * 3 + [Readiness.READY]
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        assert len(answers.readiness) == 1
+
+    run(answers, check)
+
+
+def test_an_api_server_that_is_back_during_a_try_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that fails after seconds may fail because of what was seconds ago."""
+    monkeypatch.setattr("locator.backoff.FLOOR", 1_000.0)  # seconds
+    monkeypatch.setattr("locator.backoff.CAP", 2_000.0)
+
+    class Slow(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            if isinstance(self.answers[0], Exception):
+                trio.from_thread.run(self.come_back)
+            return super().open(path, query, silence=silence)
+
+        async def come_back(self) -> None:
+            monkeypatch.setattr("locator.cluster.api_client.POLL", 0.0)
+            before, self.readiness = self.returns.next, [Readiness.AWAY, Readiness.READY]
+            await self.returns.wait(before)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+
+    run(Slow(Unreachable("no connection within 3 s"), Answer(LISTED, waits=True)), check)
 
 
 def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,7 @@ from tests import topodns_process
 from tests.api_objects import ZONE, namespace, pod, service, zone_nodes
 from tests.kube import ControlPlane
 from tests.live_server import (
+    CAUGHT_UP,
     RECOVERY,
     Asker,
     answered,
@@ -178,7 +179,7 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
             plane.wake()
         turn(plane, ready=False)
         asker.until(expected(second=False), seen=either)
-        until(lambda: errors(server) == set(), "fresh answers", within=RECOVERY)
+        until(lambda: errors(server) == set(), "fresh answers", within=CAUGHT_UP)
         assert asker.lost == []
 
 
@@ -188,12 +189,12 @@ def test_a_cluster_that_is_built_anew(plane: ControlPlane, kubeconfig: Path, tmp
     with serving_live(tmp_path, kubeconfig) as server:
         until(lambda: gets_both(server), "both members")
         plane.rebuild()
-        until(lambda: answered(server, NAME, CLIENTS["a"]) == {"NXDOMAIN"}, "no Service", within=RECOVERY)
+        until(lambda: answered(server, NAME, CLIENTS["a"]) == {"NXDOMAIN"}, "no Service", within=CAUGHT_UP)
         plane.api.create(*OBJECTS)
         turn(plane, ready=True)
-        until(lambda: gets_both(server), "both new members", within=RECOVERY)
+        until(lambda: gets_both(server), "both new members", within=CAUGHT_UP)
         turn(plane, ready=False)
-        until(lambda: not gets_both(server), "the change", within=RECOVERY)
+        until(lambda: not gets_both(server), "the change", within=CAUGHT_UP)
 
 
 def readiness(server: Server) -> str:
@@ -230,11 +231,11 @@ def test_while_there_is_no_api_server(
             assert status == 503 and "[-]EndpointSlice not listed yet, for " in text
 
             plane.start()
-            new.wait_for(r"^ready$", within=RECOVERY)
+            new.wait_for(r"^ready$", within=CAUGHT_UP)
             turn(plane, ready=False)
             for server in (knowing, kept, new):
-                until(lambda server=server: not gets_both(server), "the change", within=RECOVERY)
-                until(lambda server=server: is_fresh(server), lambda server=server: readiness(server), within=RECOVERY)
+                until(lambda server=server: not gets_both(server), "the change", within=CAUGHT_UP)
+                until(lambda server=server: is_fresh(server), lambda server=server: readiness(server), within=CAUGHT_UP)
 
 
 def is_fresh(server: Server) -> bool:

@@ -25,6 +25,7 @@ from locator.api.listwatch import (
     ListWatch,
     ListWatchRequest,
 )
+from locator.backoff import STEADY, STEADY_WATCH
 from locator.model import EndpointSlice, Namespace, PodLocator
 from tests.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
 
@@ -263,7 +264,7 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     machine.ended(1)
     assert machine.restart_reason == reason
     assert machine.problem
-    assert machine.pause >= 0.8
+    assert (machine.pause >= 0.8) == (reason != EXPIRED)
     assert machine.next_request() == ListWatchRequest("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(kind("c"))
     assert not machine.problem
@@ -297,14 +298,25 @@ def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool)
 
 @pytest.mark.parametrize("status", [410, 404, 400, 422])
 def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
-    """410: it is too old."""
+    """410, too old: at once, as long as nothing else failed."""
     machine = watching()
     machine.ended(300)
     machine.next_request()
     machine.refused(status, "no")
-    assert machine.pause >= 0.8
+    assert (machine.pause >= 0.8) == (status != 410)
     assert machine.restart_reason == (EXPIRED if status == 410 else REFUSED)
     assert machine.next_request().query == {"limit": "500"}
+
+
+def test_lists_for_versions_that_expire_again_and_again_wait() -> None:
+    """If the API server forgets a version while it sends the list, the next list would be as useless."""
+    machine, pauses = listwatch(), []
+    for _ in range(4):
+        machine.next_request()
+        machine.lines([line("ADDED", raw("a", 3)), bookmark(9, INITIAL_END), error(410)])
+        machine.ended(STEADY - 1)
+        pauses.append(machine.pause)
+    assert pauses == pytest.approx([0, 1.6, 3.2, 6.4])
 
 
 @pytest.mark.parametrize(
@@ -411,9 +423,47 @@ def test_watches_that_die_at_once_never_storm() -> None:
         machine.begun()
         machine.lines([bookmark(11)])
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 15, 15, 15])
-    machine.ended(120, CUT, "cut")
-    assert machine.pause == 0.8
+    machine.ended(STEADY_WATCH - 1, CUT, "cut")
+    assert machine.pause == 15
+    machine.next_request()
+    machine.page(page(raw("a", 5), version=11))
+    machine.next_request()
+    machine.ended(STEADY_WATCH, CUT, "cut")
+    assert machine.pause == 0.8, "a watch alone counts as steady sooner than a list, which is expensive to repeat"
     assert machine.problem == "cut"
+
+
+def test_nothing_that_failed_before_counts_once_the_server_is_back() -> None:
+    """The next delays are the first ones again."""
+    machine = watching()
+    for _ in range(5):
+        machine.ended(0, UNREACHABLE, "no")
+    machine.server_is_back()
+    machine.next_request()
+    machine.ended(0, UNREACHABLE, "no")
+    assert machine.pause == 0.8
+
+
+@pytest.mark.parametrize(
+    ("fail", "most"),
+    [
+        pytest.param(lambda machine: machine.ended(0, UNREACHABLE, "no"), 250, id="unreachable"),
+        pytest.param(lambda machine: machine.refused(503, "no"), 250, id="503"),
+        pytest.param(lambda machine: machine.refused(429, "no", 20.0), 180, id="429, to come again in 20 s"),
+        pytest.param(lambda machine: machine.refused(403, "no"), 250, id="403"),
+        pytest.param(lambda machine: machine.ended(0.1, CUT, "no"), 250, id="cut at once"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["watching", "listing"])
+def test_an_hour_of_failures_costs_few_requests(fail: Callable[[ListWatch], object], most: int, known: bool) -> None:
+    """As few as those of client-go, even if each pause is the shortest possible."""
+    machine, now, asked = watching() if known else listwatch(), 0.0, 0
+    while now < 3_600:
+        fail(machine)
+        now += machine.pause
+        machine.next_request()
+        asked += 1
+    assert 120 < asked <= most
 
 
 # Kinds that may not exist

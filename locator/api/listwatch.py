@@ -26,7 +26,7 @@ from msgspec.json import Decoder
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.api.witness import Witness, is_older, witness_of_event_untrusted, witness_of_item_untrusted
-from locator.backoff import STEADY, Backoff
+from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
 LARGER = 10  # factor by which pages grow when a continue token has expired
@@ -143,7 +143,7 @@ class ListWatch:
         )
         self._deltas = DeltaBuilder(kind, resource)
         self._listing = _State.STREAM if streaming else _State.PAGES
-        self._state = self._listing
+        self._state = self._requested = self._listing
         self._version = ""
         self._witness: Witness | None = None
         self._continue = ""
@@ -153,6 +153,7 @@ class ListWatch:
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
         self.over, self.pause, self.restart_reason = False, 0.0, ""
+        self._requested = self._state
         if self._state is _State.CHECK:
             path, query = (self._witness or Witness()).request(self._resource.path)
             return ListWatchRequest(path, query, watch=False, check=True)
@@ -280,6 +281,10 @@ class ListWatch:
         else:
             self._fail(text or "the watch ended early", lasted)
 
+    def server_is_back(self) -> None:
+        """Note that the API server is ready after it was not: what failed before does not count any more."""
+        self._backoff = Backoff()
+
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
@@ -289,8 +294,12 @@ class ListWatch:
         if self._state is _State.WATCH:
             self._state = _State.CHECK
         self.problem = problem
-        self._backoff = self._backoff.failed(lasted)
-        self.pause = self._backoff.delay(self._chance())
+        if lasted >= (STEADY_WATCH if self._requested is _State.WATCH else STEADY):
+            self._backoff = Backoff()
+        # A restarted API server has forgotten old versions. Nothing else failed, so the list need not wait.
+        at_once = self.restart_reason == EXPIRED and not self._backoff.failures
+        self._backoff = self._backoff.failed()
+        self.pause = 0.0 if at_once else self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
         """Give up the rest of the current answer, and list again."""

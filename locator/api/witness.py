@@ -4,6 +4,9 @@ An API server grants a watch that begins at a resourceVersion of the future, but
 (Kubernetes 1.36, ``cacheWatcher.process``). Such a watch is silent for days. So is one whose version happens to exist
 in a cluster that was built anew. So after a failure, topodns asks for one object that it knows, the witness, before it
 watches on. The response also tells the current version.
+
+It cannot notice an etcd that was restored from a backup and has overtaken topodns' version since. The documentation of
+etcd says how to prevent that for all clients of Kubernetes: restore it with ``--bump-revision``.
 """
 
 from __future__ import annotations
