@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver import __version__
-from dnsserver.from_settings import cluster_of, other_client_of, other_store_of
+from dnsserver.from_settings import cluster_of, other_client_of, other_store_of, source_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.families import Watch
 from dnsserver.settings.fields import Settings
@@ -50,7 +50,8 @@ def other_cluster(settings: Settings, cluster: ClusterSource, counts: Counts) ->
     publisher = Publisher(store, on_programmed=counts.programmed)
     client = other_client_of(cluster)
     if client is None:
-        return OtherCluster(cluster.name, _files(publisher, [cluster.path], counts), publisher)
+        files = _files(publisher, [cluster.path], counts, source_of(cluster))
+        return OtherCluster(cluster.name, files, publisher)
     from locator.cluster import state_file
 
     informer = _informer(settings, client, store, publisher, f"{state_file.NAME}-{cluster.name}")
@@ -65,10 +66,10 @@ def event_poster(client: ApiClient) -> EventPoster:
     return EventPoster(client, socket.gethostname())
 
 
-def _files(publisher: Publisher, paths: Sequence[str], counts: Counts) -> Source:
+def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: str = "") -> Source:
     from locator.cluster import dump_files
 
-    return dump_files.DumpSource(dump_files.DumpFiles(paths), publisher, on_reread=counts.reread)
+    return dump_files.DumpSource(dump_files.DumpFiles(paths), publisher, on_reread=counts.reread, about=about)
 
 
 def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, name: str) -> Informer:

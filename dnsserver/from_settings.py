@@ -129,14 +129,30 @@ def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
 
 
 def other_client_of(cluster: ClusterSource) -> ApiClient | None:
-    """Return a client of another live cluster, None if its source is a dump. Raises BadCluster, BadDump."""
+    """Return a client of another live cluster, None if its source is a dump.
+
+    Raises BadCluster and BadDump, whose texts begin with the flag and the cluster's name.
+    """
     from locator.cluster import dump_files
+    from locator.cluster.dumps.reading import BadDump
 
-    if cluster.context is None and not dump_files.is_kubeconfig(cluster.path):
-        return None
+    try:
+        if cluster.context is None and not dump_files.is_kubeconfig(cluster.path):
+            return None
+    except BadDump as error:
+        raise BadDump(f"{source_of(cluster)}: {error}") from None
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.credentials import BadCluster
 
-    return ApiClient(kubeconfig=cluster.path, context=cluster.context)
+    try:
+        return ApiClient(kubeconfig=cluster.path, context=cluster.context)
+    except BadCluster as error:
+        raise BadCluster(f"{source_of(cluster)}: {error}") from None
+
+
+def source_of(cluster: ClusterSource) -> str:
+    """Return how a message begins that is about the source of another cluster."""
+    return f"--cluster {cluster.name}"
 
 
 def cluster_of(settings: Settings) -> ApiClient:

@@ -13,7 +13,7 @@ import trio.testing
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
-from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
+from locator.api.watching.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.cluster import reflector
 from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.reflector import Reflector

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, Resource
 from locator.api.deltas import DeltaBatch, Drop, Put, Replace
-from locator.api.listwatch import (
+from locator.api.watching.listwatch import (
     ABSENT_SECONDS,
     CUT,
     DOUBT,

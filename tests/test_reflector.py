@@ -12,7 +12,7 @@ import pytest
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Replace
-from locator.api.listwatch import EXPIRED, SILENT, ListWatch
+from locator.api.watching.listwatch import EXPIRED, SILENT, ListWatch
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
@@ -234,7 +234,7 @@ def crd(plural: str, kind: str) -> Item:
 
 def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its CRD it has no objects; unreadable objects are skipped, with a finding."""
-    monkeypatch.setattr("locator.api.listwatch.ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr("locator.api.watching.listwatch.ABSENT_SECONDS", 0.2)
     definition = crd("podlocators", "PodLocator")
     locator = api_objects.pod_locator("web-0", WHERE, ["10.9.1.1"], nodeName="reflected-a")
     strange = api_objects.item("PodLocator", "web-1", WHERE, ips="10.9.1.2", nodeName="reflected-a")

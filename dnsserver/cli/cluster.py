@@ -16,6 +16,7 @@ from dnsserver.from_settings import (
     cluster_set_of,
     other_client_of,
     other_store_of,
+    source_of,
     store_of,
     upstream_of,
 )
@@ -135,19 +136,19 @@ def _other(settings: Settings, cluster: ClusterSource) -> ClusterView | Finding:
 
     store = other_store_of(settings, cluster.name)
     view = ClusterView(store)
-    try:
-        with cluster_errors(), dump_errors():
-            client = other_client_of(cluster)
-        if client is None:
+    with cluster_errors(), dump_errors():
+        client = other_client_of(cluster)
+    if client is None:
+        try:
             view.apply(_files([cluster.path]))
-        else:
-            view.apply(api_client.list_once(client, store.kinds))
-    except WrongInput as error:
-        raise WrongInput(f"--cluster {cluster.name}: {error}") from None
+        except WrongInput as error:
+            raise WrongInput(f"{source_of(cluster)}: {error}") from None
+        return view
+    try:
+        view.apply(api_client.list_once(client, store.kinds))
     except (Refused, Unreachable) as error:
-        code = ClusterCode.ClusterUnreachable
-        expected = "a cluster whose API server answers"
-        return code.finding("", "", "", field=f"--cluster {cluster.name}", message=str(error), expected=expected)
+        code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
+        return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
     return view
 
 

@@ -22,7 +22,7 @@ import urllib3
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Delta, DeltaBatch
-from locator.api.listwatch import ListWatch
+from locator.api.watching.listwatch import ListWatch
 from locator.backoff import POLL, POLL_TIMEOUT, RETURNS
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (

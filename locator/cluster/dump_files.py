@@ -164,9 +164,12 @@ class DumpSource:
     Calls *on_reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
     """
 
-    def __init__(self, files: DumpFiles, publisher: Publisher, *, on_reread: Callable[[bool], None]) -> None:
-        """Raise BadDump if a path does not exist. Reads no file yet."""
+    def __init__(
+        self, files: DumpFiles, publisher: Publisher, *, on_reread: Callable[[bool], None], about: str = ""
+    ) -> None:
+        """Raise BadDump if a path does not exist. Reads no file yet. Messages begin with *about*."""
         files.check()
+        self._about = f"{about}: " if about else ""
         self._files = files
         self._publisher = publisher
         self._on_reread = on_reread
@@ -207,7 +210,7 @@ class DumpSource:
                 log.exception("the snapshot could not be read; keeping the previous version")
             else:
                 self._on_reread(True)
-                log.info("snapshot read again")
+                log.info("%ssnapshot read again", self._about)
 
     async def _wait_for_change_or_request(self, signature: object) -> None:
         """Wait until the files differ from *signature*, or until ``read_again`` is called."""
@@ -222,6 +225,9 @@ class DumpSource:
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> None:
-        dump = await read_in_other_process(self._files)
+        try:
+            dump = await read_in_other_process(self._files)
+        except BadDump as error:
+            raise BadDump(f"{self._about}{error}") from None
         await self._publisher.batches.send(dump.batch())
         await self._publisher.flush()

@@ -20,7 +20,7 @@ import trio
 
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
-from locator.api.listwatch import ListWatch
+from locator.api.watching.listwatch import ListWatch
 from locator.backoff import SPREAD
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable

@@ -15,7 +15,7 @@ import urllib3
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from locator.api.chunked import LINE_END, Dechunker
+from locator.api.watching.chunked import LINE_END, Dechunker
 
 CONNECT_SECONDS = 3.0  # TLS handshake included, for each address of the host; API servers are near
 CHUNK = 1 << 16  # bytes read at a time

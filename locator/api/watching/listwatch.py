@@ -25,7 +25,7 @@ from msgspec.json import Decoder
 
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
-from locator.api.witness import Witness, is_older, witness_of_event_untrusted, witness_of_item_untrusted
+from locator.api.watching.witness import Witness, is_older, witness_of_event_untrusted, witness_of_item_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
