@@ -5,9 +5,13 @@ The cases are changes of ``tests/three_clusters.py``.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import pytest
 
 from tests.api_objects import HOSTNAME, OLD, REGION, ZONE, endpoint, endpoint_slice, pod
+from tests.cluster_worlds import Case, Question, case_of, questions
 from tests.three_clusters import (
     AS_WEST,
     IN_EAST,
@@ -235,7 +239,7 @@ CONSTRAINTS = {
     ),
 }  # fmt: skip
 
-TWO_IN_WEST = endpoints("west", endpoint("10.2.0.9", nodeName="n1"), endpoint("10.2.0.10", nodeName="n1"))
+TWO_IN_WEST = endpoints("west", endpoint("10.2.0.10", nodeName="n1"), endpoint("10.2.0.9", nodeName="n1"))
 SELECTIONS = {
     "no-spares": (world(spares=0), IN_EAST, answer("10.96.0.1")),
     "one-spare": (world(spares=1), IN_EAST, answer("10.96.0.1", "192.0.2.2")),
@@ -284,6 +288,9 @@ SELECTIONS = {
 VOTES = {
     "one-of-three": (world(votes("east", "192.0.2.3")), IN_R2, answer("192.0.2.3", "192.0.2.1", "192.0.2.2")),
     "two-of-three": (world(votes("east west", "192.0.2.3")), IN_R2, answer("192.0.2.1 192.0.2.2")),
+    "healthy": (
+        world(votes("east west south", healthy="192.0.2.2")), IN_EAST, answer("10.96.0.1", "192.0.2.2", "192.0.2.3"),
+    ),
     "no-spare": (world(votes("east south", "192.0.2.2")), IN_EAST, answer("10.96.0.1", "192.0.2.3")),
     "as-old-as-may-be": (
         world(votes("east west", "192.0.2.2", age=30)), IN_EAST, answer("10.96.0.1", "192.0.2.3"),
@@ -339,6 +346,9 @@ PLACES = {
         "10.9.0.77",
         answer("10.96.0.3", "192.0.2.1", "192.0.2.2"),
     ),
+    "endpoint-that-nobody-places": (
+        world(endpoints("south", endpoint("10.9.0.77"))), "10.9.0.77", answer("10.96.0.3", "192.0.2.1", "192.0.2.2"),
+    ),
     "imported-slices-say-nothing": (
         world(
             added(
@@ -371,6 +381,9 @@ DUAL_HOST = {"lb.example": ["2001:db8::88", "192.0.2.88"]}
 FAMILIES = {
     "none-anywhere": (world(), "AAAA", Expected(NODATA)),
     "only-for-others": (world(V6_IN_WEST), "AAAA", Expected(UNKEPT)),
+    "none-anywhere-and-none-for-this-client": (
+        world(noted("east", topology_keys="no-such-label")), "AAAA", Expected(UNKEPT),
+    ),
     "of-both": (
         world(DUAL_IP, V6_IN_WEST), "AAAA", Expected(ANSWER, frozenset(("fd00::1",)), {6: ("2001:db8::2",)}),
     ),
@@ -382,6 +395,11 @@ FAMILIES = {
         world(DUAL_IP, V6_IN_WEST, spares=1),
         "SRV",
         Expected(ANSWER, frozenset((EAST_IP, "fd00::1")), {4: (WEST_IP,), 6: ("2001:db8::2",)}),
+    ),
+    "enough-targets-of-one-family": (
+        world(DUAL_IP, balanced("west"), balanced("south", "2001:db8::3", "2001:db8::4", "192.0.2.3"), spares=1),
+        "SRV",
+        Expected(ANSWER, frozenset((EAST_IP, "fd00::1")), {4: (SOUTH_IP,), 6: ("2001:db8::3",)}),
     ),
     "one-target-of-both": (
         world(DUAL_IP, balanced("west", "lb.example"), spares=1, hosts=DUAL_HOST),
@@ -425,3 +443,49 @@ HERE_ONLY = {
 def test_what_a_plain_name_gives(judged: ClusterWorld, client: str, expected: Expected) -> None:
     """Plain names have the own cluster's endpoints only, whichever cluster the client is in."""
     assert TwinClusters(judged).expected(WEB_HERE, "A", client) == expected
+
+
+def traits_of(case: Case, question: Question, twin: TwinClusters) -> Iterator[str]:
+    """Yield what is reached when a client asks for a federated name."""
+    client, expected = question.client, twin.expected(*question)
+    key, where = ("shop", question.name.split(".")[-5]), twin.places.locate(client)
+    having = [name for name in case.world.clusters if twin.places.has(name, client)]
+    yield f"in {min(2, len(having))} clusters" + (" and the own" if case.world.own in having else "")
+    yield f"located by {where.located_by}" + (", in a cluster" if CLUSTER in where.labels else "")
+    asked = twin.constraint(key, client)
+    yield f"asked by {asked.source}" + (", hard" if asked.hard else ", narrowing" if asked.preferred else "")
+    yield f"{question.qtype}: {expected.kind}" + (" and spares" if any(expected.spares.values()) else "")
+    selection = twin.tiers(key, client)[0]
+    out = [entry for entry in twin.entries(key, where.labels.get(CLUSTER)) if twin.voted_out(key, entry)]
+    if selection and out:
+        yield "voted out" if selection[0] not in out else "all voted out"
+    for entry in selection:
+        away = "" if entry.cluster == where.labels.get(CLUSTER) else " elsewhere"
+        hosted = entry.voted_on in case.world.hosts
+        yield f"host name{away}" if hosted else f"balancer{away}" if entry.voted_on else f"endpoint or cluster IP{away}"
+
+
+def test_the_random_clusters_reach_every_rule() -> None:
+    """Each way to be located, to ask, to be offered and to be voted out is there for many clients."""
+    seen: Counter[str] = Counter()
+    for seed in range(150):
+        case = case_of(seed)
+        twin = TwinClusters(case.world)
+        for question in questions(case, 20):
+            if question.name.endswith(FEDERATION):
+                seen.update(traits_of(case, question, twin))
+    places = ("pod", "endpoint", "node", "podcidr", "podlocator", "subnet")
+    reached = {f"located by {place}, in a cluster" for place in places} | {"located by subnet", "located by unknown"}
+    reached |= {"in 0 clusters", "in 1 clusters", "in 2 clusters"}
+    reached |= {"in 1 clusters and the own", "in 2 clusters and the own"}
+    reached |= {f"asked by {source}{hard}" for source in ("annotation", "field", "settings") for hard in ("", ", hard")}
+    reached |= {"asked by policy, hard", "asked by policy, narrowing", "voted out", "all voted out", "AAAA: NODATA"}
+    outcomes = (ANSWER, f"{ANSWER} and spares", UNKEPT, NXDOMAIN)
+    reached |= {f"{qtype}: {outcome}" for qtype in ("A", "AAAA", "SRV") for outcome in outcomes}
+    reached |= {
+        "endpoint or cluster IP",
+        "endpoint or cluster IP elsewhere",
+        "balancer elsewhere",
+        "host name elsewhere",
+    }
+    assert reached - {what for what, count in seen.items() if count >= 10} == set()

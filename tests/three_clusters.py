@@ -138,8 +138,10 @@ def policy(names: str, key: str, mode: str, name: str = "policy") -> Change:
     return change
 
 
-def votes(names: str, *against: str, age: int = 0, service: str = "web") -> Change:
-    """Let the probers of some clusters vote: these addresses are unhealthy."""
+def votes(names: str, *against: str, healthy: str | None = None, age: int = 0, service: str = "web") -> Change:
+    """Let the probers of some clusters vote: *against* are unhealthy, and *healthy* is not."""
+    entries = [{"address": text, "healthy": False} for text in against]
+    entries += [{"address": healthy, "healthy": True}] if healthy else []
 
     def change(clusters: dict[str, list[Item]]) -> None:
         for name in names.split():
@@ -147,7 +149,7 @@ def votes(names: str, *against: str, age: int = 0, service: str = "web") -> Chan
             status = {
                 "cluster": name,
                 "service": {"namespace": "shop", "name": service},
-                "entries": [{"address": text, "healthy": False} for text in against],
+                "entries": entries,
                 "renewTime": f"2023-11-14T22:{moment // 60 % 60:02}:{moment % 60:02}.000000Z",
             }
             clusters[name].append(item("ServiceHealth", f"{service}.shop", status=status))

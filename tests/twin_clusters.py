@@ -199,17 +199,15 @@ class TwinClusters:
 
     def spares(self, tiers: Sequence[Sequence[Entry]], families: Sequence[int]) -> list[str]:
         """Return the addresses of the spares of a selection, nearest first; each family has as many entries."""
-        nearer, found = list(tiers[0]), [text for entry in tiers[0] for text in entry.of(families)]
+        found = [text for entry in tiers[0] for text in entry.of(families)]
         selected, counts = len(found), dict.fromkeys(families, 0)
         for tier in tiers[1:]:
-            following = [entry for entry in tier if entry not in nearer]
-            nearer += following
-            for entry in sorted(following, key=lambda entry: (entry.cluster, [*map(packed, entry.of(families))])):
+            for entry in sorted(tier, key=lambda entry: (entry.cluster, [*map(packed, entry.of(families))])):
                 new = [text for text in entry.of(families) if text not in found]
-                wanting = [family for family in set(map(version, new)) if counts[family] < self.world.spares]
-                if wanting:
+                added = set(map(version, new))
+                if any(counts[family] < self.world.spares for family in added):
                     found += new
-                    counts |= {family: counts[family] + 1 for family in set(map(version, new))}
+                    counts |= {family: counts[family] + 1 for family in added}
         return found[selected:]
 
     # Votes
