@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api_objects import HOSTNAME, OLD, REGION, ZONE, endpoint, endpoint_slice, pod
+from tests.cluster_changes import changed
 from tests.cluster_worlds import Case, Question, case_of, questions
 from tests.three_clusters import (
     AS_WEST,
@@ -489,3 +490,18 @@ def test_the_random_clusters_reach_every_rule() -> None:
         "host name elsewhere",
     }
     assert reached - {what for what, count in seen.items() if count >= 10} == set()
+
+
+def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
+    """After a few changes, many clients get something else."""
+    seen: Counter[bool] = Counter()
+    for seed in range(60):
+        case = case_of(seed)
+        before = TwinClusters(case.world)
+        for change in range(3):
+            case = changed(case, 10 * seed + change)
+        after = TwinClusters(case.world)
+        for question in questions(case, 10):
+            if question.name.endswith(FEDERATION):
+                seen[before.expected(*question) != after.expected(*question)] += 1
+    assert seen[True] >= 20, seen
