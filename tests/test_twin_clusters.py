@@ -469,7 +469,7 @@ def traits_of(case: Case, question: Question, twin: TwinClusters) -> Iterator[st
 def test_the_random_clusters_reach_every_rule() -> None:
     """Each way to be located, to ask, to be offered and to be voted out is there for many clients."""
     seen: Counter[str] = Counter()
-    for seed in range(150):
+    for seed in range(100):
         case = case_of(seed)
         twin = TwinClusters(case.world)
         for question in questions(case, 20):
@@ -495,7 +495,7 @@ def test_the_random_clusters_reach_every_rule() -> None:
 def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
     """After a few changes, many clients get something else."""
     seen: Counter[bool] = Counter()
-    for seed in range(60):
+    for seed in range(40):
         case = case_of(seed)
         before = TwinClusters(case.world)
         for change in range(3):
@@ -504,4 +504,4 @@ def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
         for question in questions(case, 10):
             if question.name.endswith(FEDERATION):
                 seen[before.expected(*question) != after.expected(*question)] += 1
-    assert seen[True] >= 20, seen
+    assert seen[True] >= 15, seen
