@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver import __version__
-from dnsserver.from_settings import authority_of, cluster_of, listen_of, store_of, upstream_of
+from dnsserver.cluster_sources import event_poster, other_cluster, own_cluster
+from dnsserver.from_settings import (
+    authority_of,
+    cluster_of,
+    cluster_set_of,
+    listen_of,
+    store_of,
+    upstream_of,
+)
 from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
@@ -30,16 +38,16 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
+from locator.cluster.set_publisher import SetPublisher
 from locator.control.lease import LeaderElection
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
-from locator.state.store import Store
 
 if TYPE_CHECKING:
+    from dnsserver.net.ingress_hosts import IngressHosts
     from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.event_poster import EventPoster
 
 log = logging.getLogger("topodns")
 
@@ -89,8 +97,14 @@ class _Server:
         store = store_of(settings)
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         self._publisher = Publisher(store, on_programmed=self._counts.programmed)
-        self._events: EventPoster | None = None
-        self._source = self._files() if settings.snapshot else self._live_cluster(store)
+        own = own_cluster(settings, store, self._publisher, self._counts)
+        self._source, self._metrics.watches = own.source, own.watches
+        self._events = None if own.client is None else event_poster(own.client)
+        self._others = [other_cluster(settings, cluster, self._counts) for cluster in settings.cluster]
+        self._metrics.others = self._others
+        self._set: SetPublisher | None = None
+        if (clusters := cluster_set_of(settings)) is not None:
+            self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
@@ -114,38 +128,19 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
-        self._publisher.subscribe(answering(self._responder, self._source, settings.stale_after))
-        self._publisher.subscribe(self._metrics.show)
-        self._publisher.subscribe(ready_line())
-        self._publisher.subscribe(on_new_findings(log_findings))
+        self._hosts: IngressHosts | None = None
+        if self._set is not None and self._upstream is not None and settings.federation:
+            from dnsserver.net.ingress_hosts import IngressHosts
+
+            self._hosts = IngressHosts(_upstream(settings, Counts()), self._set.resolve)
+            self._set.resolve_by(self._hosts.want)
+        published = self._set or self._publisher
+        published.subscribe(answering(self._responder, self._source, settings.stale_after))
+        published.subscribe(self._metrics.show)
+        published.subscribe(ready_line())
+        published.subscribe(on_new_findings(log_findings))
         if self._events is not None:
             self._publisher.subscribe(on_new_findings(self._events.offer))
-
-    def _files(self) -> Source:
-        from locator.cluster import dump_files
-
-        files = dump_files.DumpFiles(self._settings.snapshot)
-        return dump_files.DumpSource(files, self._publisher, on_reread=self._counts.reread)
-
-    def _live_cluster(self, store: Store) -> Source:
-        """Return what reads a live cluster; only this source has watch metrics, Events and a state file."""
-        from locator.cluster.event_poster import EventPoster
-        from locator.cluster.informer import Informer
-        from locator.cluster.state_file import StateFile
-
-        cluster, folder, state_file = cluster_of(self._settings), self._settings.state_dir, None
-        if folder is not None:
-            state_file = StateFile(
-                folder,
-                cluster=cluster.identity,
-                kinds=store.kinds,
-                settings=f"{__version__} {store.settings}",
-                max_age=self._settings.state_max_age,
-            )
-        informer = Informer(cluster, store.kinds, self._publisher, state_file=state_file)
-        self._metrics.watches = {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}
-        self._events = EventPoster(cluster, socket.gethostname())
-        return informer
 
     async def run(self) -> None:
         """Bind the sockets, read the cluster, answer; end in the opposite order."""
@@ -160,9 +155,16 @@ class _Server:
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
-                    await start_http(nursery, self._settings, self._metrics, self._source.health)
+                    await start_http(nursery, self._settings, self._metrics, self._health)
                     nursery.start_soon(self._publisher.run)
                     nursery.start_soon(self._source.run)
+                    if self._set is not None:
+                        nursery.start_soon(self._set.run)
+                    for cluster in self._others:
+                        nursery.start_soon(cluster.publisher.run)
+                        nursery.start_soon(cluster.source.run)
+                    if self._hosts is not None:
+                        nursery.start_soon(self._hosts.run)
                     if self._events is not None:
                         nursery.start_soon(self._events.run)
                     nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._check)
@@ -170,15 +172,22 @@ class _Server:
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
-                        self._source.read_again()
+                        for source in (self._source, *(cluster.source for cluster in self._others)):
+                            source.read_again()
                     log.info("ending: topodns accepts no more connections, and open ones finish their queries")
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
+    def _health(self) -> Mapping[str, Health]:
+        """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""
+        return {**self._source.health(), **{f"cluster {cluster.name}": cluster.health() for cluster in self._others}}
+
     def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
         self._responder.mark_stale(self._source.stale(self._settings.stale_after))
+        if self._set is not None:
+            self._set.check_ages()
         warn_about_forwarders(self._counts, trio.current_time())
 
 

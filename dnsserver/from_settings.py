@@ -8,11 +8,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from dnsserver.answers.decision import Authority
-from dnsserver.names import VERIFIED
+from dnsserver.names import FEDERATION, MULTICLUSTER, VERIFIED
 from dnsserver.net.listening import WILDCARDS, default_listen, in_pod
 from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ListenAddress
+from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ClusterSource, ListenAddress
+from locator.federation.clusterset import ClusterSet
+from locator.federation.federating import Joining, default_constraint, flat_pairs
+from locator.model import OWN_CLUSTER
 from locator.state.store import Store
 from locator.topology.scope import Scope
 
@@ -26,8 +31,9 @@ RESOLV_CONF = "/etc/resolv.conf"
 
 
 def store_of(settings: Settings) -> Store:
-    """Return an empty store for the Services, clients and networks that the settings describe."""
+    """Return an empty store for the Services, clients and networks of the own cluster that the settings describe."""
     return Store(
+        cluster=settings.cluster_name,
         subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
         forwarders=settings.trusted_forwarder,
         forwarder_services=settings.forwarder_service,
@@ -35,21 +41,60 @@ def store_of(settings: Settings) -> Store:
         pod_locators=POD_LOCATORS in settings.client_source,
         nodes=NODES in settings.client_source,
         pod_names=settings.pods == VERIFIED,
-        scope=Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector),
+        scope=_scope_of(settings),
         endpoint_records=not settings.no_endpoints,
         honor_kubernetes=settings.traffic_distribution == HONOR,
         default_keys={default.zone.name: default.keys for default in settings.default_topology_keys},
+        exports=bool(settings.federation),
+        imports=bool(settings.multicluster),
     )
+
+
+def other_store_of(settings: Settings, cluster: str) -> Store:
+    """Return an empty store for another cluster: for its clients, and for the Services that it exports."""
+    return Store(
+        cluster=cluster,
+        pods=PODS in settings.client_source,
+        pod_locators=POD_LOCATORS in settings.client_source,
+        nodes=NODES in settings.client_source,
+        scope=_scope_of(settings),
+        endpoint_records=not settings.no_endpoints,
+        exports=bool(settings.federation),
+        nodes_by_name=bool(settings.multicluster),
+    )
+
+
+def cluster_set_of(settings: Settings) -> ClusterSet | None:
+    """Return what reads all clusters as one, None if nothing needs more than the own one."""
+    if not (settings.cluster or settings.federation or settings.multicluster):
+        return None
+    default = default_constraint(settings.federation_topology_keys)
+    return ClusterSet(
+        settings.cluster_name,
+        [cluster.name for cluster in settings.cluster],
+        Joining(flat_pairs(settings.flat_network), default),
+        honor_kubernetes=settings.traffic_distribution == HONOR,
+    )
+
+
+def _scope_of(settings: Settings) -> Scope:
+    return Scope(frozenset(settings.namespace), settings.namespace_selector, settings.service_selector)
 
 
 def authority_of(settings: Settings) -> Authority:
     """Return the zones, and how a server answers for them."""
     listen = [address.address for address in listen_of(settings) if address.address not in WILDCARDS]
     return Authority(
-        zones=settings.zone,
+        zones=(
+            *settings.zone,
+            *(replace(zone, about=FEDERATION) for zone in settings.federation),
+            *(replace(zone, about=MULTICLUSTER) for zone in settings.multicluster),
+        ),
         ttl=settings.ttl,
         addresses=settings.ns_address or tuple(dict.fromkeys(listen)),
         unknown_gets_all=settings.unknown_client == "all",
+        spares=settings.federation_spares,
+        tells_clusters=settings.cluster_name != OWN_CLUSTER or cluster_set_of(settings) is not None,
         pods=settings.pods,
         endpoint_pod_names=settings.endpoint_pod_names,
         ignore_empty_service=settings.ignore_empty_service,
@@ -77,6 +122,17 @@ def upstream_of(settings: Settings) -> tuple[ListenAddress, ...]:
 def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     """Return the addresses on which a server answers DNS."""
     return settings.listen or (default_listen(PORT),)
+
+
+def other_client_of(cluster: ClusterSource) -> ApiClient | None:
+    """Return a client of another live cluster, None if its source is a dump. Raises BadCluster, BadDump."""
+    from locator.cluster import dump_files
+
+    if cluster.context is None and not dump_files.is_kubeconfig(cluster.path):
+        return None
+    from locator.cluster.api_client import ApiClient
+
+    return ApiClient(kubeconfig=cluster.path, context=cluster.context)
 
 
 def cluster_of(settings: Settings) -> ApiClient:

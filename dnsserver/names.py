@@ -22,12 +22,22 @@ NAMESPACE = "namespace"
 SERVICE = "service"
 PROTOCOL = "protocol"
 PORT = "port"
+CLUSTER = "cluster"
 ENDPOINT = "endpoint"
 ZONAL = "zonal"
 PINNED = "pinned"
 PREFERRED = "preferred"
 REVERSE = "reverse"
 IMPOSSIBLE = "impossible"
+FEDERATED_NAMESPACE = "federated namespace"
+FEDERATED_SERVICE = "federated service"
+FEDERATED_PROTOCOL = "federated protocol"
+FEDERATED_PORT = "federated port"
+FEDERATED_CLUSTER = "federated cluster"
+FEDERATED_ENTRY = "federated entry"
+
+# What the names in a zone are about; a reverse zone's are about addresses.
+SERVICES, FEDERATION, MULTICLUSTER = "services", "federation", "multicluster"
 
 # The shapes that every zone has, reverse zones included.
 SHAPES_OF_EVERY_ZONE = (
@@ -55,6 +65,30 @@ SHAPES = (
     ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
     ("{endpoint}.{service}.{namespace}.svc", ENDPOINT),
 )
+# Of multi-cluster Services (KEP-1645). There are no zonal names, and an endpoint's names its cluster.
+MULTICLUSTER_SHAPES = (
+    *SHAPES_OF_EVERY_ZONE,
+    ("{namespace}.pod", POD_NAMESPACE),
+    ("{pod}.{namespace}.pod", POD),
+    ("{namespace}.svc", NAMESPACE),
+    ("{service}.{namespace}.svc", SERVICE),
+    ("_{protocol}.{service}.{namespace}.svc", PROTOCOL),
+    ("_{port}._{protocol}.{service}.{namespace}.svc", PORT),
+    ("{cluster}.{service}.{namespace}.svc", CLUSTER),
+    ("{endpoint}.{cluster}.{service}.{namespace}.svc", ENDPOINT),
+)
+# Of federated Services. The name server comes first, whatever Services there are.
+FEDERATION_SHAPES = (
+    ("", APEX),
+    ("ns.dns", NAME_SERVER),
+    ("dns", EMPTY_NON_TERMINAL),
+    ("{namespace}", FEDERATED_NAMESPACE),
+    ("{service}.{namespace}", FEDERATED_SERVICE),
+    ("_{protocol}.{service}.{namespace}", FEDERATED_PROTOCOL),
+    ("_{port}._{protocol}.{service}.{namespace}", FEDERATED_PORT),
+    ("{cluster}.{service}.{namespace}", FEDERATED_CLUSTER),
+    ("{endpoint}.{cluster}.{service}.{namespace}", FEDERATED_ENTRY),
+)
 # Values of --pods: no pod names exist, those of every address do, or those of known pods do.
 DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
@@ -64,10 +98,14 @@ MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone ha
 
 
 class Zone(Struct, frozen=True, gc=False):
-    """A served DNS zone: its name without the final dot and its labels, both in lower case."""
+    """A served DNS zone: its name without the final dot and its labels, both in lower case.
+
+    ``about`` says what its names mean.
+    """
 
     name: str
     labels: tuple[bytes, ...]
+    about: str = SERVICES
 
     @property
     def reverse(self) -> bool:
@@ -89,6 +127,7 @@ class Meaning(Struct, frozen=True, gc=False):
     port: str = ""
     protocol: str = ""
     endpoint: str = ""
+    cluster: str = ""
     pod: str = ""
     value: str = ""
     network: Network | None = None
@@ -144,7 +183,8 @@ def meaning_of(labels: Sequence[bytes], zones: Iterable[Zone]) -> Meaning | None
     texts = _label_texts(labels)
     name, relative = ".".join(texts), texts[: len(labels) - len(zone.labels)]
     ending = relative[-1] if relative else "", min(len(relative), _MANY_LABELS)
-    for pattern, shape in (_REVERSE_PATTERNS if zone.reverse else _PATTERNS).get(ending, ()):
+    patterns = _REVERSE_PATTERNS if zone.reverse else _PATTERNS[zone.about]
+    for pattern, shape in (*patterns.get(ending, ()), *patterns.get(("", ending[1]), ())):
         fields = _match(pattern, relative)
         if fields is not None:
             return Meaning(shape, zone, name, **fields)  # type: ignore[arg-type]  # no pattern fills in a network
@@ -233,7 +273,10 @@ def _by_ending(shapes: Sequence[tuple[str, str]]) -> dict[tuple[str, int], list[
 
 
 _MANY_LABELS = 1 + max(text.count(".") + 1 for text, _ in SHAPES)
-_PATTERNS = _by_ending(SHAPES)
+_PATTERNS = {
+    about: _by_ending(shapes)
+    for about, shapes in ((SERVICES, SHAPES), (FEDERATION, FEDERATION_SHAPES), (MULTICLUSTER, MULTICLUSTER_SHAPES))
+}
 _REVERSE_PATTERNS = _by_ending(SHAPES_OF_EVERY_ZONE)
 
 

@@ -35,7 +35,8 @@ class Endpoint(Struct, frozen=True, gc=False):
 
     ``hints`` is None if the slice has none for the endpoint. ``slice_labels`` are the labels that the EndpointSlice
     states for the endpoint: its zone, or the topology map of older API versions. They count only if the cluster has no
-    Node called ``node``.
+    Node called ``node``. ``cluster`` is the cluster that the endpoint is in, as its slice says (KEP-1645): empty if it
+    is another one that the slice does not name, None if the slice says nothing of other clusters.
     """
 
     addresses: tuple[bytes, ...]
@@ -46,6 +47,7 @@ class Endpoint(Struct, frozen=True, gc=False):
     ready: bool = True
     pod: str | None = None
     hints: Hints | None = None
+    cluster: str | None = None
 
 
 class EndpointRows(Struct, frozen=True, eq=False, gc=False):
@@ -64,6 +66,7 @@ class EndpointRows(Struct, frozen=True, eq=False, gc=False):
     hostnames: str = ""  # joined; empty for None
     pods: str = ""  # likewise
     hints: tuple[Hints | None, ...] = ()
+    cluster: str | None = None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, EndpointRows):
@@ -86,12 +89,13 @@ class EndpointRows(Struct, frozen=True, eq=False, gc=False):
             self.ready[position] == 1,
             pod or None,
             self.hints[position] if self.hints else None,
+            self.cluster,
         )
 
     def __iter__(self) -> Iterator[Endpoint]:
-        ports = self.ports
+        ports, cluster = self.ports, self.cluster
         for address, hostname, node, labels, ready, pod, hints in self.rows():
-            yield Endpoint((address,), ports, hostname or None, node, labels, ready == 1, pod or None, hints)
+            yield Endpoint((address,), ports, hostname or None, node, labels, ready == 1, pod or None, hints, cluster)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield what the columns have for each endpoint, its address first."""
@@ -134,6 +138,8 @@ def in_rows(endpoints: Sequence[Endpoint]) -> Endpoints:
     sizes = {tuple(map(len, endpoint.addresses)) for endpoint in endpoints}
     if sizes not in ({(4,)}, {(16,)}) or any(endpoint.ports != endpoints[0].ports for endpoint in endpoints):
         return tuple(endpoints)
+    if any(endpoint.cluster != endpoints[0].cluster for endpoint in endpoints):
+        return tuple(endpoints)
     hostnames = _column(endpoint.hostname for endpoint in endpoints)
     pods = _column(endpoint.pod for endpoint in endpoints)
     if hostnames is None or pods is None:
@@ -149,6 +155,7 @@ def in_rows(endpoints: Sequence[Endpoint]) -> Endpoints:
         pods if hostnames == pods else hostnames,
         pods,
         hints if any(hints) else (),
+        endpoints[0].cluster,
     )
 
 
@@ -178,6 +185,11 @@ def any_hints(endpoints: Endpoints) -> bool:
     if isinstance(endpoints, EndpointRows):
         return bool(endpoints.hints)
     return any(endpoint.hints for endpoint in endpoints)
+
+
+def clusters_of(endpoints: Endpoints) -> Iterable[str | None]:
+    """Return the clusters that the endpoints are in, as ``Endpoint.cluster``, each once or more often."""
+    return [endpoints.cluster] if isinstance(endpoints, EndpointRows) else [row.cluster for row in endpoints]
 
 
 def addresses_on(endpoints: Endpoints, node: str) -> list[bytes]:
@@ -235,6 +247,10 @@ def differing_addresses(before: Endpoints, after: Endpoints) -> Iterator[bytes]:
 
 def _by_addresses(endpoints: Endpoints, others: Endpoints) -> list[tuple[tuple[bytes, ...], object]]:
     """Return each endpoint by its addresses: as a row if *others* can be compared in rows, which is faster."""
-    if isinstance(endpoints, EndpointRows) and isinstance(others, EndpointRows) and endpoints.ports == others.ports:
+    if (
+        isinstance(endpoints, EndpointRows)
+        and isinstance(others, EndpointRows)
+        and (endpoints.ports, endpoints.cluster) == (others.ports, others.cluster)
+    ):
         return [(row[:1], row) for row in endpoints.rows()]
     return [(endpoint.addresses, endpoint) for endpoint in endpoints]

@@ -214,6 +214,14 @@ class ClusterCode(FindingCode):
         "Dump the EndpointSlices of the Service, too:",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
     )
+    ClusterUnreachable = (
+        WARNING,
+        "The API server of another cluster (`--cluster`) cannot be reached, or refuses to list what topodns reads."
+        " Federated names have no entries of that cluster, and its clients are unknown. A running server keeps its last"
+        " view for `--cluster-max-age`.",
+        "Look at the address and the credentials in the kubeconfig, and at the ClusterRole in that cluster:",
+        "kubectl --kubeconfig PATH auth can-i list endpointslices --all-namespaces",
+    )
     ObjectTwice = (
         WARNING,
         "The files of `--snapshot` contain the same object twice. The later one counts.",

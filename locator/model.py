@@ -24,7 +24,9 @@ from locator.labels import Selector
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
-CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; no Node carries it
+CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
+
+OWN_CLUSTER = "local"  # what the own cluster is called unless --cluster-name says otherwise
 
 # Kubernetes 1.17 renamed these labels. Both names are still in use, sometimes on one node.
 SUCCESSORS = {
@@ -81,6 +83,17 @@ def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict
     if node is not None:
         present.setdefault(HOSTNAME, node)
     return present
+
+
+def in_cluster(labels: dict[str, str], cluster: str) -> dict[str, str]:
+    """Return *labels* of an object in the *cluster* of that name, with the label that says so."""
+    return {**labels, CLUSTER: cluster}
+
+
+def in_two_clusters(one: Location, other: Location) -> bool:
+    """Whether two locations are known to be in different clusters, so that nodes of one name are two."""
+    clusters = one.labels.get(CLUSTER), other.labels.get(CLUSTER)
+    return None not in clusters and clusters[0] != clusters[1]
 
 
 def object_key(namespace: str, name: str) -> str:
@@ -156,6 +169,7 @@ class Service(Namespaced, frozen=True, gc=False):
     ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only ``topodns.io/...``.
     ``topology_mode`` is the value of Kubernetes' own annotation ``service.kubernetes.io/topology-aware-hints``, or,
     where that is absent, of ``service.kubernetes.io/topology-mode``.
+    ``created`` is RFC 3339 text. ``ingress`` has the addresses and host names (in lower case) of its load balancer.
     """
 
     headless: bool = False
@@ -165,6 +179,8 @@ class Service(Namespaced, frozen=True, gc=False):
     topology_keys: tuple[str, ...] | None = None
     traffic_distribution: str = ""
     topology_mode: str = ""
+    created: str = ""
+    ingress: tuple[str, ...] = ()
     alias: str | None = None
     publishes_unready: bool = False
     labels: dict[str, str] = {}
@@ -188,8 +204,27 @@ class ServicePolicy(Namespaced, frozen=True):
     mode: str
 
 
+class ServiceExport(Namespaced, frozen=True):
+    """Says that the Service of its name is for all clusters (KEP-1645)."""
+
+
+class ServiceImport(Namespaced, frozen=True):
+    """A multi-cluster Service, as one cluster's controller has imported it (KEP-1645).
+
+    The fields are as in ``Service``; ``cluster_ips`` are the ``ips`` of a ServiceImport of type ClusterSetIP.
+    """
+
+    headless: bool = False
+    cluster_ips: tuple[bytes, ...] = ()
+    ports: tuple[Port, ...] = ()
+    traffic_distribution: str = ""
+    annotations: dict[str, str] = {}
+
+
 class EndpointSlice(Namespaced, frozen=True, gc=False):
     """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it.
+
+    ``imported_service`` is likewise that of a ServiceImport.
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
     """
@@ -197,6 +232,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     service: str | None
     endpoints: Endpoints = ()
     kind: str = "EndpointSlice"
+    imported_service: str | None = None
 
     @property
     def key(self) -> str:
@@ -209,10 +245,18 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
         """The key of the Service that the slice belongs to."""
         return None if self.service is None else f"{self.namespace}/{self.service}"
 
+    @property
+    def import_key(self) -> str | None:
+        """The key of the ServiceImport that the slice belongs to."""
+        return None if self.imported_service is None else f"{self.namespace}/{self.imported_service}"
 
-Object = Namespace | Node | Pod | PodLocator | Service | ServicePolicy | EndpointSlice
 
-KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice)
+Object = Namespace | Node | Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport
+
+KINDS: tuple[type[Object], ...] = (
+    *(Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice),
+    *(ServiceExport, ServiceImport),
+)
 
 
 def by_kind(objects: Iterable[Object]) -> dict[type[Object], list[Object]]:
@@ -228,6 +272,7 @@ class Finding(Struct, frozen=True, gc=False):
 
     ``code`` names the cause and is stable. The texts may change, and no program parses them.
     ``file`` is the file that holds the object, empty for a live cluster. ``line`` is None if it is not known.
+    ``cluster`` is the name of another cluster that holds it, empty for the own one.
     """
 
     code: str
@@ -240,12 +285,14 @@ class Finding(Struct, frozen=True, gc=False):
     expected: str = ""
     line: int | None = None
     file: str = ""
+    cluster: str = ""
 
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"
         key = object_key(self.namespace, self.name)
         message = f"{self.message}, expected {self.expected}" if self.expected else self.message
-        parts = (self.file, line, f"{self.kind} {key}".strip(), self.field, message)
+        cluster = self.cluster and f"cluster {self.cluster}"
+        parts = (cluster, self.file, line, f"{self.kind} {key}".strip(), self.field, message)
         return f"{': '.join(part for part in parts if part)} [{self.code}]"
 
 

@@ -16,6 +16,7 @@ COMPOSITION = (
     "dnsserver.cli",
     "dnsserver.webhook_app",
     "dnsserver.app",
+    "dnsserver.cluster_sources",
     "dnsserver.from_settings",
 )
 

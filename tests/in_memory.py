@@ -6,6 +6,7 @@ import importlib.util
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import dns.message
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from dnsserver.app import native_code
-from dnsserver.from_settings import authority_of, store_of
+from dnsserver.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
@@ -22,6 +23,7 @@ from dnsserver.settings.reading import read_settings
 from locator.api.deltas import replacements
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Dump
+from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView
@@ -68,9 +70,59 @@ def take_in(store: Store, objects: Iterable[Object]) -> None:
 
 def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW) -> Snapshot:
     """Return the snapshot that a server with *flags* would publish for a cluster."""
-    store = store_of(settings_of(flags))
+    settings = settings_of(flags)
+    if cluster_set_of(settings) is not None:
+        others = {other.name: Path(other.path).read_text() for other in settings.cluster}
+        return ClustersInMemory(cluster, others, flags).snapshot(now=now)
+    store = store_of(settings)
     take_in(store, dump_of(cluster).objects)
     return store.publish(now)
+
+
+class ClustersInMemory:
+    """Several clusters in memory, as a server with *flags* reads them; *others* are the other ones by name.
+
+    *hosts* has the addresses of the host names of load balancers.
+    """
+
+    def __init__(
+        self,
+        own: Cluster,
+        others: Mapping[str, Cluster],
+        flags: Flags | None = None,
+        *,
+        hosts: Mapping[str, ResolvedHost] | None = None,
+    ) -> None:
+        self.flags = {**(flags or {}), "cluster": [f"{name}={name}.yaml" for name in others]}
+        self._settings = settings_of(self.flags)
+        clusters = cluster_set_of(self._settings)
+        assert clusters is not None
+        self.clusters = clusters
+        self._own = store_of(self._settings)
+        self._others = {name: other_store_of(self._settings, name) for name in others}
+        self.clusters.resolve(hosts or {})
+        self.take_in(own)
+        for name, cluster in others.items():
+            self.take_in(cluster, name)
+
+    def take_in(self, cluster: Cluster, name: str | None = None, *, now: float = NOW) -> None:
+        """Replace everything in the own cluster, or in the one called *name*."""
+        store = self._own if name is None else self._others[name]
+        take_in(store, dump_of(cluster).objects)
+        if name is None:
+            self.clusters.update_own(store.publish(now))
+        else:
+            self.clusters.update(name, store.publish(now))
+
+    def snapshot(self, *, now: float = NOW) -> Snapshot:
+        """Return what a server would answer from."""
+        return self.clusters.publish(now)
+
+    def responder(self) -> CountedResponder:
+        """Return a responder that has published that."""
+        responder = CountedResponder(self.flags)
+        responder.publish(self.snapshot())
+        return responder
 
 
 def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:

@@ -185,7 +185,9 @@ SERVICES = [
 def test_service(thing: k8s.V1Service, fields: dict[str, Any]) -> None:
     """Of a Service, topodns reads addresses, ports and constraints; of annotations, its own."""
     (found,) = decoded(thing)
-    expected = Service("shop", "x", labels={"app": "x"}, annotations={"topodns.io/topology-keys": "a,*"}, **fields)
+    created = "2026-01-02T03:04:05+00:00"
+    annotations = {"topodns.io/topology-keys": "a,*"}
+    expected = Service("shop", "x", created=created, labels={"app": "x"}, annotations=annotations, **fields)
     assert {name: getattr(found, name) for name in Service.__struct_fields__ if hasattr(expected, name)} == {
         name: getattr(expected, name) for name in Service.__struct_fields__
     }

@@ -23,7 +23,7 @@ WHERE = "findings"
 NAME = "near"  # of every object here
 WORDS = {
     "NAMESPACE": WHERE, "NAME": NAME, "NODE": NAME, "KIND": "service", "ANNOTATION": "topodns.io/topology-key",
-    "ZONE": "a",
+    "ZONE": "a", "PATH": "$KUBECONFIG",
 }  # fmt: skip
 
 

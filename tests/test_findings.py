@@ -123,6 +123,7 @@ IN_A_CLUSTER = {
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
     "EndpointsTruncated": WARNING,
+    "ClusterUnreachable": WARNING,
     "ObjectTwice": WARNING,
 }
 

@@ -10,6 +10,7 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``subnet``, ``option``: the client subnet, and the EDNS option 65001, of the query; ``ignored`` if the reply has the
   extended error of an untrusted source;
 - ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: a part of the extended error's text;
+- ``spares``: the data of the records after the ``answers``, in order;
 - ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last is outside the
   zones;
 - ``ttl`` of the answers, if it is not the scenario's;
@@ -18,6 +19,8 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``sources``: the sources that are not heard, and ``candidates``: the endpoints that are not chosen, by their first
   addresses, each with a part of the reason that ``explain`` gives;
 - ``scope`` of the client subnet, and ``soa_ttl``, if they do not follow from the outcome.
+
+The field ``clusters`` of a scenario has the dumps of other clusters, by the name of the cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ CLIENT_OPTION = 65001
 FIELDS = {
     *("case", "name", "type", "client", "through", "subnet", "option", "ignored", "rcode", "answers"),
     *("error", "outcome", "located_by", "source", "steps", "scope", "soa_ttl", "aliases", "elsewhere", "ttl"),
-    *("sources", "candidates"),
+    *("sources", "candidates", "spares"),
 }
 
 
@@ -75,7 +78,9 @@ def _load(path: Path) -> Scenario:
     head = next(iter(yaml.safe_load_all(path.read_text())))
     assert head["kind"] == "Scenario" and head["title"] and head["rule"], path
     flags = head.get("flags", {})
-    defaults = {"name": head.get("name"), "type": "A", "aliases": [], "answers": [], "rcode": "NOERROR"}
+    if "clusters" in head:
+        flags["cluster"] = [f"{name}={path.parent / other}" for name, other in head["clusters"].items()]
+    defaults = {"name": head.get("name"), "type": "A", "aliases": [], "answers": [], "spares": [], "rcode": "NOERROR"}
     queries = [{**defaults, **query} for query in head["queries"]]
     assert not {field for query in queries for field in query} - FIELDS, path
     return Scenario(path, flags, flags.get("ttl", 5), queries)
@@ -120,7 +125,7 @@ def seen(reply: dns.message.Message) -> dict[str, Any]:
         "rcode": dns.rcode.to_text(reply.rcode()),
         "flags": dns.flags.to_text(reply.flags),
         "aliases": [str(rdata).rstrip(".") for rrset, rdata in records if (rrset, rdata) not in answers],
-        "answers": sorted(str(rdata) for _, rdata in answers),
+        "answers": [str(rdata) for _, rdata in answers],
         "owners": {(str(rrset.name).rstrip("."), dns.rdatatype.to_text(rrset.rdtype)) for rrset, _ in answers},
         "chain": [str(rrset.name).rstrip(".") for rrset in reply.answer],
         "ttls": {rrset.ttl for rrset in (*reply.answer, *reply.authority)},
@@ -131,12 +136,18 @@ def seen(reply: dns.message.Message) -> dict[str, Any]:
     }
 
 
+def in_order(found: dict[str, Any]) -> dict[str, Any]:
+    """Return what was seen of a reply, without the order of its answers."""
+    return {**found, "answers": sorted(found["answers"])}
+
+
 def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message | None) -> None:
     """Compare a reply with what its scenario expects."""
     assert reply is not None
     found = seen(reply)
     assert (found["rcode"], found["aliases"]) == (query["rcode"], query["aliases"])
-    assert found["answers"] == sorted(query["answers"])
+    count = len(query["answers"])
+    assert (sorted(found["answers"][:count]), found["answers"][count:]) == (sorted(query["answers"]), query["spares"])
     # Each alias stands before what it leads to (RFC 1034, section 3.6.2), and nothing stands twice.
     assert found["chain"] == [query["name"], *query["aliases"]][: len(found["chain"])]
     assert len(reply.answer) == len(query["aliases"]) + bool(query["answers"])
@@ -167,7 +178,8 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
         assert explained["client"]["located_by"] == query["located_by"]
     assert (explained["rcode"], explained["outcome"]) == (query["rcode"], query["outcome"])
     shown = [answer["data"].rstrip(".") for answer in explained["answers"]]
-    assert sorted(shown) == sorted(each.rstrip(".") for each in (*query["aliases"], *query["answers"]))
+    expected = (*query["aliases"], *query["answers"], *query["spares"])
+    assert sorted(shown) == sorted(each.rstrip(".") for each in expected)
     assert shown[: len(query["aliases"])] == query["aliases"]
     if "source" in query:
         assert (explained["constraint"] or {}).get("source") == query["source"]
@@ -212,8 +224,8 @@ def test_remembered(scenario: Scenario) -> None:
         replies = [ask_in_memory(responder, message_of(query), asked_from(query)) for query in scenario.queries]
         for query, reply in zip(scenario.queries, replies, strict=True):
             check(scenario, query, reply)
-        first = first or [seen(reply) for reply in replies if reply]
-        assert [seen(reply) for reply in replies if reply] == first
+        first = first or [in_order(seen(reply)) for reply in replies if reply]
+        assert [in_order(seen(reply)) for reply in replies if reply] == first
 
 
 @pytest.fixture(scope="module")
@@ -275,4 +287,4 @@ def test_nodes_alone_give_the_same_answers() -> None:
     for query in scenario.queries:
         replies = [ask_in_memory(each, message_of(query), asked_from(query)) for each in (with_pods, without)]
         assert replies[0] is not None and replies[1] is not None
-        assert seen(replies[0]) == seen(replies[1])
+        assert in_order(seen(replies[0])) == in_order(seen(replies[1]))

@@ -31,6 +31,8 @@ from locator.model import (
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
     canonical_labels,
 )
@@ -495,7 +497,7 @@ def test_what_is_not_concerned_is_the_very_same(options: dict[str, Any], events:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     """After a heartbeat, or a list of known objects, nothing is published."""
-    store = Store(pod_locators=True)
+    store = Store(pod_locators=True, exports=True, imports=True)
     objects: dict[type[Object], list[Any]] = {kind: [] for kind in KINDS}
     objects[Namespace] = [Namespace("shop")]
     objects[Node] = [Node("n0", canonical("n0", {ZONE: "a"}), (ip("192.168.0.1"),), (CIDRS[0],))]
@@ -504,8 +506,10 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[Service] = [Service("shop", "web", headless=True, labels={"app": "1"})]
     objects[ServicePolicy] = [ServicePolicy("shop", "q", "2024", Selector(), ZONE, REQUIRED)]
     objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
-    for kind, of_kind in objects.items():
-        assert store.apply(Replace(kind, of_kind)) is True
+    objects[ServiceExport] = [ServiceExport("shop", "web")]
+    objects[ServiceImport] = [ServiceImport("shop", "web", headless=True)]
+    for kind_of_list, of_kind in objects.items():
+        assert store.apply(Replace(kind_of_list, of_kind)) is True
     first = store.publish(NOW)
     again = [replace(obj) for obj in objects[kind]]
     assert store.apply(Put(again[0])) is store.apply(Replace(kind, again)) is False
@@ -863,6 +867,8 @@ def test_kinds() -> None:
         (BESIDE_NODES, {PodLocator, Node}),
         ({"pods": False, "nodes": False}, set()),
         ({"pods": False, "nodes": False, "pod_names": True}, {Pod}),
+        ({"exports": True}, {Pod, Node, ServiceExport}),
+        ({"imports": True}, {Pod, Node, ServiceImport}),
     ]
     for options, more in rows:
         assert set(Store(**options).kinds) == always | more

@@ -14,7 +14,7 @@ from dnsserver.answers import services
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.answers.reasons import HINTED, Case, reason, why_all
 from dnsserver.message.records import type_name
-from locator.state.snapshot import CompiledService
+from locator.state.snapshot import CompiledService, Vote
 from locator.topology.hints import Hinted, names_for
 from locator.topology.selection import (
     ALL,
@@ -34,13 +34,15 @@ from locator.topology.selection import (
 class Candidate(Struct, frozen=True):
     """An endpoint of a Service, and why it was or was not chosen.
 
-    ``values`` are the endpoint's values of the constraint's keys, None where it has no such label.
+    ``values`` are the endpoint's values of the constraint's keys, None where it has no such label. ``votes`` are those
+    of clusters about an entry of a federated Service.
     """
 
     located: LocatedEndpoint
     values: Mapping[str, str | None]
     chosen: bool
     why: str
+    votes: tuple[Vote, ...] = ()
 
 
 def candidates_of(case: Case) -> list[Candidate]:
@@ -51,14 +53,15 @@ def candidates_of(case: Case) -> list[Candidate]:
     keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY]
     judged = list(_judged(case, service))
     judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.service.key, ())]
-    judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *_order(row[0])))
+    judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *order(row[0])))
     return [
         Candidate(located, {key: located.location.value(key) for key in keys}, chosen, why)
         for located, chosen, why in judged
     ]
 
 
-def _order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
+def order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
+    """Return a key that sorts endpoints by pod and address."""
     return located.endpoint.pod or "", located.endpoint.addresses
 
 
@@ -66,12 +69,12 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
     """Yield each ready endpoint, whether it was chosen, and why or why not."""
     selection, meaning = case.decision.selection, case.meaning
     if selection is not None:
-        chosen, why = set(map(id, selection.endpoints)), _why_chosen(case, selection)
+        chosen, why = set(map(id, selection.endpoints)), why_chosen(case, selection)
         for located in service.endpoints:
             if id(located) in chosen:
-                yield located, True, f"{why}{_without_record(case, located)}"
+                yield located, True, f"{why}{without_record(case, located)}"
             else:
-                yield located, False, _why_not(case, selection, located)
+                yield located, False, why_not(case, selection, located)
         return
     why = "kube-proxy chooses behind the cluster IP" if service.service.virtual else reason(case)
     own: set[int] = set()
@@ -80,12 +83,13 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
         own = {id(located) for located, _ in by_name.get(meaning.endpoint, ())}
     for located in service.endpoints:
         if id(located) in own:
-            yield located, True, f"the name is its own{_without_record(case, located)}"
+            yield located, True, f"the name is its own{without_record(case, located)}"
         else:
             yield located, False, "the name is another endpoint's" if own else why
 
 
-def _why_chosen(case: Case, selection: Selection) -> str:
+def why_chosen(case: Case, selection: Selection) -> str:
+    """Say why an endpoint in a selection was chosen."""
     constraint = case.constraint
     if selection.outcome == ALL:
         return why_all(case, selection)
@@ -98,7 +102,7 @@ def _why_chosen(case: Case, selection: Selection) -> str:
     return f"has the client's {' and '.join(selection.narrowed)}"
 
 
-def _why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
+def why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
     """Say which key ruled the endpoint out; if no key narrowed anything, how it differs in each."""
     constraint = case.constraint
     if isinstance(constraint, Hinted):
@@ -147,7 +151,7 @@ def _too_few(constraint: Constraint | None, steps: Iterable[Step], located: Loca
     ]
 
 
-def _without_record(case: Case, located: LocatedEndpoint) -> str:
+def without_record(case: Case, located: LocatedEndpoint) -> str:
     """Return what a chosen endpoint lacks to have a record in the answer, "" if it has one."""
     meaning, qtype, endpoint = case.meaning, case.decision.qtype, located.endpoint
     if qtype in ADDRESS_SIZES and ADDRESS_SIZES[qtype] not in map(len, endpoint.addresses):

@@ -12,7 +12,7 @@ from dnsserver.message import wire
 from dnsserver.message.records import Address, Data, Host, Record, Soa
 from dnsserver.names import DISABLED, Meaning, Zone
 from locator.model import ZONE, Location
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, zone_default
 from locator.topology.selection import UNCONSTRAINED, LocatedEndpoint, Selection
 
@@ -36,20 +36,23 @@ class Authority(Struct, frozen=True, gc=False):
     ``unknown_gets_all``, a client without a location gets every endpoint. ``pods`` is the
     ``--pods`` mode. ``zonal`` is the label key of zonal names, None if they are off. With
     ``has_upstream``, an upstream is asked for the targets of aliases outside the zones.
+    ``spares`` are the addresses of each family that follow the nearest ones of a federated name.
     ``default_keys`` are the topology keys of Services that declare no constraint, by the name of the
-    DNS zone that is asked.
+    DNS zone that is asked. ``tells_clusters``: an explanation says which cluster a client is in.
     """
 
     zones: tuple[Zone, ...]
     ttl: int
     addresses: tuple[bytes, ...] = ()
     unknown_gets_all: bool = False
+    spares: int = 0
     pods: str = DISABLED
     endpoint_pod_names: bool = False
     ignore_empty_service: bool = False
     zonal: str | None = ZONE
     has_upstream: bool = False
     default_keys: Mapping[str, tuple[str, ...]] = {}
+    tells_clusters: bool = False
 
     def asks_upstream_for(self, qtype: int) -> bool:
         """Whether an upstream is asked for records of this type."""
@@ -64,10 +67,11 @@ class Authority(Struct, frozen=True, gc=False):
 class Decision(Struct, frozen=True, eq=False, gc=False):
     """The answer for one client, and why it is that.
 
+    ``spares`` follow the ``answers``, and never come first; they are the records of ``spare_entries``.
     ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
     outside the zones where they end, None if they end inside. ``authority_records`` and
     ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
-    and addresses of names in the answers. ``service`` is the Service that the answers belong to.
+    and addresses of names in the answers. ``service`` is the Service that the answers belong to, or ``federated`` is.
     ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
     were chosen. ``terms`` are those of the constraint (``Constraint.terms``) if the answer depends on the client.
 
@@ -80,15 +84,18 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     qtype: int
     rcode: int
     answers: tuple[Record, ...] = ()
+    spares: tuple[Record, ...] = ()
     aliases: tuple[Record, ...] = ()
     authority_records: tuple[Record, ...] = ()
     additional_records: tuple[Record, ...] = ()
     outside_target: str | None = None
     service: CompiledService | None = None
+    federated: FederatedService | None = None
     declaration: Declaration | None = None
     selection: Selection | None = None
+    spare_entries: tuple[LocatedEndpoint, ...] = ()
     terms: tuple[str, ...] = ()
-    basis: CompiledService | Snapshot | None = None
+    basis: Basis | Snapshot | None = None
     extended_error: tuple[int, str] | None = None
 
     @property
@@ -133,7 +140,7 @@ class Request(Struct, frozen=True, gc=False):
         Its basis is *service*, or else the snapshot; but None if the name does not exist and is
         not that of a Service.
         """
-        basis: CompiledService | Snapshot | None = self.snapshot if service is None else service
+        basis: Basis | Snapshot | None = self.snapshot if service is None else service
         if rcode == wire.NXDOMAIN and (service is None or self.meaning.shape != names.SERVICE):
             basis = None
         return Decision(
@@ -148,6 +155,26 @@ class Request(Struct, frozen=True, gc=False):
             selection=selection,
             terms=terms,
             basis=basis,
+        )
+
+    def federated_decision(
+        self,
+        federated: FederatedService,
+        rcode: int = wire.NOERROR,
+        *,
+        answers: Sequence[Record] = (),
+        additional_records: Sequence[Record] = (),
+    ) -> Decision:
+        """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
+        return Decision(
+            meaning=self.meaning,
+            qtype=self.qtype,
+            rcode=rcode,
+            answers=tuple(answers),
+            authority_records=() if answers else (self.soa(),),
+            additional_records=tuple(additional_records),
+            federated=federated,
+            basis=None if rcode == wire.NXDOMAIN else federated,
         )
 
     def declaration(self, service: CompiledService) -> Declaration | None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from dnsserver.answers.candidates import Candidate, candidates_of
 from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.federated_reasons import federated_candidates, federated_sources, kind_of
 from dnsserver.answers.reasons import Case, reason
 from dnsserver.answers.resolution import resolve
 from dnsserver.answers.sources import Source, sources_of
@@ -14,13 +15,13 @@ from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED
 from dnsserver.names import meaning_of
 from locator.ip import Network, address_text, network_text
+from locator.model import CLUSTER
 from locator.places.address_book import Place
-from locator.state.snapshot import Snapshot
+from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
 
 RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
-OWN_CLUSTER = "local"  # what candidates call the cluster that topodns reads
 
 
 class Asker(NamedTuple):
@@ -54,38 +55,42 @@ def explain(
     location = asker.place.location
     decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, location, authority)
     case = Case(decision, location, snapshot, authority)
-    declaration = decision.declaration
+    declaration, found = decision.declaration, decision.federated
     return {
         "question": {"name": b".".join(name).decode() + ".", "type": type_name(qtype)},
-        "client": _client(asker),
+        "client": _client(asker, tells_clusters=authority.tells_clusters),
         "service": _service(decision),
         "constraint": None if declaration is None else _constraint(declaration),
-        "sources": [_source(source) for source in sources_of(case)],
+        "sources": list(map(_source, sources_of(case) if found is None else federated_sources(case, found))),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
-        "candidates": [_candidate(candidate) for candidate in candidates_of(case)] if candidates else [],
+        "candidates": _candidates(case) if candidates else [],
         "outcome": decision.outcome,
         "reason": reason(case),
         "rcode": RCODES[decision.rcode],
         "extended_error": _error(decision),
         "answers": [
             {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
-            for record in (*decision.aliases, *decision.answers)
+            for record in (*decision.aliases, *decision.answers, *decision.spares)
         ],
     }
 
 
-def _client(asker: Asker) -> dict[str, Any]:
+def _client(asker: Asker, *, tells_clusters: bool) -> dict[str, Any]:
     place = asker.place
+    labels = {key: value for key, value in place.location.labels.items() if key != CLUSTER or tells_clusters}
     return {
         "address": asker.text,
         "located_by": place.located_by,
         "holder": asker.holder or None,
         "node": place.location.node,
-        "labels": dict(place.location.labels),
+        "labels": labels,
     }
 
 
 def _service(decision: Decision) -> dict[str, str] | None:
+    found = decision.federated
+    if found is not None:
+        return {"namespace": found.namespace, "name": found.name}
     if decision.service is None:
         return None
     service = decision.service.service
@@ -115,11 +120,26 @@ def _source(source: Source) -> dict[str, Any]:
         "policies": list(source.declaration.policies),
         "heard": source.heard,
         "why": source.why,
+        **({"cluster": source.cluster} if source.cluster else {}),
     }
 
 
 def _step(step: Step) -> dict[str, Any]:
     return {"key": step.key, "value": step.value, "matched": step.matched}
+
+
+def _candidates(case: Case) -> list[dict[str, Any]]:
+    found = case.decision.federated
+    if found is None:
+        return [_candidate(candidate) for candidate in candidates_of(case)]
+    return [
+        {**_candidate(candidate), "kind": kind_of(candidate.located), "votes": list(map(_vote, candidate.votes))}
+        for candidate in federated_candidates(case, found)
+    ]
+
+
+def _vote(vote: Vote) -> dict[str, Any]:
+    return {"cluster": vote.cluster, "healthy": vote.healthy, "text": vote.text}
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
@@ -128,7 +148,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "addresses": list(map(address_text, endpoint.addresses)),
         "pod": endpoint.pod,
         "node": endpoint.node,
-        "cluster": OWN_CLUSTER,
+        "cluster": candidate.located.location.labels.get(CLUSTER),
         "ready": endpoint.ready,
         "values": dict(candidate.values),
         "chosen": candidate.chosen,

@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from locator.model import HOSTNAME, REGION, SUCCESSORS, ZONE
+from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE
 
 INDENT = 12  # columns of a title and the space after it
 WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
 
-SHOWN_LABELS = (REGION, ZONE, HOSTNAME)
+SHOWN_LABELS = (CLUSTER, REGION, ZONE, HOSTNAME)
 
 BOLD, DIM, GREEN, YELLOW, RED, PLAIN = "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m", "\033[0m"
 COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
@@ -82,7 +82,8 @@ def _constraint_rows(constraint: dict[str, Any] | None, sources: Sequence[dict[s
         yield from (("constraint", line) for text in texts for line in _wrapped(text))
     for source in sources:
         if not source["heard"]:
-            name = " ".join([source["source"], *source["policies"]])
+            of_cluster = [f"of {source['cluster']}"] if "cluster" in source else []
+            name = " ".join([source["source"], *source["policies"], *of_cluster])
             text = f"{name} ({source['why']}): {', '.join(source['keys'])}"
             yield from (("unheard", line) for line in _wrapped(text))
 
@@ -129,20 +130,24 @@ def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return a table with a header: a row for each endpoint, a column for each key."""
     short = _short(list(candidates[0]["values"]))
     keys = [key for key in short if key != HOSTNAME or any(row["values"][key] != row["node"] for row in candidates)]
+    federated = "kind" in candidates[0]
+    shown = [key for key in keys if key != CLUSTER] if federated else keys  # the cluster has a column of its own
     return [
-        ("CHOSEN", "POD", "ADDRESS", "NODE", *(short[key].upper() for key in keys), "WHY"),
+        ("CHOSEN", *(("CLUSTER", "KIND") if federated else ()), "POD", "ADDRESS", "NODE",
+         *(short[key].upper() for key in shown), "WHY"),
         *(
             (
                 "yes" if row["chosen"] else "no",
+                *((row["cluster"], row["kind"]) if federated else ()),
                 row["pod"] or "-",
                 ",".join(row["addresses"]),
                 row["node"] or "-",
-                *(row["values"][key] or "-" for key in keys),
+                *(row["values"][key] or "-" for key in shown),
                 _shortened(row["why"], short),
             )
             for row in candidates
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _short(keys: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
 from dnsserver.names import Meaning, labels_of, meaning_of
 from dnsserver.spelling import nearest, nearest_key
 from locator.model import HOSTNAME, ZONE, Location
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
 from locator.topology.selection import (
@@ -59,6 +59,8 @@ class Case(Struct, frozen=True, eq=False):
 def reason(case: Case) -> str:
     """Return in one phrase why the answer is what it is."""
     decision = case.decision
+    if decision.federated is not None:
+        return _federated(case, decision.federated)
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
         return _outcome(case, decision.selection)
     if decision.meaning is None:
@@ -115,6 +117,11 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
 
 
 def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
+    if meaning.zone.about == names.FEDERATION and meaning.service:
+        known = snapshot.federated
+        closest = nearest_key(meaning.namespace, meaning.service, known)
+        suggestion = f", did you mean {closest}?" if closest else ""
+        return f"no cluster exports a Service {meaning.service_key} that has a ready endpoint{suggestion}"
     if not meaning.service or meaning.service_key in snapshot.services:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
@@ -124,10 +131,23 @@ def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     return f"topodns serves no Service {meaning.service_key}{suggestion}"
 
 
+def _federated(case: Case, found: FederatedService) -> str:
+    decision, selection = case.decision, case.decision.selection
+    if decision.rcode == NXDOMAIN:
+        return "no port and no entry of the Service has this name"
+    if selection is None:
+        return "the name is the same for all clients"
+    if not selection.endpoints:
+        reached = found.entries(found.viewer(case.location))
+        return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
+    return _outcome(case, selection)
+
+
 def _outcome(case: Case, selection: Selection) -> str:
     constraint, outcome = case.constraint, selection.outcome
     if outcome == ALL:
-        return f"every ready endpoint: {why_all(case, selection)}"
+        what = "every ready endpoint" if case.decision.federated is None else "every entry"
+        return f"{what}: {why_all(case, selection)}"
     if isinstance(constraint, NamedDomain):
         domain = f"{constraint.key}={constraint.value}, which the name demands"
         return f"the endpoints with {domain}" if outcome == NEAREST else f"no ready endpoint has {domain}"

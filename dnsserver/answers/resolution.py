@@ -12,13 +12,13 @@ from functools import partial
 from msgspec.structs import replace
 
 from dnsserver import names
-from dnsserver.answers import services
+from dnsserver.answers import federated, services
 from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
 from locator.model import Location
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, FederatedService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
@@ -169,11 +169,30 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[st
         yield from services.names_of_address(request, compiled, address, zone)
 
 
+def _federated_namespace(request: Request) -> Decision:
+    """A namespace exists if a federated Service in it does: there are names beneath it (RFC 8020)."""
+    start = f"{request.meaning.namespace}/"
+    exists = any(key.startswith(start) for key in request.snapshot.federated)
+    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
+
+
+def _of_federated(resolver: Callable[[Request, FederatedService], Decision]) -> Callable[[Request], Decision]:
+    """Wrap a resolver for names that exist only if their federated Service does."""
+
+    def resolve_for_federated(request: Request) -> Decision:
+        found = request.snapshot.federated.get(request.meaning.service_key)
+        return request.decision(wire.NXDOMAIN) if found is None else resolver(request, found)
+
+    return resolve_for_federated
+
+
 def _of_service(resolver: Callable[[Request, CompiledService], Decision]) -> Callable[[Request], Decision]:
     """Wrap a resolver for names that exist only if their Service does."""
 
     def resolve_for_service(request: Request) -> Decision:
-        compiled = request.snapshot.services.get(request.meaning.service_key)
+        snapshot, meaning = request.snapshot, request.meaning
+        known = snapshot.imported if meaning.zone.about == names.MULTICLUSTER else snapshot.services
+        compiled = known.get(meaning.service_key)
         if compiled is None:
             return request.decision(wire.NXDOMAIN)
         if request.authority.ignore_empty_service and compiled.service.virtual and compiled.empty:
@@ -199,6 +218,13 @@ RESOLVERS: dict[str, Callable[[Request], Decision]] = {
     names.PROTOCOL: _of_service(services.protocol),
     names.PORT: _of_service(services.port),
     names.ENDPOINT: _of_service(services.endpoint),
+    names.CLUSTER: _of_service(services.cluster),
+    names.FEDERATED_NAMESPACE: _federated_namespace,
+    names.FEDERATED_SERVICE: _of_federated(federated.service),
+    names.FEDERATED_PROTOCOL: _of_federated(federated.protocol),
+    names.FEDERATED_PORT: _of_federated(federated.port),
+    names.FEDERATED_CLUSTER: _of_federated(federated.cluster),
+    names.FEDERATED_ENTRY: _of_federated(federated.entry),
     names.REVERSE: _reverse,
     names.IMPOSSIBLE: _impossible,
 }

@@ -12,7 +12,7 @@ from dnsserver.message import wire
 from dnsserver.message.records import Record, Srv
 from dnsserver.names import endpoint_label
 from locator.model import MAX_NAME, Location, Port
-from locator.state.snapshot import CompiledService
+from locator.state.snapshot import CompiledService, ImportedService
 from locator.topology.constraints import ZONAL_NAME, Declaration, in_effect
 from locator.topology.selection import (
     NEAREST,
@@ -34,9 +34,9 @@ def service(request: Request, compiled: CompiledService) -> Decision:
     if alias is not None:
         return request.alias_decision(alias, compiled) if alias else request.decision(wire.NXDOMAIN, service=compiled)
     if compiled.service.headless:
-        return _headless(request, compiled, _any_port)
+        return _headless(request, compiled, any_port)
     if request.qtype == wire.SRV:
-        return _virtual_ports(request, compiled, _any_port)
+        return _virtual_ports(request, compiled, any_port)
     return request.decision(answers=request.addresses(compiled.service.cluster_ips), service=compiled)
 
 
@@ -62,7 +62,8 @@ def protocol(request: Request, compiled: CompiledService) -> Decision:
 
 def endpoint(request: Request, compiled: CompiledService) -> Decision:
     """The name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
-    located_addresses = request.names_of(compiled).endpoints.get(request.meaning.endpoint)
+    label, cluster = request.meaning.endpoint, request.meaning.cluster
+    located_addresses = request.names_of(compiled).endpoints.get(f"{label}.{cluster}" if cluster else label)
     if located_addresses is None:
         return request.decision(wire.NXDOMAIN, service=compiled)
     if request.qtype == wire.SRV:
@@ -70,6 +71,13 @@ def endpoint(request: Request, compiled: CompiledService) -> Decision:
         return _srv(request, compiled, [(request.meaning.name, number) for number in ports],
                     [(request.meaning.name, address) for _, address in located_addresses])  # fmt: skip
     return request.decision(answers=request.addresses([address for _, address in located_addresses]), service=compiled)
+
+
+def cluster(request: Request, compiled: CompiledService) -> Decision:
+    """The name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's name does."""
+    labels = request.names_of(compiled).endpoints
+    exists = any(label.partition(".")[2] == request.meaning.cluster for label in labels)
+    return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
 
 def zonal(request: Request, compiled: CompiledService) -> Decision:
@@ -82,7 +90,7 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
     selection = select(constraint, request.location, compiled.endpoints)
     return replace(
-        _records_of(request, compiled, selection.endpoints, _any_port, selection=selection),
+        _records_of(request, compiled, selection.endpoints, any_port, selection=selection),
         declaration=Declaration(ZONAL_NAME, constraint),
         # A client can write any topology zone: it can ask for any number of names without an endpoint.
         basis=compiled if selection.outcome == NEAREST else None,
@@ -113,13 +121,20 @@ def endpoint_names(compiled: CompiledService, *, pod_names: bool) -> EndpointNam
     by_name = EndpointNames({}, {})
     for located in compiled.endpoints:
         for address in located.endpoint.addresses:
-            label = endpoint_label(located.endpoint, address, pod_names=pod_names)
+            label = _endpoint_label(compiled, located, address, pod_names=pod_names)
             by_name.endpoints.setdefault(label, []).append((located, address))
             by_name.labels.setdefault(address, []).append(label)
     return by_name
 
 
-def _any_port(port: tuple[str, str]) -> bool:
+def _endpoint_label(compiled: CompiledService, located: LocatedEndpoint, address: bytes, *, pod_names: bool) -> str:
+    """Return the first label of an endpoint's name; that of a multi-cluster Service is followed by the cluster's."""
+    label = endpoint_label(located.endpoint, address, pod_names=pod_names)
+    return f"{label}.{located.endpoint.cluster or ''}" if isinstance(compiled, ImportedService) else label
+
+
+def any_port(port: tuple[str, str]) -> bool:
+    """Whether a port is wanted where all are."""
     return True
 
 
@@ -145,7 +160,7 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
         return replace(
             request.decision(service=compiled, selection=selection, terms=terms),
             authority_records=(request.soa(ttl=0),),
-            extended_error=(wire.EDE_OTHER, _unmet_text(selection, constraint, request.location)),
+            extended_error=(wire.EDE_OTHER, unmet_text(selection, constraint, request.location)),
         )
     decision = _records_of(request, compiled, selection.endpoints, wanted, selection=selection, terms=terms)
     if decision.answers or not terms:
@@ -155,7 +170,7 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
     return replace(decision, terms=()) if constraint.soft else decision  # no client gets one, wherever it is
 
 
-def _unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
+def unmet_text(selection: Selection, constraint: Constraint, client: Location) -> str:
     """Name the keys and values that no ready endpoint matches: ``Narrowing`` demands all, other types one of them."""
     joint = " and " if isinstance(constraint, Narrowing) else " or "
     absent = " or ".join(step.key for step in selection.steps if step.value is None)
@@ -191,7 +206,7 @@ def _records_of(
             ports = endpoint.ports
             numbers = [port.number for port in ports if wanted((port.name, port.protocol))]
         for address in endpoint.addresses if numbers else ():
-            name = f"{endpoint_label(endpoint, address, pod_names=pod_names)}.{base}"
+            name = f"{_endpoint_label(compiled, located, address, pod_names=pod_names)}.{base}"
             if len(name) <= MAX_NAME:  # else longer than a query can hold
                 glue[name, address] = None
                 for number in numbers:

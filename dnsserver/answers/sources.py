@@ -12,11 +12,15 @@ from locator.topology.constraints import ZONAL_NAME, ZONE_DEFAULT, Declaration
 
 
 class Source(Struct, frozen=True):
-    """A declaration, whether it counts for the name that was asked, and why or why not."""
+    """A declaration, whether it counts for the name that was asked, and why or why not.
+
+    ``cluster`` is that of the Service that declares it, for federated names; empty for others.
+    """
 
     declaration: Declaration
     heard: bool
     why: str
+    cluster: str = ""
 
 
 def sources_of(case: Case) -> list[Source]:

@@ -10,11 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.from_settings import cluster_of, store_of
+from dnsserver.from_settings import (
+    cluster_of,
+    cluster_set_of,
+    other_client_of,
+    other_store_of,
+    store_of,
+    upstream_of,
+)
 from dnsserver.net.listening import CannotListen
 from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import ClusterSource
 from locator.api.deltas import DeltaBatch, Replace
+from locator.federation.clusterset import ClusterSet
+from locator.finding_codes import ClusterCode
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
@@ -46,46 +58,110 @@ def dump_errors() -> Iterator[None]:
 
 
 class Reading(NamedTuple):
-    """A cluster that was read once: what a server would publish, all objects by kind, and the user's namespace.
+    """The clusters as they were read once.
 
-    ``namespace`` is that of the kubeconfig's context, or of the pod; "default" for files.
+    ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
+    the own cluster by kind. ``namespace`` is that of the kubeconfig's context, or of the pod; "default" for files.
     """
 
     publication: Publication
+    own: Snapshot
     objects: Mapping[type[Object], Sequence[Any]]
     namespace: str
 
 
 class Checked(NamedTuple):
-    """A cluster that was checked: its snapshot, all findings, also those of severity info, and all its namespaces."""
+    """Clusters that were checked: all findings, also of severity info, and snapshot and namespaces of the own one."""
 
-    snapshot: Snapshot
+    own: Snapshot
     findings: list[Finding]
     namespaces: set[str]
 
 
 def check_cluster(settings: Settings) -> Checked:
-    """Read the cluster once, and check it. Raises CommandError."""
-    reading, view = _read(settings, ())
-    publication = reading.publication
-    return Checked(publication.snapshot, [*publication.findings, *view.advice()], view.namespaces())
+    """Read the clusters once, and check them. Raises CommandError."""
+    reading, views = _read(settings, ())
+    findings = [*reading.publication.findings]
+    for name, view in views.items():
+        findings += [replace(finding, cluster=name) for finding in view.advice()]
+    return Checked(reading.own, findings, views[OWN].namespaces())
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
-    """Read the cluster once, with the kinds *also* even if a server would not read them. Raises CommandError."""
+    """Read the clusters once, with the kinds *also* of the own one even if a server would not read them.
+
+    Raises CommandError.
+    """
     return _read(settings, also)[0]
 
 
-def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, ClusterView]:
-    store = store_of(settings)
-    view = ClusterView(store)
+OWN = ""  # in findings, the cluster is empty where it is the own one
+
+
+def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, dict[str, ClusterView]]:
+    """Read the clusters; return their views, too, by name."""
+    store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
+    views = {OWN: ClusterView(store)}
     if settings.snapshot:
         batch, namespace = _files(settings.snapshot), "default"
     else:
         batch, namespace = _live(settings, tuple(dict.fromkeys((*store.kinds, *also))))
-    view.apply(batch)
+    views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
-    return Reading(view.publish(int(time.time())), objects, namespace), view
+    publication = own = views[OWN].publish(now)
+    if clusters is not None:
+        clusters.update_own(own.snapshot)
+        findings = list(own.findings)
+        for cluster in settings.cluster:
+            read = _other(settings, cluster)
+            if isinstance(read, Finding):
+                findings.append(read)
+                continue
+            views[cluster.name] = read
+            other = read.publish(now)
+            clusters.update(cluster.name, other.snapshot)
+            findings += [replace(finding, cluster=cluster.name) for finding in other.findings]
+        snapshot = _resolved(settings, clusters, now)
+        publication = Publication(snapshot, [*findings, *clusters.findings()], ())
+    return Reading(publication, own.snapshot, objects, namespace), views
+
+
+def _other(settings: Settings, cluster: ClusterSource) -> ClusterView | Finding:
+    """Read another cluster; return a finding if it cannot be reached. Raises CommandError."""
+    from locator.cluster import api_client
+    from locator.cluster.responses import Refused, Unreachable
+
+    store = other_store_of(settings, cluster.name)
+    view = ClusterView(store)
+    try:
+        with cluster_errors(), dump_errors():
+            client = other_client_of(cluster)
+        if client is None:
+            view.apply(_files([cluster.path]))
+        else:
+            view.apply(api_client.list_once(client, store.kinds))
+    except WrongInput as error:
+        raise WrongInput(f"--cluster {cluster.name}: {error}") from None
+    except (Refused, Unreachable) as error:
+        code = ClusterCode.ClusterUnreachable
+        expected = "a cluster whose API server answers"
+        return code.finding("", "", "", field=f"--cluster {cluster.name}", message=str(error), expected=expected)
+    return view
+
+
+def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
+    """Return the snapshot of all clusters, with the host names of load balancers resolved if there is an upstream."""
+    snapshot, servers = clusters.publish(now), upstream_of(settings)
+    if not clusters.hosts or not servers:
+        return snapshot
+    import trio
+
+    from dnsserver.metrics.counters import Counts
+    from dnsserver.net import ingress_hosts
+    from dnsserver.net.upstream import Upstream
+
+    clusters.resolve(trio.run(ingress_hosts.resolved_once, Upstream(servers, Counts()), clusters.hosts))
+    return clusters.publish(now)
 
 
 def _files(paths: Sequence[str]) -> DeltaBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -22,12 +23,20 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "json":
-        write(f"{json.dumps(msgspec.to_builtins(findings), indent=2)}\n")
+        write(f"{json.dumps(list(map(_as_json, findings)), indent=2)}\n")
     else:
         *lines, numbers = as_lines(findings, colour=coloured())
         write("".join(f"{line}\n" for line in [*lines, *remarks, numbers]))
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     return FAILED if any(finding.severity in failing for finding in findings) else DONE
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding by its fields; that of another cluster names it."""
+    fields: dict[str, Any] = msgspec.to_builtins(finding)
+    if not finding.cluster:
+        del fields["cluster"]
+    return fields
 
 
 def as_lines(findings: Sequence[Finding], *, colour: bool) -> list[str]:

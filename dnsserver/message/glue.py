@@ -31,15 +31,18 @@ class Target(Struct, frozen=True, eq=False, gc=False):
 class Glue:
     """The addresses of all targets of an answer.
 
-    *targets* has one target for each record of the answer; records may share a target. *start* is the offset of the
-    first record in the reply. ``whole`` is all glue in the form that does not depend on the rotation; ``count`` is its
-    number of records.
+    *targets* has one target for each record of the answer that rotates; records may share a target. *spares* has one
+    for each record behind those, with the offset of its end, counted from there. *start* is the offset of the first
+    record in the reply. ``whole`` is all glue in the form that does not depend on the rotation; ``count`` is its number
+    of records.
     """
 
-    def __init__(self, targets: Sequence[Target], *, start: int) -> None:
+    def __init__(self, targets: Sequence[Target], spares: Sequence[tuple[Target, int]] = (), *, start: int) -> None:
         self._targets = (*targets, *targets)
+        self._spares = tuple(spares)
         self._start = start
-        records = [target.owner + address for target in dict.fromkeys(targets) for address in target.addresses]
+        known = dict.fromkeys((*targets, *(target for target, _ in spares)))
+        records = [target.owner + address for target in known for address in target.addresses]
         self.whole, self.count = b"".join(records), len(records)
 
     @property
@@ -57,6 +60,8 @@ class Glue:
         ends: dict[Target, int] = {}  # target -> end of the first record with it
         for target, end in zip(self._targets[turn:last], offsets[turn + 1 : last + 1], strict=True):
             ends.setdefault(target, end)
+        for target, end in self._spares:
+            ends.setdefault(target, offsets[last] + end)
         shift = self._start - offsets[turn]
         records: list[bytes] = []
         for target, end in ends.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import dnslib
@@ -73,8 +74,10 @@ class Packer:
             packed.append(owner + FIXED.pack(record.rtype, wire.IN, record.ttl, len(octets)) + octets)
         return packed
 
-    def glue(self, addresses: Iterable[Record], answers: Iterable[Record]) -> Glue | None:
-        """Return *addresses* as the glue of SRV or NS *answers*, or None without addresses."""
+    def glue(
+        self, addresses: Iterable[Record], answers: Sequence[Record], spares: Sequence[Record] = ()
+    ) -> Glue | None:
+        """Return *addresses* as the glue of SRV or NS *answers* and *spares*, or None without addresses."""
         packed: dict[str, tuple[bytes, ...]] = {}
         for record in addresses:
             assert isinstance(record.data, Address)
@@ -84,16 +87,22 @@ class Packer:
         if not packed:
             return None
         targets: dict[str, Target] = {}
-        targets_of_answers = []
-        for record in answers:
+        targets_of_records = []
+        for record in (*answers, *spares):
             name = _target_of(record.data)
             target = targets.get(name)
             if target is None:
                 owner = self._compressed[name]
                 octets_of_name = len(name) + 2 if isinstance(record.data, Srv) else len(owner)
                 target = targets[name] = Target(octets_of_name, owner, packed.get(name, ()))
-            targets_of_answers.append(target)
-        return Glue(targets_of_answers, start=self._position)
+            targets_of_records.append(target)
+        ends = accumulate(map(len, self.records(spares)))
+        split = len(answers)
+        return Glue(
+            targets_of_records[:split],
+            list(zip(targets_of_records[split:], ends, strict=True)),
+            start=self._position,
+        )
 
     def _by_dnslib(self, record: Record, names: Offsets) -> bytes:
         """Pack the record behind the aliases, compressed against *names*, to which its own names are added."""

@@ -28,7 +28,8 @@ class RenderedAnswer:
     - ``aliases``: the CNAME records that come before all other records.
     - ``blob``: the other answer records, twice in a row, and ``offsets``: the offset of each. So every rotation is one
       slice of ``length`` octets.
-    - ``tail``: the authority section and all glue; ``glue`` shortens the latter if it does not fit.
+    - ``spares``: the answer records that come after all those that rotate.
+    - ``tail``: the spares, the authority section and all glue; ``glue`` shortens the latter if it does not fit.
     - ``size``: octets of aliases, one blob and tail; ``size_without_glue``: the same without glue.
     - ``serial_at``: offset of the SOA's serial in ``tail``, 0 without SOA. ``stamp`` updates the serial.
     - ``dependent``: whether the answer depends on the client's location. ``error``: its extended error, or None.
@@ -46,8 +47,8 @@ class RenderedAnswer:
 
     __slots__ = (
         "aliases", "blob", "completed", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length",
-        "offsets", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue", "tail",
-        "tally", "turns", "unresolved_aliases", "weight",
+        "offsets", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue", "spares",
+        "tail", "tally", "turns", "unresolved_aliases", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class RenderedAnswer:
         *,
         flags: int,
         answers: Sequence[bytes],
+        spares: Sequence[bytes] = (),
         aliases: Sequence[bytes] = (),
         authority: Sequence[bytes] = (),
         glue: Glue | None = None,
@@ -71,9 +73,10 @@ class RenderedAnswer:
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
-        self.tail = b"".join((*authority, glue.whole if glue is not None else b""))
+        self.spares = tuple(spares)
+        self.tail = b"".join((*spares, *authority, glue.whole if glue is not None else b""))
         self.glue = glue
-        self.section_counts = (len(self.aliases) + len(answers), len(authority))
+        self.section_counts = (len(self.aliases) + len(answers) + len(spares), len(authority))
         self.heads = _heads(flags, *self.section_counts, glue.count if glue is not None else 0)
         self.serial_at = serial_at
         self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
@@ -160,12 +163,16 @@ def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tupl
 
 
 def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
-    """Return flags with TC and counts, and as many whole records as fit."""
+    """Return flags with TC and counts, and as many whole records as fit; spares only if all others do."""
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
     aliases_blob, fit = b"".join(aliases), 0
     offsets, start = rendered.offsets, rendered.offsets[turn]
     if len(aliases) == len(rendered.aliases):
         last = start + room - len(aliases_blob)  # a record that ends behind this offset does not fit
         fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn
-    head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + fit, 0, 0)[head]
-    return head_and_counts, aliases_blob + rendered.blob[start : offsets[turn + fit]]
+    records = aliases_blob + rendered.blob[start : offsets[turn + fit]]
+    spares = 0
+    if fit == rendered.records:
+        spares = sum(end <= room - len(records) for end in accumulate(map(len, rendered.spares)))
+    head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + fit + spares, 0, 0)[head]
+    return head_and_counts, b"".join((records, *rendered.spares[:spares]))

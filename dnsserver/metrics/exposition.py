@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from prometheus_client.core import GaugeMetricFamily
@@ -26,6 +27,22 @@ from locator.topology.constraint_findings import is_invalid_constraint
 RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
 
 
+class OtherView(Protocol):
+    """What topodns knows of another cluster."""
+
+    name: str
+
+    @property
+    def watches(self) -> Mapping[str, Watch]:
+        """The watches of a live cluster, by kind."""
+
+    def age(self) -> float:
+        """Return for how many seconds it is out of reach, 0 while there is contact."""
+
+    def object_counts(self) -> Mapping[str, int]:
+        """Return the number of objects by kind."""
+
+
 class Metrics(TopodnsCollector):
     """The metrics of a server that reads these *kinds* of objects."""
 
@@ -35,6 +52,8 @@ class Metrics(TopodnsCollector):
         self._kinds = tuple(kinds)
         self._snapshot: Snapshot | None = None
         self.watches: Mapping[str, Watch] = {}
+        self.others: Sequence[OtherView] = ()
+        """The other clusters."""
 
     def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         """Show the objects and findings of *snapshot* from now on."""
@@ -115,8 +134,34 @@ class Metrics(TopodnsCollector):
         distrusted = snapshot.addresses.distrusted_cidrs if snapshot else 0
         text = "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node."
         yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", text, distrusted)
+        if self.others:
+            yield from self._other_clusters()
         reloads = labelled(self._counts.reloads)
         yield counter("topodns_snapshot_reloads", "Reloads of the --snapshot files.", ("result",), reloads)
+
+    def _other_clusters(self) -> Iterator[Metric]:
+        known = GaugeMetricFamily(
+            "topodns_cluster_objects", "Objects read from another cluster, by kind.", labels=("cluster", "kind")
+        )
+        ages = GaugeMetricFamily(
+            "topodns_cluster_view_age_seconds", "For how long another cluster is out of reach.", labels=("cluster",)
+        )
+        synced = GaugeMetricFamily(
+            "topodns_cluster_synced",
+            "Whether all objects of a kind in another cluster have been read.",
+            labels=("cluster", "kind"),
+        )
+        restarts: Sums = Counter()
+        for cluster in self.others:
+            ages.add_metric((cluster.name,), cluster.age())
+            for kind, number in cluster.object_counts().items():
+                known.add_metric((cluster.name, kind), number)
+            for kind, watch in cluster.watches.items():
+                synced.add_metric((cluster.name, kind), int(watch.listed))
+                restarts.update({(cluster.name, kind, reason): number for reason, number in watch.restarts.items()})
+        yield from (ages, known, synced)
+        text, labels = "Watches of another cluster restarted, by kind and reason.", ("cluster", "kind", "reason")
+        yield counter("topodns_cluster_watch_restarts", text, labels, restarts)
 
 
 class ControllerState(Struct, frozen=True):

@@ -19,7 +19,7 @@ from dnsserver.answers.decision import EndpointNames
 from dnsserver.message.rendering import RenderedAnswer
 from locator.bounded_map import BoundedMap
 from locator.model import Location
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import Basis, CompiledService, Snapshot
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
@@ -109,12 +109,12 @@ class DependentAnswers:
 
 
 class _ServiceAnswers:
-    """The answers and endpoint names of one compiled Service."""
+    """The answers and endpoint names of one Service, as it was compiled."""
 
-    __slots__ = ("answers", "compiled", "names")
+    __slots__ = ("answers", "basis", "names")
 
-    def __init__(self, compiled: CompiledService) -> None:
-        self.compiled = compiled
+    def __init__(self, basis: Basis) -> None:
+        self.basis = basis
         self.answers: dict[bytes, Remembered] = {}
         self.names: EndpointNames | None = None
 
@@ -130,9 +130,9 @@ class AnswerCache:
         self.current: dict[bytes, Remembered] = {}
         self._unlimited: BoundedMap[bytes, RenderedAnswer] = BoundedMap(MAX_UNLIMITED, attrgetter("weight"))
         self.unlimited: Mapping[bytes, Remembered] = self._unlimited.recent
-        self._services: Mapping[str, CompiledService] = {}
+        self._snapshot: Snapshot | None = None
         self._serial = b""
-        self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's key
+        self._of_service: dict[str, _ServiceAnswers] = {}  # by the Service's ``basis_key``
         self._basis_of: BoundedMap[bytes, str] = BoundedMap(MAX_QUESTIONS)  # question -> the key of its Service
         self._values: BoundedMap[tuple[str, ...], BoundedMap[Location, Values]] = BoundedMap(MAX_TERMS)
 
@@ -140,11 +140,12 @@ class AnswerCache:
         """Keep only the answers that also hold for *snapshot*."""
         self.current.clear()
         self._unlimited.clear()
-        self._services = services = snapshot.services
+        self._snapshot = snapshot
         self._serial = struct.pack("!I", snapshot.serial & 0xFFFFFFFF)
-        self._basis_of.resize(2 * MAX_QUESTIONS * (len(services) + len(snapshot.addresses.places) + 64))
-        if len(self._of_service) > 2 * len(services) + 64:  # most of those are gone
-            self._of_service = {key: entry for key, entry in self._of_service.items() if key in services}
+        services = len(snapshot.services) + len(snapshot.federated) + len(snapshot.imported)
+        self._basis_of.resize(2 * MAX_QUESTIONS * (services + len(snapshot.addresses.places) + 64))
+        if len(self._of_service) > 2 * services + 64:  # most of those are gone
+            self._of_service = {key: entry for key, entry in self._of_service.items() if snapshot.holds(entry.basis)}
 
     def recall(self, question: bytes) -> Remembered | None:
         """Return what the cache has for a question, including answers from before this snapshot.
@@ -169,7 +170,7 @@ class AnswerCache:
         question: bytes,
         render: Callable[[], RenderedAnswer],
         *,
-        basis: CompiledService | Snapshot,
+        basis: Basis | Snapshot,
         location: Location,
         terms: tuple[str, ...],
         useful: Callable[[], UsefulValues],
@@ -181,10 +182,10 @@ class AnswerCache:
         ``DependentAnswers``, and matter only if there are *terms*.
         """
         answers_by_question = self.current
-        if isinstance(basis, CompiledService):
+        if not isinstance(basis, Snapshot):
             entry = self._entry(basis)
             answers_by_question = entry.answers
-            self._basis_of[question] = basis.service.key
+            self._basis_of[question] = basis.basis_key
             if question not in self.current:  # its answers may be from before this snapshot
                 self.recall(question)
         if not terms:
@@ -198,10 +199,10 @@ class AnswerCache:
             answers_by_question[question] = answers.remembered
         return answers.put(location, share_key, render)
 
-    def basis_of(self, question: bytes) -> CompiledService | None:
+    def basis_of(self, question: bytes) -> Basis | None:
         """Return the Service that a remembered answer belongs to, None if it belongs to none."""
         entry = self._of_service.get(self._basis_of.get(question) or "")
-        return entry.compiled if entry is not None and self._is_current(entry) and question in entry.answers else None
+        return entry.basis if entry is not None and self._is_current(entry) and question in entry.answers else None
 
     def keep_unlimited(self, question: bytes, answer: RenderedAnswer) -> None:
         """Remember an answer without a basis, which is the same for all clients."""
@@ -214,15 +215,15 @@ class AnswerCache:
             entry.names = make(compiled)
         return entry.names
 
-    def _entry(self, compiled: CompiledService) -> _ServiceAnswers:
-        key = compiled.service.key
+    def _entry(self, basis: Basis) -> _ServiceAnswers:
+        key = basis.basis_key
         entry = self._of_service.get(key)
-        if entry is None or entry.compiled is not compiled:
-            entry = self._of_service[key] = _ServiceAnswers(compiled)
+        if entry is None or entry.basis is not basis:
+            entry = self._of_service[key] = _ServiceAnswers(basis)
         return entry
 
     def _is_current(self, entry: _ServiceAnswers) -> bool:
-        return self._services.get(entry.compiled.service.key) is entry.compiled
+        return self._snapshot is not None and self._snapshot.holds(entry.basis)
 
     def _values_of(self, terms: tuple[str, ...]) -> BoundedMap[Location, Values]:
         values = self._values.get(terms)

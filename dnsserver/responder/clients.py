@@ -12,7 +12,7 @@ from dnsserver.message.wire import ClientSubnet, Edns
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import NOWHERE, AddressBook, AgreementCache, Place
+from locator.places.address_book import NOWHERE, AddressBook, Addresses, AgreementCache, Place, Places
 
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
 MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
@@ -27,15 +27,15 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._book = AddressBook()
+        self._book: Addresses = AddressBook()
         self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
         self._shared: BoundedMap[frozenset[tuple[str, str]], Location] = BoundedMap(MAX_LABEL_SETS)
-        self.places = self._book.places
+        self.places: Places = self._book.places
         self.blocks: Mapping[bytes, Place] = self._blocks.recent
 
     def follow(
-        self, book: AddressBook, *, tell: Callable[[bytes, Place | None], None] | None = None
+        self, book: Addresses, *, tell: Callable[[bytes, Place | None], None] | None = None
     ) -> Sequence[Network] | None:
         """Locate clients by *book* from now on; return the pod CIDRs that changed, None if nothing changed at all.
 
@@ -44,13 +44,13 @@ class Clients:
         """
         if book is self._book:
             return None
+        changes = book.changes_since(self._book)
         if tell is not None:
-            for address, place in book.places.changes_since(self.places):
+            for address, place in changes.places:
                 tell(address, place)
-        networks = list(book.cidrs.changes_since(self._book.cidrs))
         self._book, self.places = book, book.places
         self._blocks.clear()
-        return networks
+        return changes.networks
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""

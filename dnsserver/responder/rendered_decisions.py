@@ -41,10 +41,10 @@ class DecisionRenderer:
         selection = decision.selection if decision.answers or decision.terms else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        answers, glue = decision.answers, decision.additional_records
+        answers, spares, glue = decision.answers, decision.spares, decision.additional_records
         if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
             start = self._rotations.window(len(answers))
-            answers, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], ()
+            answers, spares, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], (), ()
         unresolved = decision.outside_target is not None and self._authority.asks_upstream_for(decision.qtype)
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
@@ -52,9 +52,10 @@ class DecisionRenderer:
         return RenderedAnswer(
             flags=wire.QR | wire.AA | decision.rcode,
             answers=packer.records(answers),
+            spares=packer.records(spares),
             aliases=aliases,
             authority=soa,
-            glue=packer.glue(glue, answers),
+            glue=packer.glue(glue, answers, spares),
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
@@ -102,8 +103,8 @@ def belongs_to_basis(decision: Decision) -> bool:
     if decision.qtype not in REMEMBERED_TYPES or decision.meaning is None:
         return False
     has_records = bool(decision.answers or decision.aliases or decision.terms)
-    common = decision.qtype in ADDRESS_SIZES and decision.service is not None
-    return has_records or common or decision.meaning.shape == names.SERVICE
+    common = decision.qtype in ADDRESS_SIZES and (decision.service or decision.federated) is not None
+    return has_records or common or decision.meaning.shape in (names.SERVICE, names.FEDERATED_SERVICE)
 
 
 def share_key(decision: Decision) -> object:
@@ -111,10 +112,14 @@ def share_key(decision: Decision) -> object:
     selection = decision.selection
     if selection is None or decision.extended_error is not None:  # its text differs by client
         return None
+    if decision.federated is not None:  # its spares may differ, too
+        return (*decision.answers, *decision.spares), selection.outcome, selection.key
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key
 
 
 def useful_values(decision: Decision) -> Callable[[], tuple[frozenset[str | None], ...]]:
     """Return a function that finds, for each term of a decision, the clients' values that can match an endpoint."""
+    if decision.federated is not None:
+        return decision.federated.useful_values
     endpoints = decision.service.endpoints if decision.service is not None else ()
     return partial(in_effect(decision.declaration).useful_values, endpoints)

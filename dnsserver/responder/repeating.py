@@ -32,7 +32,7 @@ from locator.bounded_map import BoundedMap
 from locator.ip import Network, plain_address
 from locator.model import Location
 from locator.places.address_book import Place
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import Basis, Snapshot
 
 MAX_RECORDS_SIZE = 65535  # octets of records: longer answers never fit into a datagram, and offsets have 16 bits
 MAX_TRANSIENT_SIZE = 1024  # octets of an answer: most say that a name does not exist. 16,384 take some megabytes
@@ -115,7 +115,7 @@ class _Numbers(Generic[K]):
 class _Basis(Struct):
     """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
-    compiled: CompiledService
+    compiled: Basis
     number: int
     questions: dict[bytes, _Asked] = field(default_factory=dict)
 
@@ -209,8 +209,7 @@ class Repeater:
         its clients would wait for Python while the cluster changes.
         """
         self._hand_over_places()
-        services = snapshot.services
-        changed = [key for key, basis in self._bases.items() if services.get(key) is not basis.compiled]
+        changed = [key for key, basis in self._bases.items() if not snapshot.holds(basis.compiled)]
         bases = [self._bases.pop(key) for key in changed]
         numbers = [basis.number for basis in bases]
         if bases:
@@ -265,7 +264,7 @@ class Repeater:
         )
         return rest[SUBNET_ADDRESS_AT:] if profile.octets else b"", profile.host
 
-    def _learn_answer(self, asked: bytes, basis: CompiledService | None, location: Location) -> None:
+    def _learn_answer(self, asked: bytes, basis: Basis | None, location: Location) -> None:
         question = asked.lower()
         remembered = self._cache.current.get(question) or self._cache.recall(question)
         if remembered is None:
@@ -292,8 +291,8 @@ class Repeater:
             )
             self._repeated.learn_choice(question, known.number, choice, _parts(answer))
 
-    def _known_basis(self, compiled: CompiledService) -> _Basis:
-        key = compiled.service.key
+    def _known_basis(self, compiled: Basis) -> _Basis:
+        key = compiled.basis_key
         basis = self._bases.get(key)
         if basis is None:
             self._last_basis += 1
@@ -307,7 +306,8 @@ class Repeater:
 
 
 def _parts(answer: RenderedAnswer) -> Parts:
-    glue = len(answer.glue.whole) if answer.glue is not None else 0
+    # Python leaves out glue that does not fit, and cuts the spares.
+    optional = len(answer.tail) if answer.spares else len(answer.glue.whole) if answer.glue is not None else 0
     additional = answer.glue.count if answer.glue is not None else 0
     return (
         answer.flags,
@@ -315,7 +315,7 @@ def _parts(answer: RenderedAnswer) -> Parts:
         answer.blob[: answer.length],
         answer.offsets[: answer.records + 1],
         answer.tail,
-        glue,
+        optional,
         answer.serial_at,
         answer.dependent,
         answer.tally,

@@ -55,7 +55,7 @@ from dnsserver.settings.values import (
 from locator.ip import Network
 from locator.labels import Selector
 from locator.model import CLUSTER as CLUSTER_LABEL
-from locator.model import ERROR, REGION, WARNING, ZONE
+from locator.model import ERROR, OWN_CLUSTER, REGION, WARNING, ZONE
 from locator.topology.selection import ANY
 
 
@@ -211,7 +211,7 @@ class Settings:
     """Kubernetes itself heeds both for virtual IPs only."""
 
     cluster_name: str = single(
-        "local",
+        OWN_CLUSTER,
         values.CLUSTER_NAME,
         theme=CLUSTERS,
         help="Name of the own cluster, the value of the topology key topodns.io/cluster there",

@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.endpoints import in_rows
 from locator.finding_codes import ClusterCode
-from locator.ip import Network, parse_address, parse_network
+from locator.ip import Network, address_text, parse_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
     ENDPOINTS,
@@ -30,6 +32,8 @@ from locator.model import (
     PodLocator,
     Port,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
     canonical_labels,
     is_dns_label,
@@ -38,6 +42,8 @@ from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
+IMPORTED_SERVICE_NAME = "multicluster.kubernetes.io/service-name"  # KEP-1645, as the next
+SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 # Kubernetes reads the second only where the first, its older name, is absent.
 TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
@@ -137,6 +143,38 @@ def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
     )
 
 
+def to_service_export(raw: schema.ServiceExport, collector: FindingCollector) -> ServiceExport:
+    """Convert a ServiceExport."""
+    del collector  # the Service that it names may be missing; that is found later
+    return ServiceExport(shared_text(raw.metadata.namespace or "default"), raw.metadata.name or "")
+
+
+def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) -> ServiceImport | None:
+    """Convert a ServiceImport; None if its name or namespace is not a DNS label."""
+    if not collector.has_dns_names(raw.metadata):
+        return None
+    spec, addresses = raw.spec or schema.ServiceImportSpec(), list[bytes]()
+    headless = spec.type == "Headless"
+    if not headless and spec.type != "ClusterSetIP":
+        collector.wrong("spec.type", f"{spec.type!r} is no type", "ClusterSetIP or Headless")
+    for position, text in enumerate(spec.ips or ()):
+        addresses += collector.address(f"spec.ips[{position}]", text)
+    return ServiceImport(
+        namespace=shared_text(raw.metadata.namespace or "default"),
+        name=raw.metadata.name or "",
+        headless=headless,
+        cluster_ips=() if headless else tuple(addresses),
+        ports=_ports(spec.ports, "spec.ports", collector),
+        traffic_distribution=spec.traffic_distribution or "",
+        annotations=_own(raw.metadata.annotations or {}),
+    )
+
+
+def _own(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return those of some annotations that are topodns' own."""
+    return {key: text for key, text in annotations.items() if key.startswith(PREFIX)}
+
+
 def _ports(ports: list[schema.Port] | None, field: str, collector: FindingCollector) -> tuple[Port, ...]:
     converted = []
     for position, port in enumerate(ports or ()):
@@ -175,12 +213,31 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         external_traffic_policy=spec.external_traffic_policy or "",
         topology_keys=None if spec.topology_keys is None else tuple(spec.topology_keys),
         traffic_distribution=spec.traffic_distribution or "",
+        created=raw.metadata.created or "",
+        ingress=_ingress(raw.status, collector),
         topology_mode=next((annotations[name] for name in TOPOLOGY_MODES if name in annotations), ""),
         alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),
         labels=raw.metadata.labels or {},
-        annotations={key: text for key, text in annotations.items() if key.startswith(PREFIX)},
+        annotations=_own(annotations),
     )
+
+
+def _ingress(status: schema.ServiceStatus | None, collector: FindingCollector) -> tuple[str, ...]:
+    """Return the addresses and host names of a load balancer, each once."""
+    load_balancer = status.load_balancer if status is not None else None
+    found: list[str] = []
+    for position, entry in enumerate((load_balancer.ingress if load_balancer is not None else None) or ()):
+        field = f"status.loadBalancer.ingress[{position}]"
+        if entry.ip:
+            found += map(address_text, collector.address(f"{field}.ip", entry.ip))
+        elif entry.hostname:
+            name = entry.hostname.lower().removesuffix(".")
+            if _is_domain_name(name) and not _is_address(name):
+                found.append(name)
+            else:
+                collector.wrong(f"{field}.hostname", f"{entry.hostname!r} is no domain name", "a domain name")
+    return tuple(dict.fromkeys(found))
 
 
 def _alias(text: str, collector: FindingCollector) -> str:
@@ -188,10 +245,14 @@ def _alias(text: str, collector: FindingCollector) -> str:
     name = text.lower().removesuffix(".")
     if _is_address(name):
         return ""
-    if len(name) <= MAX_NAME and all(map(_DOMAIN_LABEL.fullmatch, name.split("."))):
+    if _is_domain_name(name):
         return name
     collector.wrong("spec.externalName", f"{text!r} is no domain name", "a domain name")
     return ""
+
+
+def _is_domain_name(text: str) -> bool:
+    return len(text) <= MAX_NAME and all(map(_DOMAIN_LABEL.fullmatch, text.split(".")))
 
 
 def _is_address(text: str) -> bool:
@@ -207,12 +268,19 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     ports = _ports(raw.ports, "ports", collector)
     given = raw.endpoints or () if raw.address_type != "FQDN" else ()
     shared: dict[Hints, Hints] = {}
-    found = (to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given))
+    labels = raw.metadata.labels or {}
+    imported = labels.get(IMPORTED_SERVICE_NAME) or None
+    cluster = labels.get(SOURCE_CLUSTER, None if imported is None else "")
+    found = [to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given)]
+    endpoints = [endpoint for endpoint in found if endpoint is not None]
+    if cluster is not None:
+        endpoints = [replace(endpoint, cluster=shared_text(cluster.lower())) for endpoint in endpoints]
     return EndpointSlice(
         namespace=shared_text(raw.metadata.namespace or "default"),
         name=raw.metadata.name or "",
-        service=(raw.metadata.labels or {}).get(SERVICE_NAME) or None,
-        endpoints=in_rows([endpoint for endpoint in found if endpoint is not None]),
+        service=labels.get(SERVICE_NAME) or None,
+        endpoints=in_rows(endpoints),
+        imported_service=imported,
     )
 
 

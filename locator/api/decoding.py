@@ -28,9 +28,14 @@ from locator.model import (
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
     object_key,
 )
+
+MULTICLUSTER_API = "/apis/multicluster.x-k8s.io/v1beta1"
+OLDER_MULTICLUSTER_API = "/apis/multicluster.x-k8s.io/v1alpha1"
 
 
 class Resource(NamedTuple):
@@ -39,6 +44,7 @@ class Resource(NamedTuple):
     ``name`` is the kind, ``path`` lists all its objects. ``decoder`` returns a struct of ``schema``, and ``build``
     converts that to a record, None if the object is not usable. ``code`` is the code of a finding about one of its
     fields. ``optional``: the API server may not know the kind, since its CRD may be installed later or never.
+    ``older_path`` is that of an older version of the API, which is asked if the server does not know this one.
     """
 
     name: str
@@ -46,6 +52,7 @@ class Resource(NamedTuple):
     decoder: Decoder[Any]
     build: Callable[[Any, FindingCollector], Any]
     optional: bool = False
+    older_path: str = ""
     code: ClusterCode = ClusterCode.UnreadableObject
 
     @property
@@ -77,6 +84,22 @@ RESOURCES: Mapping[type[Object], Resource] = {
         "/apis/discovery.k8s.io/v1/endpointslices",
         Decoder(schema.EndpointSlice),
         conversion.to_endpoint_slice,
+    ),
+    ServiceExport: Resource(
+        "ServiceExport",
+        f"{MULTICLUSTER_API}/serviceexports",
+        Decoder(schema.ServiceExport),
+        conversion.to_service_export,
+        optional=True,
+        older_path=f"{OLDER_MULTICLUSTER_API}/serviceexports",
+    ),
+    ServiceImport: Resource(
+        "ServiceImport",
+        f"{MULTICLUSTER_API}/serviceimports",
+        Decoder(schema.ServiceImport),
+        conversion.to_service_import,
+        optional=True,
+        older_path=f"{OLDER_MULTICLUSTER_API}/serviceimports",
     ),
 }
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.

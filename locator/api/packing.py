@@ -16,6 +16,8 @@ from locator.model import (
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
 )
 from locator.sharing import share_parts
@@ -33,6 +35,8 @@ class _Batch(Struct):
     services: list[Service] = []
     policies: list[ServicePolicy] = []
     slices: list[EndpointSlice] = []
+    exports: list[ServiceExport] = []
+    imports: list[ServiceImport] = []
 
 
 _FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))

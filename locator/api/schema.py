@@ -115,11 +115,53 @@ class ServiceSpec(Struct, rename="camel"):
     publish_not_ready_addresses: bool | None = None
 
 
+class Ingress(Struct):
+    """An address or a host name of a load balancer."""
+
+    ip: str | None = None
+    hostname: str | None = None
+
+
+class LoadBalancer(Struct):
+    """The load balancer of a Service."""
+
+    ingress: list[Ingress] | None = None
+
+
+class ServiceStatus(Struct, rename="camel"):
+    """The status of a Service: its load balancer."""
+
+    load_balancer: LoadBalancer | None = None
+
+
 class Service(Struct):
     """A Service."""
 
     metadata: AnnotatedMeta
     spec: ServiceSpec | None = None
+    status: ServiceStatus | None = None
+
+
+class ServiceExport(Struct):
+    """A ServiceExport (KEP-1645)."""
+
+    metadata: Meta
+
+
+class ServiceImportSpec(Struct, rename="camel"):
+    """The spec of a ServiceImport."""
+
+    type: str | None = None
+    ips: list[str] | None = None
+    ports: list[Port] | None = None
+    traffic_distribution: str | None = None
+
+
+class ServiceImport(Struct):
+    """A ServiceImport (KEP-1645)."""
+
+    metadata: AnnotatedMeta
+    spec: ServiceImportSpec | None = None
 
 
 class Conditions(Struct):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import signal
 import stat
 import sys
@@ -27,6 +28,9 @@ log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
+_KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
+_JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses how a mounted ConfigMap changes, by a symlink
 
 
@@ -97,6 +101,19 @@ class DumpFiles:
                 return
 
 
+def is_kubeconfig(path: str) -> bool:
+    """Whether a file is a kubeconfig rather than a dump, by its beginning. Raises BadDump if it cannot be read."""
+    try:
+        if os.path.isdir(path):
+            return False
+        with open(path, "rb") as file:
+            beginning = file.read(BEGINNING)
+    except OSError as error:
+        raise BadDump(f"{path}: {error.strerror}, expected a kubeconfig or a dump") from None
+    kind = _JSON_KIND.search(beginning) if beginning.lstrip().startswith(b"{") else None
+    return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
+
+
 def _read_standard_input() -> bytes:
     """Read all of standard input, without Python's buffer: its lock would block an exit during the read."""
     parts = []
@@ -163,6 +180,10 @@ class DumpSource:
     def stale(self, after: float) -> bool:
         """Return False: files do not become stale."""
         return False
+
+    def age(self) -> float:
+        """Return 0: files do not age."""
+        return 0.0
 
     def read_again(self) -> None:
         """Read the files again even if they did not change."""

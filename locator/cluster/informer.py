@@ -56,6 +56,13 @@ class Informer:
         """Whether objects may be out of date: read from the state file, or without contact for *after* seconds."""
         return bool(self._publisher.unlisted) or any(since + after <= trio.current_time() for since in self._lost())
 
+    def age(self) -> float:
+        """Return for how many seconds a kind has been without contact, or how old what was restored is, if more."""
+        now = trio.current_time()
+        age = now - min(self._lost(), default=now)
+        restored = self._publisher.unlisted and self._publisher.snapshot is not None
+        return max(age, time.time() - self._state_file.seen) if restored and self._state_file is not None else age
+
     def read_again(self) -> None:
         """Do nothing: the watches report every change."""
 

@@ -74,6 +74,9 @@ class Source(Protocol):
     def stale(self, after: float) -> bool:
         """Whether objects may be out of date: contact with the cluster has been lost for *after* seconds."""
 
+    def age(self) -> float:
+        """Return for how many seconds the objects may have been out of date, 0 while there is contact."""
+
     def read_again(self) -> None:
         """Read everything again, unless the source notices all changes itself."""
 

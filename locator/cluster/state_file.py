@@ -20,30 +20,41 @@ from locator.state.snapshot import Snapshot
 log = logging.getLogger("topodns")
 
 NAME = "view"
+
 AHEAD_SECONDS = 60.0  # a file may be from the future by this much, since clocks differ; beyond, its age is unknown
 
 
 class StateFile:
-    """The state file in *folder* with the view of *kinds* in one *cluster* (``ApiClient.identity``).
+    """The state file *name* in *folder* with the view of *kinds* in one *cluster* (``ApiClient.identity``).
 
     Its modification time is when the objects were last known to be up to date, at most *max_age* seconds ago.
     *settings* are those of the store: with others, only the objects are used.
     """
 
     def __init__(
-        self, folder: str, *, cluster: str, kinds: Sequence[type[Object]], settings: str, max_age: float
+        self,
+        folder: str,
+        *,
+        name: str = NAME,
+        cluster: str,
+        kinds: Sequence[type[Object]],
+        settings: str,
+        max_age: float,
     ) -> None:
-        self._path = Path(folder) / NAME
+        self._path = Path(folder) / name
         self._unfinished = self._path.with_suffix(".new")
         self._origin = Origin(cluster, tuple(kind.__name__ for kind in kinds), settings)
         self._max_age = max_age
+        self.seen = 0.0
+        """When the view that ``load`` returned was up to date (seconds since 1970)."""
         self._logged = ""
         self._saving = threading.Lock()  # a save at the end may meet one that was abandoned, but still runs
 
     def load(self) -> KeptView | None:
         """Return the saved view. None if there is no state file, or none that can be trusted; then logs why."""
         try:
-            age = time.time() - self._path.stat().st_mtime
+            self.seen = self._path.stat().st_mtime
+            age = time.time() - self.seen
             if not -AHEAD_SECONDS <= age <= self._max_age:
                 log.warning(
                     "%s: %d s old, expected at most %d s (--state-max-age); ignoring the file",

@@ -15,7 +15,7 @@ from locator.hints.objects import WEBHOOK_RESOURCES, HintedSlice
 from locator.hints.wanted import constraint_of, wanted_hints
 from locator.hints.zones import Zones
 from locator.index import Index
-from locator.model import Hints, Node, Service, ServicePolicy
+from locator.model import Hints, Node, Service, ServicePolicy, in_cluster
 from locator.places.locations import Locations
 
 
@@ -129,6 +129,8 @@ class HintStore:
         """Record an object, None if it is gone; return what may change with it."""
         objects = self._objects[kind]
         before = objects.get(key)
+        if isinstance(after, Node):
+            after = replace(after, labels=in_cluster(after.labels, self._locations.cluster))
         if before == after:
             return _NONE
         if after is None:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import cast
+from typing import NamedTuple, Protocol, cast
 
 from msgspec import Struct
 
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, network_end, network_text
-from locator.model import UNKNOWN, Location, canonical_labels
+from locator.model import CLUSTER, UNKNOWN, Location, canonical_labels
 from locator.places.address_map import GROUP, AddressMap, Group, PrefixTable, Row
 
 # The values of ``Place.located_by``.
@@ -70,6 +70,61 @@ def same_place(left: Place | None, right: Place | None) -> bool:
         and left.located_by == right.located_by
         and left.forwarder == right.forwarder
     )
+
+
+class BookChanges(NamedTuple):
+    """What differs between two books.
+
+    ``places`` are the addresses that an object has or had and whose place changed, each with its place, None if no
+    object has it any more. ``networks`` are the pod CIDRs that came, went or moved.
+    """
+
+    places: Iterable[tuple[bytes, Place | None]]
+    networks: Sequence[Network]
+
+
+class Places(Protocol):
+    """The places of the addresses that objects have."""
+
+    def __len__(self) -> int:
+        """Return about how many there are."""
+
+    def get(self, address: bytes) -> Place | None:
+        """Return the place of an address, None if no object has it."""
+
+
+class Addresses(Protocol):
+    """What a reader of an address book uses, whether it is of one cluster or of several."""
+
+    @property
+    def places(self) -> Places:
+        """The places of the addresses that objects have."""
+
+    @property
+    def distrusted_cidrs(self) -> int:
+        """How many pod CIDRs topodns does not trust, once for each node."""
+
+    def source(self, address: bytes) -> Place:
+        """Return the place of a packet's source; ``forwarder`` says whether it asks on behalf of other clients."""
+
+    def locate(self, address: bytes) -> Place:
+        """Return the place of one address, ``UNKNOWN_PLACE`` if nothing locates it."""
+
+    def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
+        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``.
+
+        *network* is never an IPv4-mapped one. A frequent caller passes the same *cache* to one book after the other.
+        """
+
+    def holder(self, network: Network) -> str:
+        """Describe the object or block whose place ``locate_network`` returns, as people read it (``pod shop/web-0``).
+
+        Empty if nothing locates the network. An object is the one that holds the address now: a place does not
+        remember it, since an answer never depends on it.
+        """
+
+    def changes_since(self, before: Addresses) -> BookChanges:
+        """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
 
 
 class AddressBook:
@@ -168,19 +223,39 @@ class AddressBook:
         """Whether there is a trusted pod CIDR whose addresses have this many octets."""
         return any(len(address) == octets for address, _ in self._cidrs_by_start.items())
 
-    def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
-        """Return the place that a whole block shares: a node, the labels in common, or ``UNKNOWN_PLACE``.
+    def held(self, address: bytes) -> Place | None:
+        """Return the place of an address that an object or a trusted pod CIDR has, None if neither has."""
+        return self.places.get(address) or self.cidrs.find(address)
 
-        *network* is never an IPv4-mapped one. A frequent caller passes the same *cache* to one book after the other.
-        """
+    def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
+        """See ``Addresses``."""
         return self._located(network, AgreementCache() if cache is None else cache)[0]
 
-    def holder(self, network: Network) -> str:
-        """Describe the object or block whose place ``locate_network`` returns, as people read it (``pod shop/web-0``).
+    def locate_among_clusters(self, network: Network, cache: AgreementCache) -> Place:
+        """Do as ``locate_network``, where it is worth something to know the cluster alone."""
+        return self._located(network, cache, among_clusters=True)[0]
 
-        Empty if nothing locates the network. An object is the one that holds the address now: a place does not
-        remember it, since an answer never depends on it.
-        """
+    def parts_within(self, network: Network) -> Iterator[tuple[Network, Place]]:
+        """Yield what this cluster has of a block, with its place: pod CIDRs in it, and addresses outside of those."""
+        for start, cidrs in self._cidrs_by_start.within(network):
+            for length, place in cidrs:
+                if length > network.length:
+                    yield Network(start, length), place
+        for address, place in self._outside_cidrs.within(network):
+            yield Network(address, 8 * len(address)), place
+
+    def has_part_of(self, network: Network) -> bool:
+        """Whether this cluster has a part of a block, or all of it."""
+        around = self.cidrs.find(network.address, network.length)
+        return around is not None or next(self.parts_within(network), None) is not None
+
+    def changes_since(self, before: Addresses) -> BookChanges:
+        """See ``Addresses``."""
+        assert isinstance(before, AddressBook)
+        return BookChanges(self.places.changes_since(before.places), list(self.cidrs.changes_since(before.cidrs)))
+
+    def holder(self, network: Network) -> str:
+        """See ``Addresses``."""
         place, address = self._located(network, AgreementCache())
         return place.block or ("" if address is None else self._holder_of(address))
 
@@ -205,7 +280,9 @@ class AddressBook:
                 cidrs[network.length] = place
         return {address: tuple(sorted(cidrs.items(), key=itemgetter(0))) or None for address, cidrs in starts.items()}
 
-    def _located(self, network: Network, cache: AgreementCache) -> tuple[Place, bytes | None]:
+    def _located(
+        self, network: Network, cache: AgreementCache, *, among_clusters: bool = False
+    ) -> tuple[Place, bytes | None]:
         """Return the place that a network shares, and the address from which it is, None if it is a block's."""
         if network.length == 8 * len(network.address):
             return self.locate(network.address), network.address
@@ -236,7 +313,9 @@ class AddressBook:
         location = shared_location(chain([first.location], map(attrgetter("location"), agreements)))
         if location is first.location:
             return first, None if lowest is None else lowest.address
-        return Place(location, first.located_by, network_text(network)) if location.known else UNKNOWN_PLACE, None
+        if not location.known and not (among_clusters and location.labels):
+            return UNKNOWN_PLACE, None
+        return Place(location, first.located_by, network_text(network)), None
 
     def _agreements_within(self, network: Network, cache: AgreementCache) -> Iterator[Agreement]:
         """Yield the agreements of the addresses in a block that are in no pod CIDR, by row or by group."""
@@ -293,7 +372,10 @@ def joined_agreement(parts: Sequence[Agreement]) -> Agreement:
 
 
 def shared_location(locations: Iterable[Location]) -> Location:
-    """Return the only location if all are the same object, else their common labels, else ``UNKNOWN``."""
+    """Return the only location if all are the same object, else their common labels, else ``UNKNOWN``.
+
+    To have nothing but the cluster in common is not to be known.
+    """
     distinct: dict[int, Location] = {}
     labels: Mapping[str, str] = {}
     for location in locations:
@@ -308,4 +390,4 @@ def shared_location(locations: Iterable[Location]) -> Location:
         distinct[id(location)] = location
     if len(distinct) == 1:
         return next(iter(distinct.values()))
-    return Location(None, dict(labels)) if labels else UNKNOWN
+    return Location(None, dict(labels), known=bool(labels.keys() - {CLUSTER})) if labels else UNKNOWN

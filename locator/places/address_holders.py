@@ -11,12 +11,19 @@ from itertools import chain
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from locator.endpoints import EndpointRows, all_addresses, differing_addresses, nodes_with, with_address
+from locator.endpoints import (
+    EndpointRows,
+    all_addresses,
+    clusters_of,
+    differing_addresses,
+    nodes_with,
+    with_address,
+)
 from locator.index import Index
 from locator.model import Endpoint, EndpointSlice, Location, Node, Pod, PodLocator
 from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, Place
 from locator.places.address_keys import AddressKeys, Move
-from locator.places.locations import Locations
+from locator.places.locations import Locations, is_located
 
 
 class EndpointHolder(NamedTuple):
@@ -56,7 +63,7 @@ class AddressHolders:
     """The holders of all addresses of one cluster, kept up to date object by object.
 
     *pods* and *slices* are the known ones by key, always up to date; without *pods* none locates an address.
-    A PodLocator holds addresses only while its pod is not known.
+    A PodLocator holds addresses only while its pod is not known. Endpoints that are in other clusters hold none.
     """
 
     def __init__(self, locations: Locations, pods: Mapping[str, Pod], slices: Mapping[str, EndpointSlice]) -> None:
@@ -99,7 +106,7 @@ class AddressHolders:
         *first* says that no slice was known before: then the node of an address can be told without a look at others.
         """
         for key, before in changed_slices:
-            after = self._slices.get(key)
+            before, after = self._own(before), self._own(self._slices.get(key))
             had, has = (() if known is None else all_addresses(known.endpoints) for known in (before, after))
             differing: Iterable[bytes] = chain(had, has)
             if before is not None and after is not None:
@@ -113,6 +120,11 @@ class AddressHolders:
             if not rows or len(changed) < size + len(rows):  # or another endpoint has one of the addresses
                 changed.update(dict.fromkeys(differing))
             yield key, had, has
+
+    def _own(self, known: EndpointSlice | None) -> EndpointSlice | None:
+        """Return a slice, None if its endpoints are in another cluster: there they have their addresses."""
+        own = None, self._locations.cluster
+        return known if known is not None and all(name in own for name in clusters_of(known.endpoints)) else None
 
     def update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
         """Record a change of a pod (None: it does not exist); return whether a place may have changed."""
@@ -222,12 +234,12 @@ class AddressHolders:
             return self._locations.of_locator(locator), POD_LOCATOR, locator
         if (only := self._only_slice(address)) is not None and len(nodes := nodes_with(only.endpoints, address)) == 1:
             node_location = self._locations.of_node(nodes[0])  # so it is nearly always
-            if node_location is not None and node_location.labels:
+            if node_location is not None:
                 return node_location, ENDPOINT, only
         if self.endpoint_addresses.of(address):
             for holder in sorted(self.endpoints_at(address), key=lambda holder: holder.rank, reverse=True):
                 location = self._locations.of_endpoint(holder.slice.namespace, holder.endpoint)
-                if location.labels:
+                if is_located(location):
                     return location, ENDPOINT, holder.slice
         if names := self._node_names.keys("address", address):
             name = max(names)

@@ -19,9 +19,9 @@ from locator.places.pod_cidrs import PodCidrs
 class AddressIndex:
     """The address holders, pod CIDRs and trusted forwarders of one cluster, kept up to date object by object."""
 
-    def __init__(self, pods: Mapping[str, Pod], slices: Mapping[str, EndpointSlice]) -> None:
-        """See ``AddressHolders``."""
-        self.locations = Locations()
+    def __init__(self, pods: Mapping[str, Pod], slices: Mapping[str, EndpointSlice], cluster: str) -> None:
+        """See ``AddressHolders``; *cluster* is the name of the cluster."""
+        self.locations = Locations(cluster)
         self._holders = AddressHolders(self.locations, pods, slices)
         self._cidrs = PodCidrs(self._holders)
         self._forwarders = Forwarders()

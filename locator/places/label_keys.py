@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from locator.model import CLUSTER
+
 
 class LabelKeys:
     """The keys in some sets of labels, kept up to date set by set.
@@ -38,13 +40,13 @@ class LabelKeys:
                 self._remove(before)
 
     def _add(self, labels: dict[str, str]) -> None:
-        for key in labels:
+        for key in labels.keys() - {CLUSTER}:  # topodns adds that one itself
             if not self._carriers[key]:
                 self._carried = None
             self._carriers[key] += 1
 
     def _remove(self, labels: dict[str, str]) -> None:
-        for key in labels:
+        for key in labels.keys() - {CLUSTER}:
             self._carriers[key] -= 1
             if not self._carriers[key]:
                 del self._carriers[key]

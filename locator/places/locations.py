@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from functools import cache, partial
 
-from locator.model import Endpoint, Location, Node, Pod, PodLocator, canonical_labels
+from locator.model import CLUSTER, OWN_CLUSTER, Endpoint, Location, Node, Pod, PodLocator, canonical_labels, in_cluster
 from locator.places.label_keys import LabelKeys
 
-UNLABELLED = Location(None, {})  # of an endpoint that has neither a node nor a zone
 MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
 
 
 class Locations:
-    """The locations of the known Nodes, and of the objects on nodes that are not known."""
+    """The locations of the known Nodes of a *cluster*, and of the objects on nodes that are not known.
 
-    def __init__(self) -> None:
+    The labels of Nodes and PodLocators have the name of the cluster already (``in_cluster``).
+    """
+
+    def __init__(self, cluster: str = OWN_CLUSTER) -> None:
+        self.cluster = cluster
         self.keys = LabelKeys()
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
@@ -73,14 +76,19 @@ class Locations:
         locator = self._locators.get(pod.key) if self._locators else None
         if locator is not None and locator.node == pod.node and locator.labels:
             return self.shared(locator.node, locator.labels), True
-        return self.shared(pod.node, canonical_labels({}, node=pod.node)), False
+        return self._own_word(pod.node, {}, self.cluster), False
 
     def of_locator(self, locator: PodLocator) -> Location:
         """Return the location of the pod that a PodLocator describes."""
         return self.of_node(locator.node) or self.shared(locator.node, locator.labels)
 
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
-        """Return the location of an endpoint of a slice in *namespace*, ``UNLABELLED`` if nothing gives one."""
+        """Return the location of an endpoint of a slice in *namespace*.
+
+        If nothing says where it is, or only that it is in another cluster, that is all its labels say (``is_located``).
+        """
+        if endpoint.cluster not in (None, self.cluster):
+            return self._own_word(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
         if endpoint.node is not None:
             location = self._nodes.get(endpoint.node)
             if location is not None:
@@ -89,9 +97,12 @@ class Locations:
             locator = self._locators.get(f"{namespace}/{endpoint.pod}")
             if locator is not None and locator.labels:
                 return self.shared(locator.node, locator.labels)
-        if endpoint.node is None and not endpoint.slice_labels:
-            return UNLABELLED
-        return self.shared(endpoint.node, canonical_labels(endpoint.slice_labels, node=endpoint.node))
+        return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
+
+    def _own_word(self, node: str | None, labels: dict[str, str], cluster: str) -> Location:
+        """Return the location of an object by what it says itself; the *cluster* is empty if it is not known."""
+        canonical = canonical_labels(labels, node=node)
+        return self.shared(node, in_cluster(canonical, cluster) if cluster else canonical)
 
     def shared(self, node: str | None, labels: dict[str, str]) -> Location:
         """Return the one location object for this node name and these labels."""
@@ -119,6 +130,11 @@ class Locations:
         self._shared = {key: locations for key, locations in remaining.items() if locations}
         self._count = sum(map(len, self._shared.values()))
         self._bound = max(MIN_SHARED, 2 * self._count)
+
+
+def is_located(location: Location) -> bool:
+    """Whether a location has any label besides the cluster."""
+    return len(location.labels) > 1 or CLUSTER not in location.labels
 
 
 def _by_key(kept: Callable[[], Iterable[Location]]) -> dict[object, list[Location]]:

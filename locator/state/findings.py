@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location
+from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -104,8 +104,8 @@ def location_findings(
 
 
 def is_located(location: Location) -> bool:
-    """Whether a location has more than the hostname that a node's name stands for."""
-    return len(location.labels) > 1 or bool(location.labels.keys() - {HOSTNAME})
+    """Whether a location has more than the cluster, and the hostname that a node's name stands for."""
+    return bool(location.labels.keys() - {HOSTNAME, CLUSTER})
 
 
 def _about(endpoint_slice: EndpointSlice, code: ClusterCode, field: str, message: str, expected: str) -> Finding:

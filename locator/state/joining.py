@@ -62,7 +62,7 @@ class EndpointIdentities:
     def of(self, endpoint: Endpoint) -> object:
         """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
         keys = self._keys
-        key: object = (endpoint.pod, endpoint.node)
+        key: object = (endpoint.pod, endpoint.node, endpoint.cluster)
         if endpoint.pod is None:  # its addresses identify it
             fresh = tuple(address for address in endpoint.addresses if address not in keys)
             key = next((keys[address] for address in endpoint.addresses if address in keys), fresh)

@@ -26,7 +26,6 @@ from locator.model import KINDS, UNKNOWN, EndpointSlice, Finding, Location, Obje
 from locator.places.address_book import AddressBook, Place
 from locator.places.address_keys import AddressKeys
 from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
-from locator.places.locations import UNLABELLED
 from locator.sharing import share_parts
 from locator.state.snapshot import CompiledService, Snapshot
 from locator.topology.constraints import Declaration
@@ -49,7 +48,7 @@ STRUCTS: tuple[type[Struct], ...] = (
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
-CONSTANTS = (UNKNOWN, UNLABELLED)  # locations that stay the same object: readers compare by identity
+CONSTANTS = (UNKNOWN,)  # locations that stay the same object: readers compare by identity
 
 
 class Unusable(ValueError):

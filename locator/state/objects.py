@@ -16,29 +16,37 @@ from locator.model import (
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
 )
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, POD = "namespace", "service", "node", "pod"  # index names
+NAMESPACE, SERVICE, NODE, POD, IMPORT = "namespace", "service", "node", "pod", "import"  # index names
 
-NAMESPACED: tuple[type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice], ...] = (
+NAMESPACED: tuple[
+    type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
+] = (
     Pod,
     PodLocator,
     Service,
     ServicePolicy,
     EndpointSlice,
+    ServiceExport,
+    ServiceImport,
 )
 
 
 class Objects:
-    """The objects of one cluster. *slices_by_pod* adds the index that ``slices_with`` needs.
+    """The objects of one cluster.
+
+    *slices_by_pod* adds the index that ``slices_with`` needs, *slices_by_import* that of ``slices_imported_with``.
 
     Methods take and return the keys of Services and slices.
     """
 
-    def __init__(self, *, slices_by_pod: bool) -> None:
+    def __init__(self, *, slices_by_pod: bool, slices_by_import: bool = False) -> None:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
@@ -47,6 +55,7 @@ class Objects:
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
         functions = {SERVICE: _service, NODE: _nodes, **({POD: _pods} if slices_by_pod else {})}
+        functions |= {IMPORT: _import} if slices_by_import else {}
         self._slices: Index[str, EndpointSlice] = Index(**functions)
         self._indices: dict[type[Object], Index[str, Any]] = {
             Service: self._services,
@@ -121,8 +130,14 @@ class Objects:
 
     def slices_of(self, service: str) -> list[EndpointSlice]:
         """Return the slices of a Service, sorted by key."""
+        return self._in_order(self._slices.keys(SERVICE, service))
+
+    def slices_imported_with(self, service_import: str) -> list[EndpointSlice]:
+        """Return the slices of a ServiceImport, sorted by key."""
+        return self._in_order(self._slices.keys(IMPORT, service_import))
+
+    def _in_order(self, keys: Collection[str]) -> list[EndpointSlice]:
         slices = self.of(EndpointSlice)
-        keys = self._slices.keys(SERVICE, service)
         return [slices[key] for key in (sorted(keys) if len(keys) > 1 else keys)]
 
     def slices_on(self, node: str) -> Collection[str]:
@@ -140,6 +155,11 @@ def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
 
 def _service(endpoint_slice: EndpointSlice) -> Iterable[str]:
     key = endpoint_slice.service_key
+    return () if key is None else (key,)
+
+
+def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
+    key = endpoint_slice.import_key
     return () if key is None else (key,)
 
 

@@ -8,14 +8,15 @@ change, so a reader may cache by its identity. A snapshot itself holds no reader
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from locator.endpoints import ready_addresses
-from locator.model import EndpointSlice, Finding, Location, Service
-from locator.places.address_book import AddressBook
+from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceImport
+from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
 from locator.places.address_map import AddressMap
 from locator.state.joining import joined_endpoints
@@ -54,6 +55,11 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
         return cast("tuple[LocatedEndpoint, ...]", self._read)
 
     @property
+    def basis_key(self) -> str:
+        """The key of the Service among all that answers are made from (``Snapshot.holds``)."""
+        return self.service.key
+
+    @property
     def declaration(self) -> Declaration | None:
         """The declaration that counts, None if no source declares a constraint."""
         return heard(self.declarations)
@@ -64,25 +70,188 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
         return set(self.service.cluster_ips).union(*(ready_addresses(part.endpoints) for part in self.slices))
 
 
+class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
+    """A multi-cluster Service, made from a ServiceImport and the slices that were imported with it (KEP-1645)."""
+
+    @property
+    def basis_key(self) -> str:
+        """See ``CompiledService``."""
+        return f"{self.service.key} (imported)"
+
+
+class ImportedObjects(Struct, frozen=True, eq=False, gc=False):
+    """A ServiceImport and its slices, before its endpoints are located: they are in several clusters."""
+
+    service_import: ServiceImport
+    slices: tuple[EndpointSlice, ...]
+
+
+class ExportedService(Struct, frozen=True, eq=False, gc=False):
+    """A Service that its cluster exports, and the constraint that it declares for its federated name.
+
+    ``constraint`` is None if it declares none. Where it does, ``error`` says why it is invalid.
+    """
+
+    compiled: CompiledService
+    constraint: Declaration | None
+
+
+class Vote(Struct, frozen=True, gc=False):
+    """What the prober of one cluster says about an address; ``healthy`` is None if it says nothing that counts."""
+
+    cluster: str
+    healthy: bool | None
+    text: str = ""
+
+
+class Entry(LocatedEndpoint, frozen=True, eq=False, gc=False):
+    """The cluster IPs of a federated Service in one cluster, or one address or host name of its load balancer there.
+
+    ``ttls`` has the TTL of the addresses of a host name, by their size. ``down`` says that most clusters vote against
+    it; ``votes`` are theirs.
+    """
+
+    balancer: str = ""
+    ttls: dict[int, int] = {}
+    down: bool = False
+    votes: tuple[Vote, ...] = ()
+
+
+class FederatedMember(Struct, frozen=True, eq=False, gc=False):
+    """A federated Service in one *cluster*: what clients there get, and what those get that reach no pods there."""
+
+    cluster: str
+    exported: ExportedService
+    virtual: Entry | None
+    balancers: tuple[Entry, ...]
+
+    @property
+    def endpoints(self) -> tuple[LocatedEndpoint, ...]:
+        """The ready endpoints."""
+        return self.exported.compiled.endpoints
+
+    def entries(self, viewer: str, *, flat: bool) -> tuple[LocatedEndpoint, ...]:
+        """Return what a client in the cluster *viewer* gets; *flat*: it reaches the pods of this cluster."""
+        if viewer == self.cluster and not self.exported.compiled.service.headless:
+            return () if self.virtual is None else (self.virtual,)
+        return self.endpoints if viewer == self.cluster or flat else self.balancers
+
+    def all(self) -> tuple[LocatedEndpoint, ...]:
+        """Return what any client gets."""
+        return (*(() if self.virtual is None else (self.virtual,)), *self.endpoints, *self.balancers)
+
+
+class FederatedService(Struct, frozen=True, eq=False, gc=False):
+    """The Services of one name in all clusters that export it; it has an entry for somebody.
+
+    ``members`` are in the order of their clusters' names. ``flat`` has the pairs of clusters whose pods reach each
+    other. ``default`` is the constraint where no member declares a valid one.
+    """
+
+    namespace: str
+    name: str
+    members: tuple[FederatedMember, ...]
+    flat: frozenset[tuple[str, str]]
+    default: Declaration
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def basis_key(self) -> str:
+        """See ``CompiledService``."""
+        return f"{self.key} (federated)"
+
+    @property
+    def endpoints(self) -> list[LocatedEndpoint]:
+        """All entries that any client gets."""
+        return [located for member in self.members for located in member.all()]
+
+    def viewer(self, client: Location) -> str:
+        """Return the cluster that a client is in, as far as that decides what it gets; empty for elsewhere."""
+        cluster = client.labels.get(CLUSTER, "")
+        known = {member.cluster for member in self.members} | {one for pair in self.flat for one in pair}
+        return cluster if cluster in known else ""
+
+    def entries(self, viewer: str) -> tuple[LocatedEndpoint, ...]:
+        """Return the entries for clients in the cluster *viewer*, or with "" elsewhere."""
+        entries = (member.entries(viewer, flat=(viewer, member.cluster) in self.flat) for member in self.members)
+        return tuple(chain.from_iterable(entries))
+
+    def by_precedence(self, viewer: str) -> list[FederatedMember]:
+        """Return the members in the order in which their constraints count: the one there first, then by age."""
+        return sorted(
+            self.members,
+            key=lambda member: (
+                member.cluster != viewer, member.exported.compiled.service.created, member.cluster
+            ),
+        )  # fmt: skip
+
+    def declaration(self, viewer: str) -> Declaration:
+        """Return the constraint for clients in the cluster *viewer*, or with "" elsewhere; it is valid.
+
+        That of the Service there counts, else that of the oldest Service which has one.
+        """
+        declared = (member.exported.constraint for member in self.by_precedence(viewer))
+        return next((found for found in declared if found is not None and found.valid), self.default)
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What decides about the client (``Constraint.terms``), whichever constraint counts."""
+        clusters = ("", *(member.cluster for member in self.members))
+        declared = (self.declaration(cluster).constraint.terms for cluster in clusters)
+        return tuple(dict.fromkeys((CLUSTER, *chain.from_iterable(declared))))
+
+    def useful_values(self) -> tuple[frozenset[str | None], ...]:
+        """Return, for each of ``terms``, the client's values that can make a difference (``Constraint``)."""
+        clusters = {member.cluster for member in self.members} | {one for pair in self.flat for one in pair}
+        locations = [located.location for located in self.endpoints]
+        return tuple(
+            frozenset(clusters if term == CLUSTER else {location.labels.get(term) for location in locations})
+            for term in self.terms
+        )
+
+
+Basis = CompiledService | FederatedService
+
+
 class Snapshot(Struct, frozen=True, eq=False, gc=False):
-    """One cluster at one moment.
+    """One cluster at one moment, or several of them as the own one sees them.
 
     ``services`` (by ``namespace/name``) and ``namespaces`` (those that exist) hold only what topodns serves.
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
     pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
     change (seconds since 1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints
     that are not ready, by Service; no answer depends on them.
+
+    For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
+    its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
+    From all clusters, likewise: ``federated`` and ``imported`` are what federated and multi-cluster names mean.
     """
 
     services: Mapping[str, CompiledService]
     namespaces: frozenset[str]
-    addresses: AddressBook
+    addresses: Addresses
     serial: int
     findings: tuple[Finding, ...] = ()
     object_counts: Mapping[str, int] = {}
     service_addresses: AddressKeys = field(default_factory=AddressKeys)
     pod_namespaces: AddressMap[tuple[str, ...]] = field(default_factory=AddressMap)
     unready: Mapping[str, tuple[LocatedEndpoint, ...]] = {}
+    exported: Mapping[str, ExportedService] = {}
+    imports: Mapping[str, ImportedObjects] = {}
+    nodes: Mapping[str, Location] = {}
+    federated: Mapping[str, FederatedService] = {}
+    imported: Mapping[str, ImportedService] = {}
+
+    def holds(self, basis: Basis) -> bool:
+        """Whether this very object is part of the snapshot."""
+        if isinstance(basis, FederatedService):
+            return self.federated.get(basis.key) is basis
+        known = self.imported if isinstance(basis, ImportedService) else self.services
+        return known.get(basis.service.key) is basis
 
 
 Changes = Mapping[str, CompiledService | None]  # by key; None for a Service that is deleted or no longer served
@@ -123,15 +292,24 @@ def answers_differ(before: Snapshot, after: Snapshot) -> bool:
         or before.addresses is not after.addresses
         or before.pod_namespaces is not after.pod_namespaces
         or before.namespaces != after.namespaces
+        or before.federated is not after.federated
+        or before.imported is not after.imported
     )
+
+
+def book_of(snapshot: Snapshot) -> AddressBook:
+    """Return the address book in the snapshot of one cluster, as a store makes it."""
+    assert isinstance(snapshot.addresses, AddressBook)
+    return snapshot.addresses
 
 
 def locations_in(snapshot: Snapshot) -> Iterator[Location]:
     """Yield the locations of all addresses and endpoints, each as often as it occurs."""
-    for _, place in snapshot.addresses.places.items():
+    for _, place in book_of(snapshot).places.items():
         yield place.location
     for service in snapshot.services.values():
         yield from service.locations
     for endpoints in snapshot.unready.values():
         for located in endpoints:
             yield located.location
+    yield from snapshot.nodes.values()

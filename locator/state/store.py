@@ -19,15 +19,20 @@ from locator.endpoints import addresses_on, all_addresses, any_hints
 from locator.ip import Network
 from locator.model import (
     KINDS,
+    OWN_CLUSTER,
     EndpointSlice,
     Finding,
+    Location,
     Namespace,
     Node,
     Object,
     Pod,
     PodLocator,
     Service,
+    ServiceExport,
+    ServiceImport,
     ServicePolicy,
+    in_cluster,
 )
 from locator.places.address_book import AddressBook
 from locator.places.address_index import AddressIndex
@@ -38,28 +43,33 @@ from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
     CompiledService,
+    ExportedService,
+    ImportedObjects,
     Snapshot,
     answers_differ,
+    book_of,
     locations_in,
     mapping_after,
     service_addresses_after,
 )
 from locator.topology.constraint_findings import counts, own_labels
-from locator.topology.constraints import Declaration, declarations_of
+from locator.topology.constraints import Declaration, declarations_of, federated_constraint, is_federated
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
 
 
 class Store:
-    """The objects of one cluster, and the latest snapshot of them.
+    """The objects of one *cluster*, by its name, and the latest snapshot of them.
 
     *subnets* gives the labels of networks outside of the cluster. *forwarders* are the networks of trusted forwarders;
     so are the endpoints of *forwarder_services* (``namespace/name``; None: topodns discovers them).
     *pods*, *nodes* and *pod_locators* say which kinds locate addresses; *pod_names* reads Pods in any
     case, to verify pod names. *scope* says which Services are served. Without *endpoint_records*,
     snapshots have no endpoints. *honor_kubernetes* says whether hints and ``trafficDistribution`` are constraints.
-    *default_keys* are the default topology keys of DNS zones, which the store only checks.
+    *default_keys* are the default topology keys of DNS zones, which the store only checks. *exports* says whether
+    snapshots have what the cluster exports to others, *imports* whether they have what it imports, *nodes_by_name*
+    whether they have the locations of nodes, as they also do with *imports*.
 
     Snapshots never change, so one thread may read a snapshot while another makes the next. Only one
     thread at a time may use the store itself.
@@ -68,6 +78,7 @@ class Store:
     def __init__(
         self,
         *,
+        cluster: str = OWN_CLUSTER,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         forwarders: Sequence[Network] = (),
         forwarder_services: Iterable[str] | None = (),
@@ -79,17 +90,23 @@ class Store:
         endpoint_records: bool = True,
         honor_kubernetes: bool = True,
         default_keys: Mapping[str, Sequence[str]] | None = None,
+        exports: bool = False,
+        imports: bool = False,
+        nodes_by_name: bool = False,
     ) -> None:
         self._dns_services = DnsServices(forwarder_services)
         wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
+        wanted |= {ServiceExport: exports, ServiceImport: imports}
         self.kinds: tuple[type[Object], ...] = tuple(kind for kind in KINDS if wanted.get(kind, True))
         """The kinds of objects that the store uses; it skips all others."""
         self._locate_by_pods, self._pod_names = pods, pod_names
         self._scope = scope or Scope()
         self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
-        self._objects = Objects(slices_by_pod=pod_locators)
+        self._exports, self._imports, self._nodes_by_name = exports, imports, imports or nodes_by_name
+        self._objects = Objects(slices_by_pod=pod_locators, slices_by_import=imports)
         self._pod_addresses = PodAddresses()
-        self._addresses = AddressIndex(self._objects.of(Pod) if pods else {}, self._objects.of(EndpointSlice))
+        located_by = self._objects.of(Pod) if pods else {}
+        self._addresses = AddressIndex(located_by, self._objects.of(EndpointSlice), cluster)
         self._locations = self._addresses.locations
         self._checks = Checks(self._objects, self._locations, self.kinds, default_keys or {})
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
@@ -100,16 +117,20 @@ class Store:
             Service: self._update_service,
             ServicePolicy: self._update_policy,
             EndpointSlice: self._update_slice,
+            ServiceExport: self._update_export,
+            ServiceImport: self._update_import,
         }
         # What the next snapshot must compute again.
         self._changed = self._namespaces_changed = True
         self._forwarders_changed = False
         self._services_changed: set[str] = set()
+        self._imports_changed: set[str] = set()
+        self._nodes_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self.settings = repr((
-            *(subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
+            *(cluster, subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
             msgspec.json.encode(self._scope, order="deterministic"),  # the order of its sets differs between processes
-            *(endpoint_records, honor_kubernetes, default_keys),
+            *(endpoint_records, honor_kubernetes, default_keys, exports, imports, nodes_by_name),
         ))  # fmt: skip
         """Two stores with equal settings make the same snapshot of the same objects."""
         self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
@@ -210,12 +231,15 @@ class Store:
         return changed and not self._objects.of(Namespace)
 
     def _sharing(self, after: Any) -> Any:
-        """Return an object that shares equal parts with other objects.
+        """Return an object with the cluster among its labels, which shares equal parts with other objects.
 
         Nothing is left out that would make a difference with other settings: a restart may have others.
         """
+        if isinstance(after, Node):
+            return replace(after, labels=in_cluster(after.labels, self._locations.cluster))
         if isinstance(after, PodLocator) and after.labels:  # the PodLocators of one node have equal labels
-            return replace(after, labels=self._locations.shared(after.node, after.labels).labels)
+            labels = in_cluster(after.labels, self._locations.cluster)
+            return replace(after, labels=self._locations.shared(after.node, labels).labels)
         return after
 
     def _update_namespace(self, key: str, before: Namespace | None, after: Namespace | None) -> bool:
@@ -228,6 +252,7 @@ class Store:
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         self._checks.check_node(key, after)
         if self._addresses.update_node(key, before, after):
+            self._nodes_changed.add(key)
             for slice_key in self._objects.slices_on(key):
                 self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
         return True
@@ -272,6 +297,16 @@ class Store:
             if endpoint_slice is not None and (service := endpoint_slice.service_key) is not None:
                 self._services_changed.add(self._objects.known_key(Service, service))
                 self._forwarders_changed |= service in self._dns_services.keys
+            if endpoint_slice is not None and endpoint_slice.import_key is not None:
+                self._imports_changed.add(endpoint_slice.import_key)
+        return True
+
+    def _update_export(self, key: str, before: ServiceExport | None, after: ServiceExport | None) -> bool:
+        self._services_changed.add(key)
+        return True
+
+    def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
+        self._imports_changed.add(key)
         return True
 
     def _mark_namespace(self, namespace: str) -> None:
@@ -293,10 +328,12 @@ class Store:
 
         The next snapshot, of the objects known by then, shares with it what did not change.
         """
-        addresses = self._addresses.start_from(kept.addresses, partial(locations_in, kept))
+        addresses = self._addresses.start_from(book_of(kept), partial(locations_in, kept))
         self._snapshot = replace(kept, addresses=addresses)
         self._pod_addresses.start_from(kept.pod_namespaces)
         self._services_changed.update(kept.services)
+        self._imports_changed.update(kept.imports)
+        self._nodes_changed.update(kept.nodes)
         return self._snapshot
 
     def publish(self, now: float) -> Snapshot:
@@ -312,10 +349,11 @@ class Store:
         for part in (self._objects, self._addresses, self._pod_addresses):
             part.pack()
         before = self._snapshot or self._empty
-        addresses = self._address_book(before.addresses, now)
+        addresses = self._address_book(book_of(before), now)
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
+        exported = self._exported_after(before.exported, services)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
         after = Snapshot(
@@ -328,6 +366,11 @@ class Store:
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
             unready=unready,
+            exported=exported,
+            imports=self._imports_after(before.imports),
+            nodes=self._nodes_after(before.nodes),
+            federated=before.federated,
+            imported=before.imported,
         )
         self._changed = self._namespaces_changed = False
         if self._snapshot is None or answers_differ(before, after):
@@ -335,6 +378,9 @@ class Store:
         elif (
             before.findings is not after.findings
             or before.unready is not after.unready
+            or before.exported is not after.exported
+            or before.imports is not after.imports
+            or before.nodes is not after.nodes
             or before.object_counts != after.object_counts
         ):
             self._snapshot = replace(after, serial=before.serial)
@@ -382,6 +428,51 @@ class Store:
             after = unready_endpoints(services.get(key), slices, self._locations, known)
             if after is not known:
                 changes[key] = after or None
+        return mapping_after(before, changes)
+
+    def _exported_after(
+        self, before: Mapping[str, ExportedService], services: Mapping[str, CompiledService]
+    ) -> Mapping[str, ExportedService]:
+        """Return what the cluster exports; *before* itself if nothing differs."""
+        if not self._exports:
+            return before
+        changes: dict[str, ExportedService | None] = {}
+        for key in self._services_changed:
+            known, compiled, after = before.get(key), services.get(key), None
+            if compiled is not None and (is_federated(compiled.service) or key in self._objects.of(ServiceExport)):
+                service = self._objects.of(Service)[key]  # with its labels
+                after = ExportedService(
+                    compiled, federated_constraint(service, self._objects.policies_in(service.namespace))
+                )
+            if after is None:
+                if known is not None:
+                    changes[key] = None
+            elif known is None or known.compiled is not compiled or known.constraint != after.constraint:
+                changes[key] = after
+        return mapping_after(before, changes)
+
+    def _imports_after(self, before: Mapping[str, ImportedObjects]) -> Mapping[str, ImportedObjects]:
+        """Return what the cluster has imported; *before* itself if nothing differs."""
+        changes: dict[str, ImportedObjects | None] = {}
+        for key in self._imports_changed if self._imports else ():
+            known, service_import = before.get(key), self._objects.of(ServiceImport).get(key)
+            if service_import is not None and self.exposes(service_import.namespace):
+                slices = tuple(self._objects.slices_imported_with(key))
+                if known is None or (known.service_import, known.slices) != (service_import, slices):
+                    changes[key] = ImportedObjects(service_import, slices)
+            elif known is not None:
+                changes[key] = None
+        self._imports_changed = set()
+        return mapping_after(before, changes)
+
+    def _nodes_after(self, before: Mapping[str, Location]) -> Mapping[str, Location]:
+        """Return the location of each node; *before* itself if nothing differs."""
+        changes = {}
+        for name in self._nodes_changed if self._nodes_by_name else ():
+            location = self._locations.of_node(name)
+            if location is not before.get(name):
+                changes[name] = location
+        self._nodes_changed = set()
         return mapping_after(before, changes)
 
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:

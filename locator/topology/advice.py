@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Service
+from locator.model import CLUSTER, Finding, Service
 from locator.topology.constraint_findings import MEANT, SOURCE_FIELDS, about, counts, decides
 from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard
 from locator.topology.key_findings import CarriedKeys
@@ -62,7 +62,7 @@ def _nothing_to_choose(
     service: Service, declaration: Declaration, endpoints: Sequence[LocatedEndpoint]
 ) -> Iterator[Finding]:
     key, field = next(iter(declaration.constraint.keys), ANY), SOURCE_FIELDS[declaration.source]
-    if key == ANY or not endpoints:
+    if key in (ANY, CLUSTER) or not endpoints:  # a plain name has the endpoints of one cluster anyway
         return
     if len(endpoints) == 1:
         message = "nothing to choose: only one endpoint is ready"

@@ -24,6 +24,7 @@ from locator.topology.constraints import (
     TRAFFIC_DISTRIBUTION,
     Declaration,
     heard,
+    is_federated,
     min_endpoints,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
@@ -43,7 +44,7 @@ MEANT = (POLICY, ANNOTATION, FIELD)
 
 def counts(service: Service) -> bool:
     """Whether a constraint on *service* can choose anything: endpoints in DNS, in hints, or between clusters."""
-    return service.headless or asks_for_hints(service.labels) or service.annotations.get(FEDERATED) == "true"
+    return service.headless or asks_for_hints(service.labels) or is_federated(service)
 
 
 def own_labels(service: Service) -> list[str]:

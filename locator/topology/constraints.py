@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from locator.labels import valid_label_key
 from locator.model import HOSTNAME, ZONE, Service, ServicePolicy
@@ -117,6 +118,23 @@ def declarations_of(
     if service.publishes_unready:
         readers = (*_OWN_READERS, *(read for read in READERS if read not in _OWN_READERS))
     return tuple(declaration for read in readers for declaration in read(sources))
+
+
+def is_federated(service: Service) -> bool:
+    """Whether a Service's own annotation exports it to all clusters."""
+    return service.annotations.get(FEDERATED) == "true"
+
+
+def federated_constraint(service: Service, policies: Sequence[ServicePolicy]) -> Declaration | None:
+    """Return the constraint that a Service declares for its federated name, None if it declares none.
+
+    *policies* are as in ``Sources``. What is about the pods of one cluster does not count, nor does the rule that
+    topology keys exclude ``externalTrafficPolicy: Local``: that is about the load balancer of one cluster, too.
+    """
+    annotations = {key: text for key, text in service.annotations.items() if key != MIN_ENDPOINTS}
+    alone = replace(service, external_traffic_policy="", headless=True, annotations=annotations)
+    declarations = declarations_of(alone, policies, honor_kubernetes=False)
+    return heard(declaration for declaration in declarations if declaration.without_effect is None)
 
 
 Reader = Callable[[Sources], Iterator[Declaration]]

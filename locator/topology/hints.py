@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from locator.model import HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location
+from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location, in_two_clusters
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
 # With one of these labels and the value "true", a Service, or a slice, asks the webhook for hints by its constraint.
@@ -40,7 +40,7 @@ class Hinted(Struct, frozen=True, gc=False):
     @property
     def terms(self) -> tuple[str, ...]:
         """See ``Constraint``. Hints name nodes by their names, not by their hostname labels."""
-        return (*([NODE_NAME] if self.for_nodes else []), *([ZONE] if self.for_zones else []))
+        return (*((NODE_NAME, CLUSTER) if self.for_nodes else ()), *((ZONE,) if self.for_zones else ()))
 
     @property
     def soft(self) -> bool:
@@ -49,16 +49,24 @@ class Hinted(Struct, frozen=True, gc=False):
 
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """See ``Constraint``."""
-        return tuple(
-            frozenset(name for located in endpoints for name in names_for(key, located)) for key in self.keys[:-1]
+        nodes, zones = (
+            frozenset(name for located in endpoints for name in names_for(key, located)) for key in (HOSTNAME, ZONE)
         )
+        clusters = frozenset(located.location.labels.get(CLUSTER) for located in endpoints)
+        return (*((nodes, clusters) if self.for_nodes else ()), *((zones,) if self.for_zones else ()))
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:
         """See ``Constraint``."""
         steps: list[Step] = []
         for key in self.keys[:-1]:
             value = client.node if key == HOSTNAME else client.value(ZONE)
-            chosen = tuple(located for located in endpoints if value is not None and value in names_for(key, located))
+            chosen = tuple(
+                located
+                for located in endpoints
+                if value is not None
+                and value in names_for(key, located)
+                and (key != HOSTNAME or not in_two_clusters(client, located.location))
+            )
             steps.append(Step(key, value, len(chosen)))
             if chosen:
                 return Selection(chosen, NEAREST, tuple(steps), key, (key,))

@@ -6,12 +6,12 @@ ServicePolicies, ``NamedDomain`` by a zonal name, ``Unconstrained`` takes all. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from locator.model import SUCCESSORS, Endpoint, Location
+from locator.model import CLUSTER, HOSTNAME, SUCCESSORS, Endpoint, Location
 
 ANY = "*"
 
@@ -93,6 +93,22 @@ def select(
     return selection
 
 
+def tiers_after(
+    constraint: Constraint, client: Location, endpoints: Sequence[LocatedEndpoint], selection: Selection
+) -> Iterator[tuple[LocatedEndpoint, ...]]:
+    """Yield what a client would get next if the *selection* were not there, the nearest tier first, no endpoint twice.
+
+    A hard constraint has no such tiers. *selection* is what ``select`` returned for the other arguments.
+    """
+    given = set(map(id, selection.endpoints))
+    if not isinstance(constraint, FirstMatch | Narrowing) or not constraint.soft:
+        return
+    for tier in constraint.tiers_after(client, endpoints, selection):
+        if fresh := tuple(located for located in tier if id(located) not in given):
+            given.update(map(id, fresh))
+            yield fresh
+
+
 class Unconstrained(Struct, frozen=True, gc=False):
     """Every client gets every endpoint."""
 
@@ -151,6 +167,13 @@ class FirstMatch(Struct, frozen=True, gc=False):
         key, tier = too_few
         return Selection(tier, NEAREST, tuple(steps), key, (key,))
 
+    def tiers_after(
+        self, client: Location, endpoints: Sequence[LocatedEndpoint], selection: Selection
+    ) -> Iterator[Sequence[LocatedEndpoint]]:
+        """Yield what the keys after the one that decided match."""
+        for key in self.keys[len(selection.steps) :]:
+            yield endpoints if key == ANY else _tier(key, client, endpoints, [])
+
 
 class Narrowing(Struct, frozen=True, gc=False):
     """Each key narrows the endpoints that the keys before it left (``ServicePolicy``).
@@ -192,6 +215,16 @@ class Narrowing(Struct, frozen=True, gc=False):
             return Selection(left, ALL, tuple(steps), ANY)
         return Selection(left, NEAREST, tuple(steps), narrowed[-1], tuple(narrowed))
 
+    def tiers_after(
+        self, client: Location, endpoints: Sequence[LocatedEndpoint], selection: Selection
+    ) -> Iterator[Sequence[LocatedEndpoint]]:
+        """Yield what is left with fewer keys: the last one that narrowed is given up first."""
+        for count in range(len(selection.narrowed) - 1, -1, -1):
+            left = tuple(endpoints)
+            for key in selection.narrowed[:count]:
+                left = _tier(key, client, left, [])
+            yield left
+
 
 class NamedDomain(Struct, frozen=True, gc=False):
     """Chooses the endpoints in the topology domain that the queried name states, wherever the client is.
@@ -232,7 +265,8 @@ class NamedDomain(Struct, frozen=True, gc=False):
 
 
 def _terms(keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(SUCCESSORS.get(key, key) for key in keys if key != ANY)
+    terms = dict.fromkeys(SUCCESSORS.get(key, key) for key in keys if key != ANY)
+    return (*terms, CLUSTER) if HOSTNAME in terms and CLUSTER not in terms else (*terms,)
 
 
 def _values_of(terms: Sequence[str], endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
@@ -248,6 +282,9 @@ def _tier(
     label = SUCCESSORS.get(key, key)  # once, not for each of hundreds of endpoints
     value = client.labels.get(label)
     same = [] if value is None else [located for located in endpoints if located.location.labels.get(label) == value]
+    if label == HOSTNAME and (cluster := client.labels.get(CLUSTER)) is not None:
+        # Two nodes of one name may be in two clusters.
+        same = [located for located in same if located.location.labels.get(CLUSTER, cluster) == cluster]
     tier = tuple(same)
     steps.append(Step(key, value, len(tier)))
     return tier

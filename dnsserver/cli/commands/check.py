@@ -30,13 +30,14 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.cluster import check_cluster
     from dnsserver.cli.report import report
     from locator.places.subnet_proposals import proposed_subnets
+    from locator.state.snapshot import book_of
 
     checked = check_cluster(settings)
     for name in settings.namespace:
         if name not in checked.namespaces:  # nothing is looked at there
             suggestion = nearest(name, sorted(checked.namespaces))
             print(f"topodns: --namespace: no namespace {name}{suggestion}", file=sys.stderr)
-    remarks = _subnet_flags(proposed_subnets(checked.snapshot.addresses)) if arguments.output == "text" else ()
+    remarks = _subnet_flags(proposed_subnets(book_of(checked.own))) if arguments.output == "text" else ()
     return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 

@@ -1,0 +1,231 @@
+"""Resolves federated names: one Service in several clusters, the nearest entries first, then spares.
+
+An entry is an endpoint, the cluster IPs of the Service in the client's cluster, or an address or host name of a load
+balancer. Which entries there are depends on where the client is; of these, the constraint selects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dnsserver.answers.decision import ADDRESS_SIZES, Decision, Request
+from dnsserver.answers.services import WantedPort, any_port, unmet_text
+from dnsserver.message import wire
+from dnsserver.message.records import Address, Record, Srv
+from dnsserver.names import endpoint_label
+from locator.model import CLUSTER, MAX_NAME, Endpoint, Location
+from locator.state.snapshot import Entry, FederatedService
+from locator.topology.constraints import Declaration
+from locator.topology.selection import UNMET, LocatedEndpoint, Selection, select, tiers_after
+
+PRIORITY_STEP = 10  # between the SRV records of two spares
+
+
+class Choice(Struct, frozen=True, eq=False):
+    """What one client gets: the ``selection``, then the ``spares``, each with the addresses that follow."""
+
+    selection: Selection
+    spares: tuple[tuple[LocatedEndpoint, tuple[bytes, ...]], ...]
+
+
+def choose(
+    service: FederatedService, declaration: Declaration, client: Location, *, spares: int, unknown_gets_all: bool
+) -> Choice:
+    """Choose entries for a client, and up to *spares* addresses of each family after them.
+
+    Entries that most clusters vote against do not count, unless the client would get nothing without them.
+    """
+    constraint = declaration.constraint
+    entries: Sequence[LocatedEndpoint] = service.entries(service.viewer(client))
+    healthy = [entry for entry in entries if not (isinstance(entry, Entry) and entry.down)]
+    selection = select(constraint, client, healthy, unknown_gets_all=unknown_gets_all)
+    if not selection.endpoints and len(healthy) < len(entries):
+        healthy = list(entries)
+        selection = select(constraint, client, healthy, unknown_gets_all=unknown_gets_all)
+    tiers = tiers_after(constraint, client, healthy, selection) if selection.endpoints else ()
+    given = {address for located in selection.endpoints for address in located.endpoint.addresses}
+    return Choice(selection, tuple(_spares(tiers, given, spares)))
+
+
+def _spares(
+    tiers: Iterable[Sequence[LocatedEndpoint]], given: set[bytes], most: int
+) -> Iterator[tuple[LocatedEndpoint, tuple[bytes, ...]]]:
+    """Yield the entries of some tiers, with those of their addresses that are not *given*, *most* of each family."""
+    left = dict.fromkeys(ADDRESS_SIZES.values(), most)
+    for tier in tiers:
+        for located in sorted(tier, key=_order):
+            addresses = []
+            for address in sorted(located.endpoint.addresses):
+                if left[len(address)] and address not in given:
+                    left[len(address)] -= 1
+                    given.add(address)
+                    addresses.append(address)
+            if addresses:
+                yield located, tuple(addresses)
+        if not any(left.values()):
+            return
+
+
+def _order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
+    return located.location.labels.get(CLUSTER, ""), located.endpoint.addresses
+
+
+def service(request: Request, found: FederatedService) -> Decision:
+    """The name of a federated Service."""
+    return _answer(request, found, any_port)
+
+
+def port(request: Request, found: FederatedService) -> Decision:
+    """The name of a port, ``_http._tcp.web.shop``: it has only SRV records."""
+    meaning = request.meaning
+
+    def wanted(port: tuple[str, str]) -> bool:
+        return port == (meaning.port, meaning.protocol)
+
+    if not any(map(wanted, _ports(found))):
+        return request.federated_decision(found, wire.NXDOMAIN)
+    return _answer(request, found, wanted) if request.qtype == wire.SRV else request.federated_decision(found)
+
+
+def protocol(request: Request, found: FederatedService) -> Decision:
+    """The name ``_tcp.web.shop``: it has no records, and exists if a port has that protocol (RFC 8020)."""
+    exists = any(protocol == request.meaning.protocol for _, protocol in _ports(found))
+    return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
+
+
+def cluster(request: Request, found: FederatedService) -> Decision:
+    """The name of a cluster under a Service: it has no records, and exists if entries of that cluster have names."""
+    exists = any(located.location.labels[CLUSTER] == request.meaning.cluster for located in found.endpoints)
+    return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
+
+
+def entry(request: Request, found: FederatedService) -> Decision:
+    """The name of one entry, which SRV records point to. It is the same for all clients."""
+    named = [
+        (located, address)
+        for located in found.endpoints
+        if located.location.labels[CLUSTER] == request.meaning.cluster
+        for address in located.endpoint.addresses
+        if _label(request, located.endpoint, address) == request.meaning.endpoint
+    ]
+    if not named:
+        return request.federated_decision(found, wire.NXDOMAIN)
+    name = request.meaning.name
+    if request.qtype == wire.SRV:
+        ports = dict.fromkeys(port.number for located, _ in named for port in located.endpoint.ports)
+        answers = [request.record(wire.SRV, Srv(max(1, 100 // len(ports)), number, name)) for number in ports]
+        glue = request.glue([(name, address) for _, address in named])
+        return request.federated_decision(found, answers=answers, additional_records=glue if answers else ())
+    return request.federated_decision(found, answers=_address_records(request, named))
+
+
+def _ports(found: FederatedService) -> set[tuple[str, str]]:
+    """Return name and protocol of every port with a name."""
+    return {(port.name, port.protocol) for located in found.endpoints for port in located.endpoint.ports if port.name}
+
+
+def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> Decision:
+    if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
+        return request.federated_decision(found)
+    authority, client = request.authority, request.location
+    declaration = found.declaration(found.viewer(client))
+    choice = choose(found, declaration, client, spares=authority.spares, unknown_gets_all=authority.unknown_gets_all)
+    selection, terms = choice.selection, found.terms
+    decision = replace(request.federated_decision(found), declaration=declaration, selection=selection, terms=terms)
+    for_others = replace(decision, authority_records=(request.soa(ttl=0),))
+    if not selection.endpoints:  # others do get entries
+        if selection.outcome != UNMET or not found.entries(found.viewer(client)):
+            text = "no address of the Service can be reached from where the client is"
+        else:
+            text = unmet_text(selection, declaration.constraint, client)
+        return replace(for_others, extended_error=(wire.EDE_OTHER, text))
+    chosen = [(located, located.endpoint.addresses) for located in selection.endpoints]
+    if request.qtype == wire.SRV:
+        answers, spares, glue = _srv(request, chosen, choice.spares, wanted)
+    else:
+        glue = ()
+        answers, spares = (
+            _address_records(request, [(located, address) for located, addresses in rows for address in addresses])
+            for rows in (chosen, choice.spares)
+        )
+    if not answers:
+        return for_others if _any_records(request, found, wanted) else replace(decision, terms=())
+    ttl = min(record.ttl for record in (*answers, *spares))  # one for the whole RRset (RFC 2181, section 5.2)
+    answers, spares = ([replace(record, ttl=ttl) for record in records] for records in (answers, spares))
+    return replace(
+        decision,
+        answers=tuple(answers),
+        spares=tuple(spares),
+        spare_entries=tuple(located for located, _ in choice.spares),
+        additional_records=glue,
+        authority_records=(),
+    )
+
+
+def _any_records(request: Request, found: FederatedService, wanted: WantedPort) -> bool:
+    """Whether some client gets a record of the question's type."""
+    endpoints = [located.endpoint for located in found.endpoints]
+    if request.qtype == wire.SRV:
+        return any(wanted((port.name, port.protocol)) for endpoint in endpoints for port in endpoint.ports)
+    size = ADDRESS_SIZES[request.qtype]
+    return any(len(address) == size for endpoint in endpoints for address in endpoint.addresses)
+
+
+def _address_records(request: Request, rows: Sequence[tuple[LocatedEndpoint, bytes]]) -> list[Record]:
+    """Return an A or AAAA record for each address of the question's type, each address once."""
+    size = ADDRESS_SIZES.get(request.qtype)
+    ttls = {address: _ttl(request, located, address) for located, address in rows if len(address) == size}
+    return [Record(request.meaning.name, request.qtype, ttl, Address(address)) for address, ttl in ttls.items()]
+
+
+def _ttl(request: Request, located: LocatedEndpoint, address: bytes) -> int:
+    own = request.authority.ttl
+    return located.ttls.get(len(address), own) if isinstance(located, Entry) else own
+
+
+Rows = Sequence[tuple[LocatedEndpoint, Sequence[bytes]]]
+
+
+def _srv(
+    request: Request, chosen: Rows, spares: Rows, wanted: WantedPort
+) -> tuple[list[Record], list[Record], tuple[Record, ...]]:
+    """Return the SRV records of the chosen entries, those of the spares, and the addresses of their targets."""
+    targets: dict[tuple[str, int], int] = {}  # name and port -> priority
+    ttls: dict[str, int] = {}
+    glue: dict[tuple[str, bytes], None] = {}
+    priorities: dict[str, int] = {}  # of the spares, by name
+    for rows, is_spare in ((chosen, False), (spares, True)):
+        for located, addresses in rows:
+            endpoint = located.endpoint
+            numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
+            for address in addresses if numbers else ():
+                cluster = located.location.labels.get(CLUSTER, "")
+                name = f"{_label(request, endpoint, address)}.{cluster}.{_base(request)}"
+                if len(name) > MAX_NAME:
+                    continue  # longer than a query can hold
+                priority = 0
+                if is_spare:
+                    priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1))
+                glue[name, address] = None
+                ttls[name] = min(ttls.get(name, request.authority.ttl), _ttl(request, located, address))
+                for number in numbers:
+                    targets.setdefault((name, number), priority)
+    weight = max(1, 100 // (len(targets) or 1))
+    records = [
+        Record(request.meaning.name, wire.SRV, ttls[name], Srv(weight, number, name, priority))
+        for (name, number), priority in targets.items()
+    ]
+    split = sum(not priority for priority in targets.values())
+    return records[:split], records[split:], request.glue(list(glue))
+
+
+def _base(request: Request) -> str:
+    meaning = request.meaning
+    return f"{meaning.service}.{meaning.namespace}.{meaning.zone.name}"
+
+
+def _label(request: Request, endpoint: Endpoint, address: bytes) -> str:
+    return endpoint_label(endpoint, address, pod_names=request.authority.endpoint_pod_names)

@@ -1,0 +1,107 @@
+"""Says of a federated name which constraint counts, and why each entry was chosen or not.
+
+It reads the Decision that the answer was made from; it never chooses itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dnsserver.answers.candidates import Candidate, order, why_chosen, why_not, without_record
+from dnsserver.answers.reasons import Case
+from dnsserver.answers.sources import Source
+from dnsserver.message.records import Address
+from locator.model import CLUSTER
+from locator.state.snapshot import Entry, FederatedMember, FederatedService
+from locator.topology.selection import ANY, LocatedEndpoint
+
+SAME_FOR_ALL = "the name is the same for all clients"
+ENDPOINT, CLUSTER_IP, BALANCER = "endpoint", "cluster IP", "load balancer"
+
+
+def kind_of(located: LocatedEndpoint) -> str:
+    """Return what an entry is."""
+    if not isinstance(located, Entry):
+        return ENDPOINT
+    return BALANCER if located.balancer else CLUSTER_IP
+
+
+def federated_sources(case: Case, found: FederatedService) -> list[Source]:
+    """Return what the Service of each cluster declares, and the default, and which of them counts."""
+    viewer, sources = found.viewer(case.location), list[Source]()
+    if case.decision.declaration is None:
+        declared = [(member.exported.constraint, member.cluster) for member in found.by_precedence(viewer)]
+        return [Source(declaration, False, SAME_FOR_ALL, cluster) for declaration, cluster in declared if declaration]
+    counting = False
+    for member in found.by_precedence(viewer):
+        declaration = member.exported.constraint
+        if declaration is None:
+            continue
+        heard = declaration.valid and not counting
+        why = "the Service in the client's cluster" if member.cluster == viewer else "the oldest that declares one"
+        if not heard:
+            why = "that of another cluster counts" if declaration.valid else f"invalid: {declaration.error}"
+        counting |= heard
+        sources.append(Source(declaration, heard, why, member.cluster))
+    why = "a Service declares one" if counting else "no Service declares a valid one"
+    return [*sources, Source(found.default, not counting, why)]
+
+
+def federated_candidates(case: Case, found: FederatedService) -> list[Candidate]:
+    """Return the entries that the client can get: the chosen ones, the spares, the others; then what it cannot get."""
+    constraint, viewer = case.constraint, found.viewer(case.location)
+    keys = [key for key in (() if constraint is None else constraint.keys) if key != ANY]
+    rows = [
+        Candidate(
+            located,
+            {key: located.location.value(key) for key in keys},
+            chosen,
+            why,
+            located.votes if isinstance(located, Entry) else (),
+        )
+        for member in found.members
+        for located, chosen, why in _judged(case, found, member, viewer)
+    ]
+    spares = {id(located): number for number, located in enumerate(case.decision.spare_entries)}
+    return sorted(
+        rows,
+        key=lambda row: (
+            not row.chosen, spares.get(id(row.located), -1), row.located.location.labels[CLUSTER], *order(row.located)
+        ),
+    )  # fmt: skip
+
+
+def _judged(
+    case: Case, found: FederatedService, member: FederatedMember, viewer: str
+) -> Iterator[tuple[LocatedEndpoint, bool, str]]:
+    """Yield what a client can get of a member, and whether and why it gets it; if nothing, its endpoints, and why."""
+    decision, selection = case.decision, case.decision.selection
+    entries = member.entries(viewer, flat=(viewer, member.cluster) in found.flat)
+    if selection is None:
+        records = (*decision.answers, *decision.additional_records)
+        named = {record.data.packed for record in records if isinstance(record.data, Address)}
+        for located in member.all():
+            own = not named.isdisjoint(located.endpoint.addresses)
+            yield located, own, "the name is its own" if own else "the name is another entry's"
+        return
+    if not entries:
+        for located in member.endpoints:
+            yield located, False, f"only clients in cluster {member.cluster} reach it, and it has no load balancer"
+        return
+    chosen = set(map(id, selection.endpoints))
+    for located in entries:
+        if id(located) in chosen:
+            down = ", although most clusters vote against it: no entry is left otherwise" if _is_down(located) else ""
+            yield located, True, f"{why_chosen(case, selection)}{down}{without_record(case, located)}"
+        elif any(located is spare for spare in decision.spare_entries):
+            yield located, True, f"spare: it comes after those that are nearer{without_record(case, located)}"
+        elif _is_down(located):
+            votes = located.votes if isinstance(located, Entry) else ()
+            against = ", ".join(vote.cluster for vote in votes if vote.healthy is False)
+            yield located, False, f"most clusters vote against it: {against}"
+        else:
+            yield located, False, why_not(case, selection, located) or "there are nearer spares"
+
+
+def _is_down(located: LocatedEndpoint) -> bool:
+    return isinstance(located, Entry) and located.down

@@ -1,0 +1,154 @@
+"""Publishes what a ClusterSet makes of several clusters, each of which has a publisher of its own.
+
+A cluster that is slow, or out of reach, holds up nobody: the others are published without it, or with its last view.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+
+import trio
+from msgspec.structs import replace
+
+from locator.cluster.publisher import Publisher, Source, Subscriber
+from locator.cluster.reflector import Reflector
+from locator.federation.clusterset import ClusterSet
+from locator.federation.federating import ResolvedHost
+from locator.model import Finding, Health
+from locator.state.snapshot import Snapshot
+
+log = logging.getLogger("topodns")
+
+START_SECONDS = 5.0  # for which the first snapshot waits: small clusters are read within a second or two
+POLL_SECONDS = 0.02  # meanwhile
+
+
+class OtherCluster:
+    """Another cluster: its *source*, the *publisher* that it feeds, and the reflectors of a live one by kind.
+
+    ``lost`` says that its view is too old to count.
+    """
+
+    def __init__(
+        self, name: str, source: Source, publisher: Publisher, watches: Mapping[str, Reflector] | None = None
+    ) -> None:
+        self.name, self.source, self.publisher = name, source, publisher
+        self.watches: Mapping[str, Reflector] = watches or {}
+        self.lost = False
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it has not been read yet, and no try has failed."""
+        failed = any(watch.restarts for watch in self.watches.values())
+        return self.publisher.snapshot is None and not failed
+
+    def age(self) -> float:
+        """Return for how many seconds it is out of reach, 0 while there is contact."""
+        return self.source.age()
+
+    def object_counts(self) -> Mapping[str, int]:
+        """Return the number of objects by kind, nothing of a cluster that has never been read."""
+        return {} if self.publisher.snapshot is None else self.publisher.snapshot.object_counts
+
+    def health(self) -> Health:
+        """Return what ``/readyz?verbose`` tells of it. It always passes: one cluster does not hold up the others."""
+        if self.publisher.snapshot is None:
+            problems = {reflector.problem for reflector in self.watches.values() if reflector.problem}
+            return Health(True, f"not read yet{''.join(f'; {problem}' for problem in sorted(problems)[:1])}")
+        age = self.source.age()
+        return Health(True, f"no contact for {age:.0f} s" if age else "ok")
+
+
+class SetPublisher:
+    """Publishes the snapshots of *clusters* to its subscribers; *own* is the own cluster's publisher.
+
+    *max_age* is how many seconds another cluster that is out of reach still counts. The first snapshot waits a little
+    for the others and for host names, so that a restart does not change answers for a moment; but for no cluster that
+    refuses or cannot be reached.
+    """
+
+    def __init__(self, clusters: ClusterSet, own: Publisher, others: Sequence[OtherCluster], *, max_age: float) -> None:
+        self._clusters, self._others, self._max_age = clusters, others, max_age
+        self._subscribers: list[Subscriber] = []
+        self._found: dict[str, Sequence[Finding]] = {}  # by cluster, as its publisher gave them; the own one is ""
+        self._findings: dict[str, Sequence[Finding]] = {}  # likewise, each with its cluster
+        self._asked: frozenset[str] = frozenset()
+        self._ask: Callable[[frozenset[str]], None] | None = None
+        self._started = self._resolved = False
+        own.subscribe(partial(self._update, None))
+        for cluster in others:
+            cluster.publisher.subscribe(partial(self._update, cluster))
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call *subscriber* at each publication from now on, after all earlier subscribers."""
+        self._subscribers.append(subscriber)
+
+    def resolve_by(self, ask: Callable[[frozenset[str]], None]) -> None:
+        """Call *ask* with the host names of load balancers whenever they change; it has ``resolve`` called."""
+        self._ask = ask
+
+    def resolve(self, hosts: Mapping[str, ResolvedHost]) -> None:
+        """Take in the addresses of host names, and publish what changes."""
+        self._resolved = True
+        self._clusters.resolve(hosts)
+        self._publish()
+
+    async def run(self) -> None:
+        """Publish for the first time; then return."""
+        while not self._clusters.complete:
+            await trio.sleep(POLL_SECONDS)
+        with trio.move_on_after(START_SECONDS):
+            while any(cluster.is_on_its_way for cluster in self._others):
+                await trio.sleep(POLL_SECONDS)
+            self._clusters.publish(time.time())
+            self._follow_hosts()
+            while self._asked and not self._resolved:
+                await trio.sleep(POLL_SECONDS)
+        self._started = True
+        self._publish()
+
+    def check_ages(self) -> None:
+        """Let other clusters go that have been out of reach for too long, and let them back in."""
+        for cluster in self._others:
+            lost = cluster.source.age() > self._max_age
+            if lost is cluster.lost:
+                continue
+            cluster.lost = lost
+            if cluster.publisher.snapshot is not None:
+                if lost:
+                    log.warning(
+                        "cluster %s: out of reach for %d s (--cluster-max-age); it does not count until it is back",
+                        cluster.name, self._max_age,
+                    )  # fmt: skip
+                self._clusters.update(cluster.name, None if lost else cluster.publisher.snapshot)
+                self._publish()
+
+    def _update(self, cluster: OtherCluster | None, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        name = "" if cluster is None else cluster.name
+        if self._found.get(name) is not findings:
+            self._found[name] = findings
+            self._findings[name] = [replace(finding, cluster=name) for finding in findings] if name else findings
+        if cluster is None:
+            self._clusters.update_own(snapshot)
+        elif not cluster.lost:
+            self._clusters.update(name, snapshot)
+        self._publish()
+
+    def _publish(self) -> None:
+        if not self._started:
+            return
+        snapshot = self._clusters.publish(time.time())
+        self._follow_hosts()
+        findings = [*chain.from_iterable(self._findings.values()), *self._clusters.findings()]
+        for subscriber in self._subscribers:
+            subscriber(snapshot, findings)
+
+    def _follow_hosts(self) -> None:
+        """Have the host names resolved that the clusters' load balancers have now."""
+        if self._ask is not None and self._clusters.hosts != self._asked:
+            self._asked = self._clusters.hosts
+            self._ask(self._asked)

@@ -1,0 +1,1 @@
+"""Several clusters read as one: what a name means in all of them. Pure."""

@@ -1,0 +1,172 @@
+"""Several clusters read as one: takes each cluster's snapshots in, gives one snapshot of all out.
+
+The own cluster's Services have their plain names, as ever. The others add where their addresses are, and what federated
+and multi-cluster names mean. Whatever a change does not concern stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
+from locator.federation.importing import imported
+from locator.model import Finding
+from locator.places.address_book import AddressBook, Addresses
+from locator.places.joined_book import JoinedBook
+from locator.state.snapshot import (
+    ExportedService,
+    FederatedService,
+    ImportedService,
+    Snapshot,
+    answers_differ,
+    book_of,
+    mapping_after,
+)
+
+_NOTHING = Snapshot({}, frozenset(), AddressBook(), 0)
+
+
+class ClusterSet:
+    """The latest snapshot of each cluster, and of all of them together.
+
+    *own* is the name of the own cluster, *others* are those of the other ones. *joining* says what federated Services
+    are made with, besides. *honor_kubernetes* is that of ``Store``.
+    """
+
+    def __init__(self, own: str, others: Iterable[str], joining: Joining, *, honor_kubernetes: bool = True) -> None:
+        self._own, self._others = own, tuple(others)
+        self._joining = joining
+        self._honor_kubernetes = honor_kubernetes
+        self._snapshots: dict[str, Snapshot] = {}
+        self._before: dict[str, Snapshot] = {}  # as of the last publication
+        self._resolved_anew: set[str] = set()  # host names
+        self._snapshot: Snapshot | None = None
+        self.hosts: frozenset[str] = frozenset()
+        """The host names of load balancers that have to be resolved."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the own cluster is known, so that there is something to publish."""
+        return self._own in self._snapshots
+
+    def update_own(self, snapshot: Snapshot) -> None:
+        """Take in the own cluster's new snapshot."""
+        self._snapshots[self._own] = snapshot
+
+    def update(self, cluster: str, snapshot: Snapshot | None) -> None:
+        """Take in another cluster's new snapshot; None if it was lost for so long that it does not count any more."""
+        if snapshot is None:
+            self._snapshots.pop(cluster, None)
+        else:
+            self._snapshots[cluster] = snapshot
+
+    def resolve(self, hosts: Mapping[str, ResolvedHost]) -> None:
+        """Take in the addresses of all host names that are resolved."""
+        before = self._joining.hosts
+        self._resolved_anew |= {name for name in before.keys() | hosts.keys() if before.get(name) != hosts.get(name)}
+        self._joining = replace(self._joining, hosts=hosts)
+
+    def publish(self, now: float) -> Snapshot:
+        """Return the snapshot of all clusters at *now* (seconds since 1970); the previous one if nothing differs.
+
+        The own cluster must be known.
+        """
+        own, before = self._snapshots[self._own], self._snapshot or _NOTHING
+        after = replace(
+            own,
+            addresses=self._addresses(before.addresses),
+            federated=self._federated(before.federated),
+            imported=self._imported(before.imported),
+            serial=int(now),
+        )
+        if self._snapshot is not None and not answers_differ(before, after):
+            after = replace(after, serial=before.serial)
+        self._before = dict(self._snapshots)
+        self._resolved_anew = set()
+        self._snapshot = after
+        return after
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what is wrong between the clusters, as of the last publication."""
+        return ()
+
+    def _addresses(self, before: Addresses) -> Addresses:
+        """Return the address book of all clusters; *before* itself if none of theirs differs."""
+        if not self._others:
+            return self._snapshots[self._own].addresses
+        books, old = (
+            [book_of(known.get(name, _NOTHING)) for name in (self._own, *self._others)] for known in self._known()
+        )
+        same = all(one is other for one, other in zip(books, old, strict=True))
+        return before if same and self._snapshot is not None else JoinedBook(books[0], books[1:])
+
+    def _known(self) -> Sequence[Mapping[str, Snapshot]]:
+        """Return the snapshots of now, and those of the last publication."""
+        return self._snapshots, self._before
+
+    def _federated(self, before: Mapping[str, FederatedService]) -> Mapping[str, FederatedService]:
+        changed, hosts_changed = set[str](), False
+        for name in (self._own, *self._others):
+            now, then = (known.get(name, _NOTHING).exported for known in self._known())
+            if now is not then:
+                changed.update(key for key, _ in now.items() ^ then.items())
+                hosts_changed = True
+        if hosts_changed:
+            self.hosts = frozenset(
+                text
+                for snapshot in self._snapshots.values()
+                for exported in snapshot.exported.values()
+                for text in exported.compiled.service.ingress
+                if is_host_name(text)
+            )
+        if self._resolved_anew:
+            changed.update(
+                key for key, service in self._exported_anywhere() if not self._resolved_anew.isdisjoint(service)
+            )
+        changes: dict[str, FederatedService | None] = {}
+        for key in changed:
+            known = before.get(key)
+            after = federated(key, self._exported(key), self._joining, self._verdict, known)
+            if after is not known:
+                changes[key] = after
+        return mapping_after(before, changes)
+
+    def _exported(self, key: str) -> dict[str, ExportedService]:
+        """Return the exported Service of a name in each cluster that has one."""
+        found = ((name, snapshot.exported.get(key)) for name, snapshot in self._snapshots.items())
+        return {name: exported for name, exported in found if exported is not None}
+
+    def _exported_anywhere(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """Yield the key of each exported Service, with the addresses and host names of its load balancer."""
+        for snapshot in self._snapshots.values():
+            for key, exported in snapshot.exported.items():
+                yield key, exported.compiled.service.ingress
+
+    def _verdict(self, balancer: str) -> Verdict:
+        return False, ()
+
+    def _imported(self, before: Mapping[str, ImportedService]) -> Mapping[str, ImportedService]:
+        own, old = (known.get(self._own, _NOTHING) for known in self._known())
+        changed = (
+            {key for key, _ in own.imports.items() ^ old.imports.items()} if own.imports is not old.imports else set()
+        )
+        if own.services is not old.services:
+            changed.update(key for key in own.imports if own.services.get(key) is not old.services.get(key))
+        nodes, old_nodes = (
+            {name: known.get(name, _NOTHING).nodes for name in (self._own, *self._others)} for known in self._known()
+        )
+        if any(of_cluster is not old_nodes[name] for name, of_cluster in nodes.items()):
+            changed.update(own.imports)  # nodes come and go rarely
+        changes: dict[str, ImportedService | None] = {}
+        for key in changed:
+            known, objects = before.get(key), own.imports.get(key)
+            after = None
+            if objects is not None:
+                after = imported(
+                    objects, self._own, nodes, own.services.get(key), known, honor_kubernetes=self._honor_kubernetes
+                )
+            if after is not known:
+                changes[key] = after
+        return mapping_after(before, changes)

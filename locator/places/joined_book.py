@@ -1,0 +1,142 @@
+"""The address books of several clusters, read as one.
+
+An address belongs to the own cluster if an object or a trusted pod CIDR there has it, else to the one other cluster
+that has it. If several others have it, nobody can tell whose it is: it is unknown. Configured subnets come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from msgspec.structs import replace
+
+from locator.ip import Network, network_text
+from locator.model import Location
+from locator.places.address_book import (
+    UNKNOWN_PLACE,
+    AddressBook,
+    Addresses,
+    AgreementCache,
+    BookChanges,
+    Place,
+    Places,
+    shared_location,
+)
+
+
+class JoinedBook:
+    """The places of all addresses of the *own* cluster and of *others*, which are always in the same order.
+
+    See ``Addresses``.
+    """
+
+    def __init__(self, own: AddressBook, others: Sequence[AddressBook]) -> None:
+        self._own, self._others = own, tuple(others)
+        self.places: Places = _JoinedPlaces(self, own, self._others)
+        self.distrusted_cidrs = own.distrusted_cidrs
+
+    def source(self, address: bytes) -> Place:
+        """See ``Addresses``."""
+        place = self.places.get(address)
+        if place is not None:
+            return place
+        return self._own.source(address) if self._own.trusts(address) else self.locate(address)
+
+    def locate(self, address: bytes) -> Place:
+        """See ``Addresses``."""
+        place = self._own.held(address)
+        if place is not None:
+            return place
+        found = [place for book in self._others if (place := book.held(address)) is not None]
+        if not found:
+            return self._own.locate(address)  # a configured subnet may have it
+        if len(found) > 1:
+            return UNKNOWN_PLACE
+        return replace(found[0], forwarder=True) if self._own.trusts(address) else found[0]
+
+    def locate_network(self, network: Network, cache: AgreementCache | None = None) -> Place:
+        """See ``Addresses``."""
+        if network.length == 8 * len(network.address):
+            return self.locate(network.address)
+        if not network.length:
+            return UNKNOWN_PLACE
+        books = [book for book in (self._own, *self._others) if book.has_part_of(network)]
+        if len(books) == 1:
+            return _known(books[0].locate_among_clusters(network, AgreementCache() if cache is None else cache))
+        if not books or self._own.cidrs.find(network.address, network.length) is not None:
+            return self._own.locate_network(network, cache)
+        parts = list(self._parts_of(network))
+        location = shared_location(place.location for _, place in parts)
+        _, first = min(parts, key=lambda part: part[0].address)
+        return _known(Place(location, first.located_by, network_text(network)))
+
+    def holder(self, network: Network) -> str:
+        """See ``Addresses``."""
+        if self._own.has_part_of(network) or self._own.held(network.address) is not None:
+            return self._own.holder(network)
+        holding = [book for book in self._others if book.has_part_of(network)]
+        if not holding:
+            return self._own.holder(network)
+        return holding[0].holder(network) if len(holding) == 1 else ""
+
+    def changes_since(self, before: Addresses) -> BookChanges:
+        """See ``Addresses``.
+
+        An address that changes in one cluster may then be, or be no longer, another cluster's.
+        """
+        books = (self._own, *self._others)
+        old = (before._own, *before._others) if isinstance(before, JoinedBook) else (AddressBook(),) * len(books)
+        changes = [now.changes_since(then) for now, then in zip(books, old, strict=True)]
+        networks = list(dict.fromkeys(chain.from_iterable(change.networks for change in changes)))
+        return BookChanges(self._changed_places(changes, networks), networks)
+
+    def _changed_places(
+        self, changes: Sequence[BookChanges], networks: Iterable[Network]
+    ) -> Iterator[tuple[bytes, Place | None]]:
+        addresses = {address: None for change in changes for address, _ in change.places}
+        for network in networks:
+            for book in (self._own, *self._others):
+                addresses.update(dict.fromkeys(address for address, _ in book.places.within(network)))
+        for address in addresses:
+            yield address, self.places.get(address)
+
+    def _parts_of(self, network: Network) -> Iterator[tuple[Network, Place]]:
+        """Yield the parts of a block that some cluster has, those of others only where the own has them not."""
+        for book in self._others:
+            around = book.cidrs.find(network.address, network.length)
+            if around is not None:
+                yield network, around
+            for part, place in book.parts_within(network):
+                if self._own.cidrs.find(part.address, part.length) is None and not (
+                    part.length == 8 * len(part.address) and self._own.places.get(part.address)
+                ):
+                    yield part, place
+        yield from self._own.parts_within(network)
+
+
+class _JoinedPlaces:
+    """The places in a joined book of the addresses that objects have."""
+
+    def __init__(self, book: JoinedBook, own: AddressBook, others: Sequence[AddressBook]) -> None:
+        self._book = book
+        self._own, self._others = own.places, [other.places for other in others]
+
+    def __len__(self) -> int:
+        return sum(map(len, (self._own, *self._others)))
+
+    def get(self, address: bytes) -> Place | None:
+        """See ``Places``."""
+        place = self._own.get(address)
+        if place is not None:
+            return place
+        held = any(places.get(address) is not None for places in self._others)
+        return self._book.locate(address) if held else None
+
+
+def _known(place: Place) -> Place:
+    """Return a place whose location counts as known if it has a label, and be it the cluster alone."""
+    location = place.location
+    if location.known or not location.labels:
+        return place
+    return replace(place, location=Location(location.node, location.labels))
