@@ -197,7 +197,7 @@ def keys(rng: random.Random) -> list[str]:
 def cluster_ips(rng: random.Random, number: int, service: int) -> list[str]:
     """Return cluster IPs of one family or both, the same in several clusters, or none yet."""
     number = number if chance(rng, 60) else 0
-    four, six = f"10.96.{number}.{100 + service}", f"fd00:96:{number:x}::{100 + service:x}"
+    four, six = f"10.96.{number}.{100 + service}", f"fd00:96:{number + 1:x}::{100 + service:x}"
     return rng.choice(([four], [four, six], [six, four], [six], []) if chance(rng, 80) else ([four],))
 
 
@@ -205,7 +205,7 @@ def balance(rng: random.Random, found: Item, number: int) -> None:
     """Give a Service load balancers, or none; rarely one that another cluster's Service has, too."""
     service, place = int(found["metadata"]["name"][1:]), 9 if chance(rng, 10) else number
     four = [{"ip": f"192.0.2.{place * 20 + service * 3 + item}"} for item in range(3)]
-    six = [{"ip": f"2001:db8:{place:x}::{service:x}{item}"} for item in range(2)]
+    six = [{"ip": f"2001:db8:{place + 1:x}::{service + 1:x}{item}"} for item in range(2)]
     hosts = [{"hostname": host} for host in rng.sample(sorted(HOSTS), 2)] + [{"hostname": "unknown.lb.example"}]
     ingress = rng.choice(
         ([], four[:1], four[:1], four, six, six[:1], [four[0], six[0]], [four[0], six[0]], hosts[:1], hosts, hosts[2:])

@@ -383,7 +383,7 @@ FAMILIES = {
     "none-anywhere": (world(), "AAAA", Expected(NODATA)),
     "only-for-others": (world(V6_IN_WEST), "AAAA", Expected(UNKEPT)),
     "none-anywhere-and-none-for-this-client": (
-        world(noted("east", topology_keys="no-such-label")), "AAAA", Expected(UNKEPT),
+        world(noted("east", topology_keys="no-such-label")), "AAAA", Expected(NODATA),
     ),
     "of-both": (
         world(DUAL_IP, V6_IN_WEST), "AAAA", Expected(ANSWER, frozenset(("fd00::1",)), {6: ("2001:db8::2",)}),
@@ -493,15 +493,14 @@ def test_the_random_clusters_reach_every_rule() -> None:
 
 
 def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
-    """After a few changes, many clients get something else."""
-    seen: Counter[bool] = Counter()
+    """In many worlds, some client gets something else after a few changes."""
+    seen = 0
     for seed in range(40):
         case = case_of(seed)
+        asked = [question for question in questions(case, 40) if question.name.endswith(FEDERATION)]
         before = TwinClusters(case.world)
         for change in range(3):
             case = changed(case, 10 * seed + change)
         after = TwinClusters(case.world)
-        for question in questions(case, 10):
-            if question.name.endswith(FEDERATION):
-                seen[before.expected(*question) != after.expected(*question)] += 1
-    assert seen[True] >= 15, seen
+        seen += any(before.expected(*question) != after.expected(*question) for question in asked)
+    assert seen >= 10

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tests.twin import Asked, Given, Modes, Twin, by_annotation, by_field
@@ -24,7 +25,7 @@ FAMILIES = {"A": (4,), "AAAA": (6,), "SRV": (4, 6)}
 VOTE_LIFETIME = 30  # seconds
 
 ANSWER = "answer"
-NODATA = "NODATA"
+NODATA = "NODATA"  # kept by caches or not: nobody gets a record of this type
 UNKEPT = "NODATA that no cache may keep"  # the SOA's TTL and minimum are 0, since other clients do get records
 NXDOMAIN = "NXDOMAIN"
 
@@ -59,7 +60,7 @@ class Expected(NamedTuple):
     """What a client gets: which kind of reply, the selection's addresses, and the spares that follow them.
 
     A and AAAA have addresses of their family. SRV has both families, and addresses stand for the targets that have
-    them. In a plain name there are no spares.
+    them; its spares of a family are those of A or AAAA. In a plain name there are no spares.
     """
 
     kind: str
@@ -75,9 +76,9 @@ class Entry(NamedTuple):
     labels: Mapping[str, str]
     voted_on: str | None = None  # what votes call it; only a load balancer is probed
 
-    def of(self, families: Sequence[int]) -> list[str]:
-        """Return the addresses of some families, IPv4 first, then by their bytes."""
-        return [text for text in in_order(self.addresses) if version(text) in families]
+    def of(self, family: int) -> list[str]:
+        """Return the addresses of one family, in the order of their bytes."""
+        return sorted((text for text in self.addresses if version(text) == family), key=packed)
 
 
 class TwinClusters:
@@ -121,10 +122,8 @@ class TwinClusters:
         found = reply(qtype, for_anybody, set().union(*(entry.addresses for entry in tiers[0])))
         if found.kind != ANSWER:
             return found
-        families = FAMILIES[qtype]
-        spares = [] if asked.hard else self.spares(tiers, families)
-        listed = {family: [text for text in spares if version(text) == family] for family in families}
-        return found._replace(spares={family: tuple(texts) for family, texts in listed.items()})
+        spares = {family: () if asked.hard else self.spares(tiers, family) for family in FAMILIES[qtype]}
+        return found._replace(spares=spares)
 
     def exported(self, key: Key) -> dict[str, Item]:
         """Return the Services of this key where they are exported, by cluster."""
@@ -197,18 +196,16 @@ class TwinClusters:
                 break
         return tiers
 
-    def spares(self, tiers: Sequence[Sequence[Entry]], families: Sequence[int]) -> list[str]:
-        """Return the addresses of the spares of a selection, nearest first; each family has as many entries."""
-        found = [text for entry in tiers[0] for text in entry.of(families)]
-        selected, counts = len(found), dict.fromkeys(families, 0)
+    def spares(self, tiers: Sequence[Sequence[Entry]], family: int) -> tuple[str, ...]:
+        """Return the addresses of the spares of one family, nearest first."""
+        selected = [text for entry in tiers[0] for text in entry.of(family)]
+        found: list[list[str]] = []  # by entry
         for tier in tiers[1:]:
-            for entry in sorted(tier, key=lambda entry: (entry.cluster, [*map(packed, entry.of(families))])):
-                new = [text for text in entry.of(families) if text not in found]
-                added = set(map(version, new))
-                if any(counts[family] < self.world.spares for family in added):
-                    found += new
-                    counts |= {family: counts[family] + 1 for family in added}
-        return found[selected:]
+            for entry in sorted(tier, key=lambda entry: (entry.cluster, [*map(packed, entry.of(family))])):
+                listed = [*selected, *chain(*found)]
+                new = [text for text in entry.of(family) if text not in listed]
+                found += [new] if new else []
+        return tuple(chain(*found[: self.world.spares]))
 
     # Votes
 
@@ -235,8 +232,8 @@ def reply(qtype: str, everything: Iterable[Iterable[str]], chosen: Set[str]) -> 
     addresses = frozenset(text for text in chosen if version(text) in families)
     if addresses:
         return Expected(ANSWER, addresses)
-    nobody = chosen and not any(version(text) in families for text in for_anybody)
-    return Expected(NODATA if nobody else UNKEPT)
+    somebody = any(version(text) in families for text in for_anybody)
+    return Expected(UNKEPT if somebody else NODATA)
 
 
 def tiers_of(asked: Asked, entries: list[Entry], where: Where) -> list[list[Entry]]:
@@ -266,10 +263,5 @@ def version(text: str) -> int:
     return ipaddress.ip_address(text).version
 
 
-def packed(text: str) -> tuple[int, bytes]:
-    address = ipaddress.ip_address(text)
-    return address.version, address.packed
-
-
-def in_order(addresses: Iterable[str]) -> list[str]:
-    return sorted(addresses, key=packed)
+def packed(text: str) -> bytes:
+    return ipaddress.ip_address(text).packed
