@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+
+def resident() -> float:
+    """Return the resident memory of this process in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak(process: int | str) -> float:

@@ -88,18 +88,23 @@ def _measured(name: str, store: Store, changes: Sequence[Sequence[Delta]]) -> Pu
     return Published(name, median(applies), median(publishes), max(publishes))
 
 
-def cluster() -> Objects:
-    """Return the objects of the cluster; each endpoint of a Service is on another node."""
+def cluster(
+    nodes: int = NODES, services: int = SERVICES, endpoints_each: int = ENDPOINTS, network: int = 10
+) -> Objects:
+    """Return the objects of a cluster; each endpoint of a Service is on another node.
+
+    *network* is the first octet of the pods' addresses.
+    """
     ports = (Port("main", 80),)
     objects: Objects = {Namespace: [Namespace(f"ns-{number}") for number in range(NAMESPACES)]}
-    objects[Node] = [_node(number) for number in range(NODES)]
+    objects[Node] = [_node(number, network) for number in range(nodes)]
     objects[Pod], objects[Service], objects[EndpointSlice] = [], [], []
-    for number in range(SERVICES):
+    for number in range(services):
         space, name = f"ns-{number % NAMESPACES}", f"service-{number:05}"
         endpoints = []
-        for position in range(number * ENDPOINTS, (number + 1) * ENDPOINTS):
-            node, pod = position % NODES, f"{name}-{position:06}"
-            address = bytes((10, node >> 8, node & 255, position // NODES + 2))
+        for position in range(number * endpoints_each, (number + 1) * endpoints_each):
+            node, pod = position % nodes, f"{name}-{position:06}"
+            address = bytes((network, node >> 8, node & 255, position // nodes + 2))
             objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
             endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
         annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
@@ -112,10 +117,10 @@ def _name(node: int) -> str:
     return f"node-{node:04}"
 
 
-def _node(number: int) -> Node:
+def _node(number: int, network: int = 10) -> Node:
     high, low = number >> 8, number & 255
     labels = {HOSTNAME: _name(number), ZONE: "abc"[number % 3]}
-    return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((10, high, low, 0)), 24),))
+    return Node(_name(number), labels, (bytes((172, 16, high, low)),), (Network(bytes((network, high, low, 0)), 24),))
 
 
 def _changed_slice(objects: Objects, rng: random.Random) -> list[Delta]:

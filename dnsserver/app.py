@@ -1,4 +1,4 @@
-"""Puts a server, or a controller, together: which part gets which, in what order things start, and how they end."""
+"""Puts a server together: which part gets which, in what order things start, and how they end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dnsserver import __version__
 from dnsserver.cluster_sources import event_poster, other_cluster, own_cluster
 from dnsserver.from_settings import (
     authority_of,
-    cluster_of,
     cluster_set_of,
     listen_of,
     store_of,
@@ -28,7 +27,7 @@ from dnsserver.from_settings import (
 from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
-from dnsserver.metrics.exposition import ControllerMetrics, ControllerState, Metrics
+from dnsserver.metrics.exposition import Metrics
 from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("topodns")
 
 HTTP_PORT = 9153
-LEASE = "topodns-controller"
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.
@@ -71,14 +69,6 @@ def serve(settings: Settings) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         trio.run(_Server(settings).run)
-    except BaseExceptionGroup as group:
-        raise first_failure(group) from None
-
-
-def control(settings: Settings) -> None:
-    """Keep PodLocators up to date until SIGTERM or SIGINT. Raises CannotListen, BadCluster."""
-    try:
-        trio.run(_control, settings)
     except BaseExceptionGroup as group:
         raise first_failure(group) from None
 
@@ -305,31 +295,3 @@ def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElec
     namespace, name = settings.lease or (cluster.namespace, name)
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"  # unique: a restarted container must not take itself for leader
     return LeaderElection(identity, namespace=namespace, name=name)
-
-
-async def _control(settings: Settings) -> None:
-    from locator.cluster.leading.controller import Controller
-    from locator.podlocators.objects import CONTROLLER_RESOURCES
-
-    cluster = cluster_of(settings)
-    election = election_of(settings, cluster, LEASE)
-    controller = Controller(cluster, election, labels=settings.labels, writes_per_second=settings.writes_per_second)
-    watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
-
-    def state() -> ControllerState:
-        writer = controller.writer
-        return ControllerState(writer.writes, writer.leading, writer.waiting, controller.object_counts, watches)
-
-    def health() -> Mapping[str, Health]:
-        return {kind: reflector.health() for kind, reflector in watches.items()}
-
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            metrics = ControllerMetrics(state)
-            await start_http(nursery, settings, metrics, health)
-            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
-            nursery.start_soon(controller.run)
-            async for _ in signals:
-                break
-            log.info("ending: the controller stops writing, and releases its Lease if it leads")
-            nursery.cancel_scope.cancel()

@@ -66,15 +66,19 @@ def other_store_of(settings: Settings, cluster: str) -> Store:
 
 def cluster_set_of(settings: Settings) -> ClusterSet | None:
     """Return what reads all clusters as one, None if nothing needs more than the own one."""
-    if not (settings.cluster or settings.federation or settings.multicluster):
+    if not _reads_several(settings):
         return None
     default = default_constraint(settings.federation_topology_keys)
     return ClusterSet(
         settings.cluster_name,
         [cluster.name for cluster in settings.cluster],
-        Joining(flat_pairs(settings.flat_network), default),
+        Joining(flat_pairs(settings.flat_network), default, resolves=bool(upstream_of(settings))),
         honor_kubernetes=settings.traffic_distribution == HONOR,
     )
+
+
+def _reads_several(settings: Settings) -> bool:
+    return bool(settings.cluster or settings.federation or settings.multicluster)
 
 
 def _scope_of(settings: Settings) -> Scope:
@@ -94,7 +98,7 @@ def authority_of(settings: Settings) -> Authority:
         addresses=settings.ns_address or tuple(dict.fromkeys(listen)),
         unknown_gets_all=settings.unknown_client == "all",
         spares=settings.federation_spares,
-        tells_clusters=settings.cluster_name != OWN_CLUSTER or cluster_set_of(settings) is not None,
+        tells_clusters=settings.cluster_name != OWN_CLUSTER or _reads_several(settings),
         pods=settings.pods,
         endpoint_pod_names=settings.endpoint_pod_names,
         ignore_empty_service=settings.ignore_empty_service,

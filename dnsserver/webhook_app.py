@@ -21,6 +21,7 @@ from locator.cluster.certificates.issuing import BadCertificate
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.hint_controller import HintController
+from locator.cluster.leading.leader_elector import LeaderElector
 from locator.hints.admission import reply_to_untrusted
 from locator.hints.objects import WEBHOOK_RESOURCES
 from locator.model import Health
@@ -61,8 +62,8 @@ async def _run(settings: Settings) -> None:
     client = cluster_of(settings)
     secret = settings.tls_secret or (client.namespace, NAME)
     certificate = files or CertificateSecret(client, secret, settings.webhook_configuration or NAME, serving)
-    election = election_of(settings, client, NAME)
-    controller = HintController(client, election, writes_per_second=settings.writes_per_second)
+    elector = LeaderElector(client, election_of(settings, client, NAME), writes="EndpointSlices")
+    controller = HintController(client, elector, writes_per_second=settings.writes_per_second)
     watches = {WEBHOOK_RESOURCES[kind].name: reflector for kind, reflector in controller.reflectors.items()}
     counts = WebhookCounts()
 
@@ -83,7 +84,7 @@ async def _run(settings: Settings) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             await start_http(nursery, settings, metrics, health)
             nursery.start_soon(loop_delay.measure, metrics.loop_delays)
-            nursery.start_soon(controller.run)
+            nursery.start_soon(elector.lead, controller.run)
             nursery.start_soon(certificate.run)
             async with trio.open_nursery() as listener:
                 await listener.start(serve)

@@ -214,6 +214,50 @@ class ClusterCode(FindingCode):
         "Dump the EndpointSlices of the Service, too:",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
     )
+    LoadBalancerWithoutAddress = (
+        WARNING,
+        "A cluster exports a Service to others, but the Service has no load balancer with an address, and the pods of"
+        " some clusters do not reach its endpoints (`--flat-network`). Clients there, and outside of all clusters, get"
+        " nothing of this cluster.",
+        "Make the Service one of type LoadBalancer, and see that the cloud gives it an address. If the pods of all"
+        " clusters reach each other, say so with `--flat-network`:",
+        "kubectl -n NAMESPACE get service NAME -o wide",
+    )
+    HostNameWithoutUpstream = (
+        WARNING,
+        "The load balancer of an exported Service has a host name, and topodns knows no name server that resolves it."
+        " The load balancer is in no answer.",
+        "Name a resolver with `--upstream ADDR`:",
+        "kubectl -n NAMESPACE get service NAME -o jsonpath='{.status.loadBalancer.ingress}'",
+    )
+    FederatedConstraintsDiffer = (
+        WARNING,
+        "A Service asks for other topology keys than the Service of its name in another cluster. A client gets a"
+        " federated name by the constraint of its own cluster's Service; all other clients by that of the oldest"
+        " Service that has a valid one.",
+        "Give the Service the same annotation in all clusters, if it is not meant so:",
+        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='topodns.io/cluster,*'",
+    )
+    ExportedInOneCluster = (
+        INFO,
+        "One of several clusters exports a Service, and no other does. Its federated name leads to this cluster alone.",
+        "Nothing, if that is meant. Otherwise export it in the other clusters, too, by a ServiceExport or by this"
+        " annotation:",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/federated=true",
+    )
+    ExportWithoutService = (
+        WARNING,
+        "A ServiceExport names a Service that its namespace does not have. Nothing is exported.",
+        "Create the Service, or delete the ServiceExport:",
+        "kubectl -n NAMESPACE get services",
+    )
+    FlatNetworkOverlaps = (
+        WARNING,
+        "Two clusters that `--flat-network` joins have addresses in the same block. Pods of the one cannot reach those"
+        " addresses of the other, and topodns takes clients with these addresses for those of the own cluster.",
+        "Leave one of the clusters out of `--flat-network`, or give them different pod CIDRs. To compare them:",
+        "kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs",
+    )
     ClusterUnreachable = (
         WARNING,
         "The API server of another cluster (`--cluster`) cannot be reached, or refuses to list what topodns reads."

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from locator.endpoints import Endpoint as Endpoint
 from locator.endpoints import Endpoints
@@ -286,6 +287,10 @@ class Finding(Struct, frozen=True, gc=False):
     line: int | None = None
     file: str = ""
     cluster: str = ""
+
+    def in_cluster(self, cluster: str) -> Finding:
+        """Return the same finding about an object in another cluster; empty for the own one."""
+        return replace(self, cluster=cluster)
 
     def __str__(self) -> str:
         line = "" if self.line is None else f"line {self.line}"

@@ -30,6 +30,9 @@ VERSIONS = {
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
     "ServicePolicy": "topodns.io/v1alpha1",
+    "ServiceHealth": "topodns.io/v1alpha1",
+    "ServiceExport": "multicluster.x-k8s.io/v1beta1",
+    "ServiceImport": "multicluster.x-k8s.io/v1beta1",
 }
 
 

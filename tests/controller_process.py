@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import boot_seconds
+from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
 from locator.control import lease
 from locator.control.lease import LeaderElection
@@ -157,11 +157,11 @@ async def control(arguments: Sequence[str]) -> None:
     duration, deadline, retry = map(float, times.split(","))
     election = LeaderElection(identity, namespace, name, duration=duration, deadline=deadline, retry=retry)
     with Path(file).open("ab", buffering=0) as notes, trio.open_signal_receiver(signal.SIGTERM) as signals:
-        controller = Controller(
-            NotingCluster(kubeconfig, notes), election, labels=globs, writes_per_second=WRITES_PER_SECOND
-        )
+        cluster = NotingCluster(kubeconfig, notes)
+        elector = LeaderElector(cluster, election, writes="PodLocators")
+        controller = Controller(cluster, elector, labels=globs, writes_per_second=WRITES_PER_SECOND)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(controller.run)
+            nursery.start_soon(elector.lead, controller.run)
             async for _ in signals:
                 nursery.cancel_scope.cancel()
 

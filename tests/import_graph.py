@@ -15,6 +15,7 @@ COMPOSITION = (
     "dnsserver.__main__",
     "dnsserver.cli",
     "dnsserver.webhook_app",
+    "dnsserver.controller_app",
     "dnsserver.app",
     "dnsserver.cluster_sources",
     "dnsserver.from_settings",

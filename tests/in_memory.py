@@ -98,25 +98,33 @@ class ClustersInMemory:
         clusters = cluster_set_of(self._settings)
         assert clusters is not None
         self.clusters = clusters
-        self._own = store_of(self._settings)
-        self._others = {name: other_store_of(self._settings, name) for name in others}
+        stores = {"": store_of(self._settings)} | {name: other_store_of(self._settings, name) for name in others}
+        self._views = {name: ClusterView(store) for name, store in stores.items()}
         self.clusters.resolve(hosts or {})
         self.take_in(own)
         for name, cluster in others.items():
             self.take_in(cluster, name)
 
-    def take_in(self, cluster: Cluster, name: str | None = None, *, now: float = NOW) -> None:
+    def take_in(self, cluster: Cluster, name: str = "", *, now: float = NOW) -> None:
         """Replace everything in the own cluster, or in the one called *name*."""
-        store = self._own if name is None else self._others[name]
-        take_in(store, dump_of(cluster).objects)
-        if name is None:
-            self.clusters.update_own(store.publish(now))
+        view = self._views[name]
+        view.apply(dump_of(cluster).batch())
+        if name:
+            self.clusters.update(name, view.publish(now).snapshot)
         else:
-            self.clusters.update(name, store.publish(now))
+            self.clusters.update_own(view.publish(now).snapshot)
 
     def snapshot(self, *, now: float = NOW) -> Snapshot:
         """Return what a server would answer from."""
         return self.clusters.publish(now)
+
+    def checked(self) -> list[Finding]:
+        """Return what ``check`` finds."""
+        self.snapshot()
+        findings: list[Finding] = []
+        for name, view in self._views.items():
+            findings += [finding.in_cluster(name) for finding in (*view.publish(NOW).findings, *view.advice())]
+        return [*findings, *self.clusters.findings(), *self.clusters.advice()]
 
     def responder(self) -> CountedResponder:
         """Return a responder that has published that."""

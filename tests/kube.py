@@ -60,6 +60,7 @@ KINDS = {
     ),
     "PodLocator": ("/apis/topodns.io/v1alpha1", "podlocators", True),
     "ServicePolicy": ("/apis/topodns.io/v1alpha1", "servicepolicies", True),
+    "ServiceHealth": ("/apis/topodns.io/v1alpha1", "servicehealths", False),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
 }
 

@@ -34,6 +34,7 @@ BAD, BAD_LEAST, BAD_HEALTH = {TOPOLOGY_KEYS: "*,a"}, {MIN_ENDPOINTS: "two"}, {HE
 GOOD = {TOPOLOGY_KEYS: f"{ZONE},*"}
 OPEN = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
 LOCAL = {"externalTrafficPolicy": "Local"}
+FEDERATED = {"topodns.io/federated": "true"}
 
 
 def asking(annotations: Mapping[str, str], **spec: Any) -> Item:
@@ -234,6 +235,8 @@ def test_long_values_side_by_side(guarded: ControlPlane) -> None:
         pytest.param(OPEN | LOCAL, {TOPOLOGY_KEYS: " "}, True, id="local-with-blank-keys"),
         pytest.param(OPEN | LOCAL, {MIN_ENDPOINTS: "2", HEALTH: "tcp"}, True, id="local-without-keys"),
         pytest.param(OPEN, GOOD, True, id="load-balancer"),
+        pytest.param(OPEN | LOCAL, GOOD | FEDERATED, True, id="local-and-federated"),
+        pytest.param(OPEN | LOCAL, BAD | FEDERATED, False, id="local-and-federated-with-bad-keys"),
         pytest.param({"type": "ClusterIP"}, GOOD, True, id="cluster-ip"),
         pytest.param({"type": "ClusterIP"}, BAD, False, id="cluster-ip-with-bad-keys"),
         pytest.param({"type": "ExternalName", "externalName": "a.example"}, GOOD, True, id="external-name"),

@@ -14,7 +14,7 @@ import trio
 
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.controller import Controller
-from locator.cluster.leading.leader_elector import boot_seconds
+from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.leading.leader_writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from tests import api_objects
@@ -236,9 +236,11 @@ def test_conflicts_are_settled(plane: ControlPlane, control: Control) -> None:
     right = (["10.77.0.1"], "ctl-a", labels_of(plane, "ctl-a"))
 
     async def main() -> Controller:
-        controller = Controller(Meddling(plane, 3), election)
+        cluster = Meddling(plane, 3)
+        elector = LeaderElector(cluster, election, writes="PodLocators")
+        controller = Controller(cluster, elector)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(controller.run)
+            nursery.start_soon(elector.lead, controller.run)
             await trio.to_thread.run_sync(lambda: until_told(plane, "contested", right))
             nursery.cancel_scope.cancel()
         return controller

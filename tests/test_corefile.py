@@ -153,6 +153,49 @@ addAction({"cluster.local.", "10.in-addr.arpa."}, PoolAction("topodns"))
 }  # fmt: skip
 
 
+OF_CLUSTERS = {
+    "federation-alone": (["--federation=fed.example"], """\
+# CoreDNS 1.11.4 or later
+fed.example:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53
+}
+"""),
+    "all-fail-open": (
+        ["--zone=cluster.local", "--federation=fed.example", "--multicluster=clusterset.local", "--fail-open"], """\
+# CoreDNS 1.13 or later
+cluster.local:53 clusterset.local:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53 127.0.0.1:5301 {
+        policy sequential
+        failover SERVFAIL REFUSED
+    }
+}
+cluster.local:5301 clusterset.local:5301 {
+    bind 127.0.0.1
+    errors
+    kubernetes cluster.local clusterset.local {
+        multicluster clusterset.local
+    }
+}
+fed.example:53 {
+    errors
+    rewrite edns0 subnet set 32 128 revert
+    forward . 10.96.0.53
+}
+"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "expected"), OF_CLUSTERS.values(), ids=OF_CLUSTERS)
+def test_zones_of_several_clusters(capsys: pytest.CaptureFixture[str], flags: Sequence[str], expected: str) -> None:
+    """CoreDNS has multi-cluster names of its own, but no federated ones to fall back on."""
+    assert run_command(["corefile", "--for", "coredns", "--to", "10.96.0.53", *flags]) == DONE
+    assert capsys.readouterr().out == expected
+
+
 @pytest.mark.parametrize(("forwarder", "to", "zones", "fail_open", "expected"), PRINTED.values(), ids=PRINTED)
 def test_printed(
     capsys: pytest.CaptureFixture[str], forwarder: str, to: str, zones: Sequence[str], fail_open: bool, expected: str
@@ -242,6 +285,10 @@ BAD_COMMAND_LINES = {
     "fail-open-onto-topodns": (
         ("--for", "coredns", "--to", "10.96.0.53,127.0.0.1:5301", "--fail-open"),
         "--fail-open: 127.0.0.1:5301 is where coredns answers by itself, expected another address for topodns",
+    ),
+    "fail-open-of-federated-names": (
+        ("--for", "coredns", "--to", "10.96.0.53", "--federation", "fed.example", "--fail-open"),
+        "--fail-open: coredns cannot answer for federated names by itself, expected another zone, too",
     ),
     "fail-open-and-check": (("--fail-open", "--check", "x"), "--fail-open: given together with --check"),
     "json": ((*TO, "-o", "json"), "-o: 'json' without --check"),

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
+from locator.health.objects import SERVICE_HEALTH
 from locator.labels import valid_label_key
 from locator.model import PodLocator, ServicePolicy
 from tests import kustomize
@@ -23,15 +24,20 @@ from tests.waiting import until
 
 WHERE = "crds"
 GROUP = "topodns.io/v1alpha1"
-PLURALS = {"ServicePolicy": "servicepolicies", "PodLocator": "podlocators"}
-READ_AS = {"ServicePolicy": ServicePolicy, "PodLocator": PodLocator}
+PLURALS = {"ServicePolicy": "servicepolicies", "PodLocator": "podlocators", "ServiceHealth": "servicehealths"}
+READ_AS = {
+    "ServicePolicy": RESOURCES[ServicePolicy],
+    "PodLocator": RESOURCES[PodLocator],
+    "ServiceHealth": SERVICE_HEALTH,
+}
+CLUSTER_WIDE = ("ServiceHealth",)
 SELECTOR = {"matchLabels": {"app": "cache"}}
 TOPOLOGY = {"key": ZONE, "mode": "required"}
 
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return the control plane with both CRDs and a namespace."""
+    """Return the control plane with all CRDs and a namespace."""
     with kustomize.installed(control_plane, objects_of(EVERYTHING, "CustomResourceDefinition")):
         control_plane.api.create(namespace(WHERE))
         yield control_plane
@@ -52,9 +58,19 @@ LOCATOR = locator(
 )
 
 
+def health(name: str = "web.shop", *entries: Item, **status: Any) -> Item:
+    service = {"namespace": "shop", "name": "web"}
+    return item("ServiceHealth", name, status={"service": service, "entries": list(entries), **status})
+
+
+WELL = {"address": "192.0.2.1", "healthy": True, "since": "2026-01-01T00:00:00.000000Z"}
+SICK = {"address": "lb.example.com", "healthy": False, "since": "2026-01-01T00:00:00.000000Z", "message": "refused"}
+
+
 def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
     """Create an object with strict validation; return it as stored."""
-    path = f"/apis/{GROUP}/namespaces/{WHERE}/{PLURALS[item['kind']]}?fieldValidation=Strict{query}"
+    where = "" if item["kind"] in CLUSTER_WIDE else f"/namespaces/{WHERE}"
+    path = f"/apis/{GROUP}{where}/{PLURALS[item['kind']]}?fieldValidation=Strict{query}"
     stored: Item = plane.api.request("POST", path, item)
     return stored
 
@@ -67,6 +83,9 @@ def create(plane: ControlPlane, item: Item, *, query: str = "") -> Item:
         ("podlocator.ips.ip", "An IPv4 or IPv6 address."),
         ("podlocator.nodeName", "Empty when that Node is gone"),
         ("podlocator.nodeLabels", "The labels of that Node"),
+        ("servicehealth", "this cluster's prober can reach"),
+        ("servicehealth.status.entries.address", "as in the Service's status.loadBalancer.ingress"),
+        ("servicehealth.status.renewTime", "has not been renewed for 30 s counts no more"),
         ("servicepolicy", "how near to the client"),
         ("servicepolicy.spec.serviceSelector", "Must not be empty."),
         ("servicepolicy.spec.serviceSelector.matchExpressions.values", "The values for In and NotIn."),
@@ -113,6 +132,18 @@ def test_every_field_is_explained() -> None:
             {"NAME": "shown", "IP": "10.244.1.7", "NODE": "node-a", "ZONE": "a", "AGE": None},
             id="PodLocator",
         ),
+        pytest.param(
+            health("shown", WELL, SICK, cluster="east", renewTime="2026-01-01T00:00:00.000000Z"),
+            {
+                "NAME": "shown",
+                "CLUSTER": "east",
+                "UNHEALTHY": "lb.example.com",
+                "MESSAGE": "refused",
+                "SINCE": None,
+                "RENEWED": None,
+            },
+            id="ServiceHealth",
+        ),
     ],
 )
 def test_kubectl_shows_columns(cluster: ControlPlane, item: Item, columns: Mapping[str, str | None]) -> None:
@@ -154,14 +185,15 @@ def test_the_locators_of_one_node_can_be_asked_for(cluster: ControlPlane) -> Non
         pytest.param(locator("finished", ips=[], nodeName="node-a", nodeLabels={ZONE: "a"}), id="finished"),
         pytest.param(locator("node-gone", ips=[{"ip": "10.244.1.8"}], nodeName="", nodeLabels={}), id="node gone"),
         pytest.param(locator("nothing"), id="locator without anything"),
+        pytest.param(health("web.shop", WELL, SICK, cluster="east", renewTime=WELL["since"]), id="health"),
+        pytest.param({**health("no.status"), "status": {}}, id="health without anything"),
     ],
 )
 def test_what_the_schema_takes_is_read(cluster: ControlPlane, item: Item) -> None:
     """topodns reads all that the schema allows, without findings."""
     stored = create(cluster, item)
     assert all(stored[field] == item[field] for field in ("ips", "nodeName", "nodeLabels") if field in item)
-    kind = RESOURCES[READ_AS[item["kind"]]]
-    assert not decode_untrusted(kind, json.dumps(stored).encode(), "the API server").findings
+    assert not decode_untrusted(READ_AS[item["kind"]], json.dumps(stored).encode(), "the API server").findings
 
 
 def test_a_policy_without_a_mode_is_found(cluster: ControlPlane) -> None:
@@ -217,6 +249,11 @@ def expressed(**expression: Any) -> Item:
         pytest.param(locator(nodeLabels={"rack": 7}), "nodeLabels.rack.*must be of type string", id="label"),
         pytest.param(locator(nodeLabels=["rack"]), "nodeLabels.*must be of type object", id="labels as a list"),
         pytest.param(locator(spec={"nodeName": "a"}), 'unknown field "spec"', id="locator with a spec"),
+        pytest.param(health("web.shop", WELL, WELL), r"entries\[1\]: Duplicate value", id="vote twice"),
+        pytest.param(health("web.shop", {"healthy": True}), r"entries\[0\].address: Required", id="vote on nothing"),
+        pytest.param(health("web.shop", {"address": "a"}), r"entries\[0\].healthy: Required", id="no vote"),
+        pytest.param(health("web.shop", renewTime="yesterday"), "status.renewTime.*date-time", id="no time"),
+        pytest.param(health("web.shop", spec=1), 'unknown field "status.spec"', id="unknown in the status"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(cluster: ControlPlane, item: Item, message: str) -> None:

@@ -20,6 +20,7 @@ from locator.cluster.dumps import reading
 from locator.cluster.dumps.reading import BadDump, Dump
 from locator.model import Node
 from tests.clusters import world
+from tests.kube import config_of
 from tests.waiting import PATIENCE
 
 TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
@@ -171,3 +172,33 @@ def test_a_file_system_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: 
     trio.run(run)
     released.set()
     assert time.monotonic() - started < PATIENCE / 2
+
+
+# A kubeconfig or a dump
+
+HELD = {"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"config": yaml.safe_dump(config_of())}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(yaml.safe_dump(config_of()), True, id="YAML"),
+        pytest.param(json.dumps(config_of()), True, id="JSON"),
+        pytest.param(json.dumps(config_of(), indent=2), True, id="JSON with lines"),
+        pytest.param("current-context: x\n", True, id="a part of one"),
+        pytest.param(yaml.safe_dump({"kind": "List", "items": [HELD]}), False, id="a dump with one in a ConfigMap"),
+        pytest.param(json.dumps({"kind": "List", "items": [HELD]}), False, id="the same in JSON"),
+        pytest.param(json.dumps({"kind": "List", "items": [{**HELD, "data": {"x": json.dumps(config_of())}}]}), False,
+                     id="JSON in JSON"),
+        pytest.param("", False, id="empty"),
+        pytest.param("\x00\udcff", False, id="binary"),
+    ],
+)  # fmt: skip
+def test_a_kubeconfig_and_a_dump_are_told_apart(tmp_path: Path, text: str, expected: bool) -> None:
+    """By what stands at the top level."""
+    file = tmp_path / "file"
+    file.write_text(text, errors="surrogateescape")
+    assert dump_files.is_kubeconfig(str(file)) is expected
+    assert not dump_files.is_kubeconfig(str(tmp_path)), "a folder is a dump"
+    with pytest.raises(BadDump, match="missing: No such file or directory, expected a kubeconfig or a dump"):
+        dump_files.is_kubeconfig(str(tmp_path / "missing"))

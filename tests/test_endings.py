@@ -145,7 +145,7 @@ def _not_ignored() -> Iterator[None]:
         (["check", "--snapshot", CLUSTER], "msgspec"),
         (["check", "--snapshot", CLUSTER], "yaml"),
         (["serve", "--snapshot", CLUSTER], "trio"),
-        (["controller"], "dnsserver.app"),
+        (["controller"], "dnsserver.controller_app"),
         (["webhook"], "dnsserver.webhook_app"),
     ],
     ids=["first-of-all", "version", "settings", "check", "serve", "controller", "webhook"],

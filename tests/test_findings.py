@@ -123,6 +123,12 @@ IN_A_CLUSTER = {
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
     "EndpointsTruncated": WARNING,
+    "LoadBalancerWithoutAddress": WARNING,
+    "HostNameWithoutUpstream": WARNING,
+    "FederatedConstraintsDiffer": WARNING,
+    "ExportedInOneCluster": INFO,
+    "ExportWithoutService": WARNING,
+    "FlatNetworkOverlaps": WARNING,
     "ClusterUnreachable": WARNING,
     "ObjectTwice": WARNING,
 }

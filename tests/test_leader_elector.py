@@ -20,7 +20,7 @@ from locator.podlocators.reconciler import Reconciler, Write
 from tests import api_objects
 from tests.api_answers import INITIAL_END, Answer, bookmark, line
 from tests.api_objects import Item
-from tests.waiting import until_in_trio
+from tests.waiting import PATIENCE, until_in_trio
 
 SHORT = {"duration": 1.5, "deadline": 1.0, "retry": 0.01}
 LONG = {"duration": 60.0, "deadline": 30.0, "retry": 0.01}  # where a Lease that ran out would be another test
@@ -70,7 +70,8 @@ def test_each_renewal_wakes_whoever_waits_to_write() -> None:
 
     async def main() -> None:
         election = LeaderElection("me", "ns", "lease", **SHORT)
-        candidate = LeaderElector(server, election, writes="PodLocators", on_observed=lambda: woken.append(1))
+        candidate = LeaderElector(server, election, writes="PodLocators")
+        candidate.on_observed(lambda: woken.append(1))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until_in_trio(lambda: candidate.is_leader() and len(woken) >= 5)
@@ -90,7 +91,7 @@ def test_a_write_that_does_not_fit_is_made_anew(status: int) -> None:
 
     async def main() -> None:
         election = LeaderElection("me", "ns", "lease", **SHORT)
-        candidate = LeaderElector(server, election, writes="PodLocators", on_observed=lambda: None)
+        candidate = LeaderElector(server, election, writes="PodLocators")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(candidate.run)
             await until_in_trio(candidate.is_leader)
@@ -128,12 +129,47 @@ def test_a_namespace_that_refuses_is_no_others_business(monkeypatch: pytest.Monk
     monkeypatch.setattr(controller, "Reconciler", NotingReconciler)
 
     async def main() -> None:
-        one = Controller(server, LeaderElection("me", "ns", "lease", **LONG), writes_per_second=1000)
+        elector = LeaderElector(server, LeaderElection("me", "ns", "lease", **LONG), writes="PodLocators")
+        one = Controller(server, elector, writes_per_second=1000)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.run)
+            nursery.start_soon(elector.lead, one.run)
             await until_in_trio(lambda: written in server.asked)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
     before = tried[: tried.index("shop/web")]
     assert len(before) == len(set(before)), "each was tried once before any was tried again"
+
+
+def test_the_lease_is_released_after_the_last_write() -> None:
+    """A write that is under way at the end is waited for: another replica may write as soon as the Lease is free."""
+    writing, may_end = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    class SlowServer(FakeServer):
+        """Ends a write when told to, or once the Lease has been released."""
+
+        def request(self, method: str, path: str, **more: Any) -> bytes:
+            if "/podlocators" in path:
+                writing.set()
+                assert may_end.wait(PATIENCE)
+                ended.append("write")
+            elif writing.is_set():
+                ended.append("release")
+                may_end.set()
+            return super().request(method, path, **more)
+
+    server: Any = SlowServer(pod("shop", "web"))
+
+    async def main() -> None:
+        election = LeaderElection("me", "ns", "lease", **LONG | {"retry": 20})  # no renewal meanwhile
+        elector = LeaderElector(server, election, writes="PodLocators")
+        one = Controller(server, elector)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(elector.lead, one.run)
+            await until_in_trio(writing.is_set)
+            nursery.cancel_scope.cancel()
+            threading.Timer(0.2, may_end.set).start()
+
+    trio.run(main)
+    assert ended == ["write", "release"]

@@ -290,3 +290,16 @@ def test_there_is_never_a_second(seed: int) -> None:
         getattr(electing, what)(*HAPPENINGS[what][1](rng))
         electing.nobody_writes_while_another_may()
     electing.finish()
+
+
+def test_who_held_it_last() -> None:
+    """This replica, until it sees another holder or none: also when its time is over and it hears nothing."""
+    one = election()
+    assert not one.held_last
+    one = leading(0.0)
+    assert one.held_last
+    assert one.held_last and not one.is_leader(1000.0)
+    one.observed(held("9", "b"), began=1001.0, now=1001.0, written=False)
+    assert not one.held_last
+    one.not_found()
+    assert not one.held_last

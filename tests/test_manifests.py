@@ -59,8 +59,8 @@ def settings_of(deployment: Item) -> tuple[str, Settings]:
     command, *flags = container_of(deployment)["args"]
     given: dict[str, list[str]] = {}
     for flag in flags:
-        name, _, value = flag.removeprefix("--").partition("=")
-        given.setdefault(name.replace("-", "_"), []).append(value)
+        name, sign, value = flag.removeprefix("--").partition("=")
+        given.setdefault(name.replace("-", "_"), []).append(value if sign else "on")
     assert all(command in FLAGS[name].commands for name in given)
     settings, _ = read_settings(flags=given, environment={}, file=None)
     return command, settings
@@ -132,7 +132,7 @@ def test_network_policies_let_in_what_the_pods_offer() -> None:
 def test_all_moves_into_another_namespace() -> None:
     """``namespace:`` of an overlay moves the subjects of bindings, and the Service of the webhook, too."""
     moved = kustomize.build(
-        kustomize.kustomization("base", ("controller", "podlocators", "metrics", "webhook"), namespace="dns")
+        kustomize.kustomization("base", ("controller", "health", "podlocators", "metrics", "webhook"), namespace="dns")
     )
     assert not re.search(rf"namespace: {NAMESPACE}\b", moved)
     named = {item["metadata"]["name"] for item in yaml.safe_load_all(moved) if item["kind"] == "Namespace"}

@@ -19,6 +19,7 @@ import yaml
 from locator.topology.hints import OPT_IN_LABELS
 from tests import api_objects, kustomize
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
+from tests.balanced_services import balanced
 from tests.kube import ControlPlane, Item
 from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, WEBHOOK, object_of, objects_of
 from tests.topodns_process import Process
@@ -31,9 +32,10 @@ HOOKS = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io/v1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
+HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
 COMMANDS = {
     SERVER: ("serve", "--listen=127.0.0.1:0"),
-    CONTROLLER: ("controller", f"--lease={NAMESPACE}/{LEASE}"),
+    CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
               f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
 }  # fmt: skip
@@ -78,6 +80,11 @@ ROWS = (
     Row(CONTROLLER, OURS, "podlocators", ("patch",), "a pod moved, a node relabelled", "PodLocator .*/wrong: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("delete",), "a pod gone", f"PodLocator {WHERE}/orphan: 403"),
     Row(CONTROLLER, OURS, "podlocators", ("get",), "what stands where a write met a conflict", ""),
+    Row(CONTROLLER, "", "services", WATCH, "--health: what to probe", "Service: 403"),
+    Row(CONTROLLER, OURS, "servicehealths", WATCH, "--health: what stands written", "ServiceHealth: 403"),
+    Row(CONTROLLER, OURS, "servicehealths", ("create",), "--health: votes", "ServiceHealth balanced.rbac: 403"),
+    Row(CONTROLLER, OURS, "servicehealths", ("patch",), "--health: renewals", "ServiceHealth stale.rbac: 403"),
+    Row(CONTROLLER, OURS, "servicehealths", ("delete",), "--health: no Service", "ServiceHealth gone.rbac: 403"),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("create",), "the first to lead", "Lease .*: 403", own=True),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True),
     Row(CONTROLLER, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True),
@@ -134,7 +141,8 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
         pytest.param("base", SERVER, (), (), id="base"),
         pytest.param("base without pods", SERVER, ("pods",), (), id="without-pods"),
         pytest.param("base with podlocators", SERVER, ("pods", "nodes"), ("podlocators",), id="podlocators"),
-        pytest.param("base with podlocators", CONTROLLER, (), (), id="controller"),
+        pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
+        pytest.param("base with health", CONTROLLER, (), (), id="health"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
     ],
 )
@@ -163,12 +171,14 @@ def pod(name: str, address: str) -> Item:
 SERVICE = service("bad", where=WHERE, keys="*,not-last")
 HOMES = [endpoint("10.253.0.1", nodeName="rbac-node", zone="a")]
 SLICE = endpoint_slice("bad", "old", HOMES, where=WHERE, labels={OPT_IN_LABELS[0]: "true"})
+BALANCED = [balanced(name, ["127.0.2.1"], where=WHERE) for name in ("balanced", "stale")]
 WORLD = [
     namespace(WHERE),
     node("rbac-node", {ZONE: "a"}),
     pod("new", "10.253.0.1"),
     pod("wrong", "10.253.0.2"),
     SERVICE,
+    *BALANCED,
     SLICE,
 ]
 
@@ -185,6 +195,8 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
         control_plane.api.create(*WORLD)
+        for one in BALANCED:
+            control_plane.api.patch_status(one, one["status"])
         for one in COMMANDS:  # who grants rights hears of a role a moment after it was made
             until(lambda one=one: allowed(control_plane, one, NAMESPACE) >= rights_of(rows_of(one)), f"rights of {one}")
         yield control_plane
@@ -260,6 +272,8 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
     kubeconfig.write_text(yaml.safe_dump(config))
     for locator in ("wrong", "orphan") if account == CONTROLLER else ():
         plane.api.request("POST", LOCATORS, api_objects.item("PodLocator", locator, nodeName="elsewhere"))
+    for name in ("stale", "gone") if account == CONTROLLER else ():
+        plane.api.create(api_objects.item("ServiceHealth", f"{name}.{WHERE}"))
     if account == WEBHOOK:
         plane.api.patch(SLICE, {"endpoints": HOMES})
         plane.api.patch(api_objects.item("Secret", WEBHOOK, NAMESPACE), {"data": None})
@@ -268,7 +282,7 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
         yield process
     finally:
         process.end()
-        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, LEASES):
+        for path in (f"/api/v1/namespaces/{WHERE}/events", LOCATORS, HEALTHS, LEASES):
             plane.api.request("DELETE", path)
 
 
@@ -279,6 +293,12 @@ def events(plane: ControlPlane) -> list[str]:
 
 def locators(plane: ControlPlane) -> dict[str, str]:
     return {item["metadata"]["name"]: item.get("nodeName", "") for item in plane.api.request("GET", LOCATORS)["items"]}
+
+
+def votes(plane: ControlPlane) -> dict[str, int]:
+    """Return the number of votes in each ServiceHealth."""
+    found = plane.api.items("ServiceHealth")
+    return {item["metadata"]["name"]: len(item.get("status", {}).get("entries", ())) for item in found}
 
 
 def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
@@ -294,6 +314,7 @@ def test_the_controller_is_refused_nothing(cluster: ControlPlane, tmp_path: Path
     wanted = {"new": "rbac-node", "wrong": "rbac-node"}
     with running(cluster, CONTROLLER, CONTROLLER, tmp_path) as process:
         until(lambda: locators(cluster) == wanted, lambda: f"{locators(cluster)}: {process.lines}")
+        until(lambda: votes(cluster) == {"balanced.rbac": 1, "stale.rbac": 1}, lambda: f"{votes(cluster)}")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
 
 

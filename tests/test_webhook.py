@@ -25,6 +25,7 @@ from locator.cluster.certificates.issuing import issue
 from locator.cluster.certificates.secret import CertificateSecret
 from locator.cluster.certificates.serving import ServingCertificate
 from locator.cluster.leading.hint_controller import HintController
+from locator.cluster.leading.leader_elector import LeaderElector
 from locator.cluster.leading.leader_writer import CONFLICT, DONE
 from locator.control.lease import LeaderElection
 from locator.hints.admission import reply_to_untrusted
@@ -347,9 +348,11 @@ def test_a_slice_that_changes_or_goes_meanwhile(plane: ControlPlane, space: str)
     election = LeaderElection("alone", space, "meddling", duration=60.0, deadline=30.0)
 
     async def main() -> HintController:
-        controller = HintController(Meddling(plane, *slices), election, writes_per_second=50.0)
+        cluster = Meddling(plane, *slices)
+        elector = LeaderElector(cluster, election, writes="EndpointSlices")
+        controller = HintController(cluster, elector, writes_per_second=50.0)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(controller.run)
+            nursery.start_soon(elector.lead, controller.run)
             await until_in_trio(lambda: controller.writer.writes["patch", DONE] == 2)
             nursery.cancel_scope.cancel()
         return controller
@@ -369,7 +372,9 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
     serving.use(pair)
     app = https.application(partial(reply_to_untrusted, store=store), counts)
     election = LeaderElection("alone", space, "behind", duration=60.0, deadline=30.0)
-    controller = HintController(ApiClient(kubeconfig=str(plane.kubeconfig)), election, writes_per_second=50.0)
+    cluster = ApiClient(kubeconfig=str(plane.kubeconfig))
+    elector = LeaderElector(cluster, election, writes="EndpointSlices")
+    controller = HintController(cluster, elector, writes_per_second=50.0)
     endpoints = [api_objects.endpoint("10.88.3.1", nodeName="hint-a1", zone="a")]
     one = api_objects.endpoint_slice("web", 0, endpoints, where=space, labels={LABEL: "true"})
     plane.api.create(asked, one)
@@ -386,7 +391,7 @@ def test_a_replica_that_has_not_heard_of_a_change(plane: ControlPlane, space: st
                 await nursery.start(partial(https.serve, sock, app, serving.context, Counter(), until=ending.wait))
                 while not await trio.to_thread.run_sync(is_hinted):
                     pass
-                nursery.start_soon(controller.run)
+                nursery.start_soon(elector.lead, controller.run)
                 await until_in_trio(lambda: controller.writer.writes["patch", CONFLICT] > 0)
                 (known,) = records_of([asked])[Service]
                 store.apply(Put(known))

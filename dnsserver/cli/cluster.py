@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.from_settings import (
     cluster_of,
@@ -80,10 +78,12 @@ class Checked(NamedTuple):
 
 def check_cluster(settings: Settings) -> Checked:
     """Read the clusters once, and check them. Raises CommandError."""
-    reading, views = _read(settings, ())
+    reading, views, clusters = _read(settings, ())
     findings = [*reading.publication.findings]
     for name, view in views.items():
-        findings += [replace(finding, cluster=name) for finding in view.advice()]
+        findings += [finding.in_cluster(name) for finding in view.advice()]
+    if clusters is not None:
+        findings += clusters.advice()
     return Checked(reading.own, findings, views[OWN].namespaces())
 
 
@@ -98,8 +98,10 @@ def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
 OWN = ""  # in findings, the cluster is empty where it is the own one
 
 
-def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, dict[str, ClusterView]]:
-    """Read the clusters; return their views, too, by name."""
+def _read(
+    settings: Settings, also: Sequence[type[Object]]
+) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
+    """Read the clusters; return their views, too, by name, and what reads them as one if anything does."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views = {OWN: ClusterView(store)}
     if settings.snapshot:
@@ -120,10 +122,10 @@ def _read(settings: Settings, also: Sequence[type[Object]]) -> tuple[Reading, di
             views[cluster.name] = read
             other = read.publish(now)
             clusters.update(cluster.name, other.snapshot)
-            findings += [replace(finding, cluster=cluster.name) for finding in other.findings]
+            findings += [finding.in_cluster(cluster.name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
         publication = Publication(snapshot, [*findings, *clusters.findings()], ())
-    return Reading(publication, own.snapshot, objects, namespace), views
+    return Reading(publication, own.snapshot, objects, namespace), views, clusters
 
 
 def _other(settings: Settings, cluster: ClusterSource) -> ClusterView | Finding:

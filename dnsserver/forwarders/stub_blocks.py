@@ -31,19 +31,39 @@ _PLAIN_LABEL = re.compile(r"[a-z0-9_-]+")  # needs no quoting in any program's c
 _SPECIAL_SUFFIXES = (".test", ".invalid", ".onion", ".localhost", ".home.arpa")
 
 
-def stub_block(forwarder: str, to: Sequence[ListenAddress], zones: Sequence[str], *, fail_open: bool = False) -> str:
+def stub_block(
+    forwarder: str,
+    to: Sequence[ListenAddress],
+    zones: Sequence[str],
+    *,
+    federation: Sequence[str] = (),
+    multicluster: Sequence[str] = (),
+    fail_open: bool = False,
+) -> str:
     """Return the lines to add to the configuration of one of ``FORWARDERS``.
 
-    They make the program ask topodns at *to* for the names in *zones*. With *fail_open*, which needs CoreDNS, the
-    program answers by itself while topodns does not; its own address then counts towards ``MAX_UPSTREAMS``, which the
-    caller checks. Raises ValueError if *fail_open* is impossible, or for a zone that ``stub_zone`` rejects.
+    They make the program ask topodns at *to* for the names in *zones*, and in those of federated and multi-cluster
+    names. With *fail_open*, which needs CoreDNS, the program answers by itself while topodns does not, except for
+    federated names; its own address then counts towards ``MAX_UPSTREAMS``, which the caller checks. Raises ValueError
+    if *fail_open* is impossible, or for a zone that ``stub_zone`` rejects.
     """
     if fail_open and forwarder != COREDNS:
         raise ValueError(f"{forwarder} cannot answer for Services by itself, expected {COREDNS}")
     if fail_open and _FALLBACK in to:
         raise ValueError(f"{_FALLBACK} is where {COREDNS} answers by itself, expected another address for topodns")
-    names, to = list(dict.fromkeys(map(stub_zone, zones))), list(dict.fromkeys(to))
-    lines = _coredns(to, names, fail_open=fail_open) if forwarder == COREDNS else _WRITERS[forwarder](to, names)
+    plain, federated, imported = (
+        list(dict.fromkeys(map(stub_zone, names))) for names in (zones, federation, multicluster)
+    )
+    to, names = list(dict.fromkeys(to)), list(dict.fromkeys((*plain, *imported, *federated)))
+    if forwarder != COREDNS:
+        lines = _WRITERS[forwarder](to, names)
+    elif not fail_open:
+        lines = ["# CoreDNS 1.11.4 or later", *_coredns(to, names)]
+    elif not plain and not imported:
+        raise ValueError(f"{COREDNS} cannot answer for federated names by itself, expected another zone, too")
+    else:
+        lines = ["# CoreDNS 1.13 or later", *_coredns_failing_open(to, plain, imported)]
+        lines += _coredns(to, federated) if federated else []
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -79,14 +99,19 @@ def cluster_domain(zone: str) -> str:
     return ".".join(labels[marks[-1] + 1 :]) if marks else zone
 
 
-def _coredns(to: Sequence[ListenAddress], zones: Sequence[str], *, fail_open: bool) -> list[str]:
+def _coredns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
     block = [f"{_keys(zones, DNS_PORT)} {{", "    errors", f"    {ECS_RULE}"]
-    if not fail_open:
-        return ["# CoreDNS 1.11.4 or later", *block, f"    forward . {_upstreams(to)}", "}"]
-    own_zones = _kubernetes_zones(zones)
+    return [*block, f"    forward . {_upstreams(to)}", "}"]
+
+
+def _coredns_failing_open(to: Sequence[ListenAddress], zones: Sequence[str], multicluster: Sequence[str]) -> list[str]:
+    own_zones = _kubernetes_zones(zones) if zones else []
+    own_zones += [zone for zone in multicluster if zone not in own_zones]
+    plugin = f"    kubernetes {' '.join(own_zones)}"
     return [
-        "# CoreDNS 1.13 or later",
-        *block,
+        f"{_keys([*zones, *multicluster], DNS_PORT)} {{",
+        "    errors",
+        f"    {ECS_RULE}",
         f"    forward . {_upstreams(to)} {_FALLBACK} {{",
         "        policy sequential",
         "        failover SERVFAIL REFUSED",
@@ -95,7 +120,7 @@ def _coredns(to: Sequence[ListenAddress], zones: Sequence[str], *, fail_open: bo
         f"{_keys(own_zones, FALLBACK_PORT)} {{",
         "    bind 127.0.0.1",
         "    errors",
-        f"    kubernetes {' '.join(own_zones)}",
+        *([f"{plugin} {{", f"        multicluster {' '.join(multicluster)}", "    }"] if multicluster else [plugin]),
         "}",
     ]
 

@@ -1,12 +1,11 @@
-"""Shows the counters of a server, or of a controller, as Prometheus metrics."""
+"""Shows the counters of a server as Prometheus metrics."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from msgspec import Struct
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -162,43 +161,6 @@ class Metrics(TopodnsCollector):
         yield from (ages, known, synced)
         text, labels = "Watches of another cluster restarted, by kind and reason.", ("cluster", "kind", "reason")
         yield counter("topodns_cluster_watch_restarts", text, labels, restarts)
-
-
-class ControllerState(Struct, frozen=True):
-    """A controller at one moment.
-
-    ``writes`` are by verb and result. ``waiting`` is the length of the work queue. ``objects`` are numbers by kind.
-    """
-
-    writes: Mapping[tuple[str, str], int]
-    leading: bool
-    waiting: int
-    objects: Mapping[str, int]
-    watches: Mapping[str, Watch]
-
-
-class ControllerMetrics(TopodnsCollector):
-    """The metrics of a controller; *state* returns its present state."""
-
-    def __init__(self, state: Callable[[], ControllerState]) -> None:
-        super().__init__(Counter())
-        self._state = state
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every metric as it is now."""
-        state = self._state()
-        listed = {kind: watch.listed for kind, watch in state.watches.items()}
-        yield from watched(state.objects, listed, state.watches)
-        yield counter(
-            "topodns_podlocator_writes",
-            "Writes of PodLocators, by verb and result.",
-            ("verb", "result"),
-            Counter({(verb, result): number for (verb, result), number in state.writes.items()}),
-        )
-        yield GaugeMetricFamily("topodns_leading", "Whether this replica leads, and so writes.", int(state.leading))
-        text = "PodLocators in the work queue; only the leader takes them out."
-        yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
-        yield from self.of_the_process()
 
 
 def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:

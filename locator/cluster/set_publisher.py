@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 
 import trio
-from msgspec.structs import replace
 
 from locator.cluster.publisher import Publisher, Source, Subscriber
 from locator.cluster.reflector import Reflector
@@ -131,7 +130,7 @@ class SetPublisher:
         name = "" if cluster is None else cluster.name
         if self._found.get(name) is not findings:
             self._found[name] = findings
-            self._findings[name] = [replace(finding, cluster=name) for finding in findings] if name else findings
+            self._findings[name] = [finding.in_cluster(name) for finding in findings] if name else findings
         if cluster is None:
             self._clusters.update_own(snapshot)
         elif not cluster.lost:

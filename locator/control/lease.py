@@ -124,6 +124,11 @@ class LeaderElection:
         """Whether this replica certainly leads, and so may write. Check it right before each write."""
         return now < self._leads_until
 
+    @property
+    def held_last(self) -> bool:
+        """Whether the Lease named this replica when it was last seen, even if its time is over since."""
+        return self._lease is not None and self._lease.holder == self.identity
+
     def acquire_or_renew(self, now: float, wall: str) -> LeaseWrite | None:
         """Return the write that acquires or renews the Lease; *wall* is the present time in RFC 3339.
 

@@ -76,12 +76,12 @@ class WorkQueue:
             due = self._due[key] = now + backoff.delay(chance)
             heapq.heappush(self._heap, (due, key, urgent))
 
-    def defer(self, key: str, due: float) -> None:
+    def defer(self, key: str, due: float, *, urgent: bool = False) -> None:
         """End the processing of a key that is not to be processed yet: it is due at *due*, or when it is added."""
         self._end_processing(key)
         if key not in self._urgent and key not in self._normal:
             self._due[key] = due
-            heapq.heappush(self._heap, (due, key, False))
+            heapq.heappush(self._heap, (due, key, urgent))
 
     def discard(self, key: str) -> None:
         """Remove a key that waits, and its backoff. Has no effect on the processing of a key."""

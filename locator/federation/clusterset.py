@@ -6,11 +6,12 @@ and multi-cluster names mean. Whatever a change does not concern stays the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
+from locator.federation.findings import export_advice, export_findings, overlaps
 from locator.federation.importing import imported
 from locator.model import Finding
 from locator.places.address_book import AddressBook, Addresses
@@ -42,7 +43,10 @@ class ClusterSet:
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
+        self._of_service: dict[str, tuple[Finding, ...]] = {}
+        self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
+        self._hosts_of: dict[str, frozenset[str]] = {}  # by Service
         self.hosts: frozenset[str] = frozenset()
         """The host names of load balancers that have to be resolved."""
 
@@ -90,7 +94,21 @@ class ClusterSet:
 
     def findings(self) -> Sequence[Finding]:
         """Return what is wrong between the clusters, as of the last publication."""
-        return ()
+        if self._findings is None:
+            self._findings = [found for key in sorted(self._of_service) for found in self._of_service[key]]
+        return self._findings
+
+    def advice(self) -> Iterator[Finding]:
+        """Yield what is worth knowing between the clusters; computed on each call.
+
+        While a cluster is not known, nobody can tell what it exports.
+        """
+        names = (self._own, *self._others)
+        if self._snapshots.keys() >= set(names):
+            for key in sorted({key for snapshot in self._snapshots.values() for key in snapshot.exported}):
+                yield from export_advice(self._exported(key), names, self._own)
+        books = {name: book_of(snapshot) for name, snapshot in self._snapshots.items()}
+        yield from overlaps(books, self._joining.flat)
 
     def _addresses(self, before: Addresses) -> Addresses:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""
@@ -107,42 +125,47 @@ class ClusterSet:
         return self._snapshots, self._before
 
     def _federated(self, before: Mapping[str, FederatedService]) -> Mapping[str, FederatedService]:
-        changed, hosts_changed = set[str](), False
+        changed = set[str]()
         for name in (self._own, *self._others):
             now, then = (known.get(name, _NOTHING).exported for known in self._known())
             if now is not then:
                 changed.update(key for key, _ in now.items() ^ then.items())
-                hosts_changed = True
-        if hosts_changed:
-            self.hosts = frozenset(
-                text
-                for snapshot in self._snapshots.values()
-                for exported in snapshot.exported.values()
-                for text in exported.compiled.service.ingress
-                if is_host_name(text)
-            )
-        if self._resolved_anew:
-            changed.update(
-                key for key, service in self._exported_anywhere() if not self._resolved_anew.isdisjoint(service)
-            )
+        self._follow_hosts(changed)
+        anew = self._resolved_anew
+        changed.update(key for key, names in self._hosts_of.items() if anew and not anew.isdisjoint(names))
         changes: dict[str, FederatedService | None] = {}
         for key in changed:
             known = before.get(key)
-            after = federated(key, self._exported(key), self._joining, self._verdict, known)
+            exported = self._exported(key)
+            self._note_findings(key, exported)
+            after = federated(key, exported, self._joining, self._verdict, known)
             if after is not known:
                 changes[key] = after
         return mapping_after(before, changes)
+
+    def _follow_hosts(self, changed: Iterable[str]) -> None:
+        """Note the host names of load balancers of the Services that have changed."""
+        for key in changed:
+            ingress = (text for exported in self._exported(key).values() for text in exported.compiled.service.ingress)
+            names = frozenset(filter(is_host_name, ingress))
+            before = self._hosts_of.pop(key, frozenset())
+            if names:
+                self._hosts_of[key] = names
+            if names != before:
+                self.hosts = frozenset().union(*self._hosts_of.values())
+
+    def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
+        found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))
+        if found != self._of_service.get(key, ()):
+            self._findings = None
+            self._of_service[key] = found
+            if not found:
+                del self._of_service[key]
 
     def _exported(self, key: str) -> dict[str, ExportedService]:
         """Return the exported Service of a name in each cluster that has one."""
         found = ((name, snapshot.exported.get(key)) for name, snapshot in self._snapshots.items())
         return {name: exported for name, exported in found if exported is not None}
-
-    def _exported_anywhere(self) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Yield the key of each exported Service, with the addresses and host names of its load balancer."""
-        for snapshot in self._snapshots.values():
-            for key, exported in snapshot.exported.items():
-                yield key, exported.compiled.service.ingress
 
     def _verdict(self, balancer: str) -> Verdict:
         return False, ()

@@ -30,12 +30,13 @@ class Joining(Struct, frozen=True):
     """What federated Services are made with, besides those of the clusters.
 
     ``flat`` has the pairs of clusters whose pods reach each other, ``default`` the constraint where no Service declares
-    one. ``hosts`` has the host names of load balancers that are resolved.
+    one. ``hosts`` has the host names of load balancers that are resolved; without ``resolves``, none ever are.
     """
 
     flat: frozenset[tuple[str, str]]
     default: Declaration
     hosts: Mapping[str, ResolvedHost] = {}
+    resolves: bool = False
 
 
 def flat_pairs(networks: Iterable[frozenset[str]]) -> frozenset[tuple[str, str]]:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
+from locator.control.versions import precedes
 from locator.control.workqueue import WorkQueue
 from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (
@@ -127,7 +128,7 @@ class Reconciler:
                 self._put_node(node)
             case Put(object=ActualLocator() as locator):
                 known = self._locators.get(locator.key)
-                if known is None or not _is_older(locator, known):
+                if known is None or not precedes(locator.version, known.version):
                     self._put_locator(locator, urgent=True)
             case Drop(kind=kind, key=key):
                 self._drop(kind, key, urgent=True)
@@ -276,10 +277,3 @@ class Reconciler:
             self.queue.add(key, urgent=urgent)
         else:
             self.queue.discard(key)
-
-
-def _is_older(locator: ActualLocator, known: ActualLocator) -> bool:
-    """Whether *locator* precedes *known*: resourceVersions of one resource can be compared (Kubernetes 1.35)."""
-    if not (locator.version.isdecimal() and known.version.isdecimal()):
-        return False
-    return int(locator.version) < int(known.version)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
-from locator.model import ZONE, EndpointSlice, Finding, Node, Object, PodLocator, Service, ServicePolicy
+from locator.model import (
+    ZONE,
+    EndpointSlice,
+    Finding,
+    Node,
+    Object,
+    PodLocator,
+    Service,
+    ServiceExport,
+    ServicePolicy,
+)
 from locator.places.locations import Locations
 from locator.state.findings import (
     Findings,
     Rank,
+    export_without_service,
     is_located,
     location_findings,
     no_forwarder,
@@ -22,7 +35,7 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import IGNORED, POLICY
+from locator.topology.constraints import FEDERATED, IGNORED, POLICY
 from locator.topology.key_findings import (
     CarriedKeys,
     default_key_findings,
@@ -108,7 +121,7 @@ class Checks:
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         for key, compiled in sorted(services.items()):
-            service = self._objects.of(Service)[key]
+            service = self._as_exported(self._objects.of(Service)[key])
             yield from advice(service, compiled.declarations, compiled.endpoints, self._carried)
 
     def _follow_keys(self) -> None:
@@ -129,17 +142,26 @@ class Checks:
         asked: tuple[str, ...] = ()
         constrained = False
         if compiled is not None:
-            service = self._objects.of(Service)[key]  # with its labels
+            service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
             if declaration is not None and decides(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)
                 asked, constrained = declaration.constraint.keys, service.headless
+        export = self._objects.of(ServiceExport).get(key)
+        if export is not None and key not in self._objects.of(Service):
+            found.append(export_without_service(export))
         self._findings.set(Rank.SERVICE, key, found)
         self._note_keys(key, asked)
         if constrained != (key in self._constrained):
             (self._constrained.add if constrained else self._constrained.discard)(key)
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
+
+    def _as_exported(self, service: Service) -> Service:
+        """Return a Service that counts as exported if it is: a ServiceExport does what the annotation does."""
+        if service.key not in self._objects.of(ServiceExport):
+            return service
+        return replace(service, annotations={**service.annotations, FEDERATED: "true"})
 
     def _note_keys(self, key: str, asked: tuple[str, ...]) -> None:
         before = self._asked.pop(key, ())

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from locator.finding_codes import ClusterCode
-from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location
+from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location, ServiceExport
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -63,6 +63,18 @@ def without_zone(node: str) -> Finding:
     field = f"metadata.labels[{ZONE}]"
     return ClusterCode.NodeWithoutZone.finding(
         "Node", "", node, field=field, message="node without zone", expected="a label, as other nodes have one"
+    )
+
+
+def export_without_service(export: ServiceExport) -> Finding:
+    """Return the finding that a ServiceExport names no Service."""
+    return ClusterCode.ExportWithoutService.finding(
+        "ServiceExport",
+        export.namespace,
+        export.name,
+        field="metadata.name",
+        message=f"there is no Service {export.key}",
+        expected="the name of a Service in the same namespace",
     )
 
 

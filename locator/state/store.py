@@ -22,7 +22,6 @@ from locator.model import (
     OWN_CLUSTER,
     EndpointSlice,
     Finding,
-    Location,
     Namespace,
     Node,
     Object,
@@ -37,14 +36,13 @@ from locator.model import (
 from locator.places.address_book import AddressBook
 from locator.places.address_index import AddressIndex
 from locator.places.forwarders import DnsServices
+from locator.state.among_clusters import AmongClusters
 from locator.state.checks import Checks
 from locator.state.compiling import compiled, unready_endpoints
 from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
     CompiledService,
-    ExportedService,
-    ImportedObjects,
     Snapshot,
     answers_differ,
     book_of,
@@ -53,7 +51,7 @@ from locator.state.snapshot import (
     service_addresses_after,
 )
 from locator.topology.constraint_findings import counts, own_labels
-from locator.topology.constraints import Declaration, declarations_of, federated_constraint, is_federated
+from locator.topology.constraints import Declaration, declarations_of
 from locator.topology.hints import hinted
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
@@ -102,12 +100,15 @@ class Store:
         self._locate_by_pods, self._pod_names = pods, pod_names
         self._scope = scope or Scope()
         self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
-        self._exports, self._imports, self._nodes_by_name = exports, imports, imports or nodes_by_name
         self._objects = Objects(slices_by_pod=pod_locators, slices_by_import=imports)
         self._pod_addresses = PodAddresses()
         located_by = self._objects.of(Pod) if pods else {}
         self._addresses = AddressIndex(located_by, self._objects.of(EndpointSlice), cluster)
         self._locations = self._addresses.locations
+        self._among_clusters = AmongClusters(
+            *(self._objects, self._locations, self.exposes),
+            exports=exports, imports=imports, nodes_by_name=nodes_by_name,
+        )  # fmt: skip
         self._checks = Checks(self._objects, self._locations, self.kinds, default_keys or {})
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._update_namespace,
@@ -124,8 +125,6 @@ class Store:
         self._changed = self._namespaces_changed = True
         self._forwarders_changed = False
         self._services_changed: set[str] = set()
-        self._imports_changed: set[str] = set()
-        self._nodes_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self.settings = repr((
             *(cluster, subnets, sorted(map(str, forwarders)), forwarder_services, self.kinds, pods, pod_names),
@@ -252,7 +251,7 @@ class Store:
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
         self._checks.check_node(key, after)
         if self._addresses.update_node(key, before, after):
-            self._nodes_changed.add(key)
+            self._among_clusters.mark_nodes((key,))
             for slice_key in self._objects.slices_on(key):
                 self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
         return True
@@ -298,7 +297,7 @@ class Store:
                 self._services_changed.add(self._objects.known_key(Service, service))
                 self._forwarders_changed |= service in self._dns_services.keys
             if endpoint_slice is not None and endpoint_slice.import_key is not None:
-                self._imports_changed.add(endpoint_slice.import_key)
+                self._among_clusters.mark_imports((endpoint_slice.import_key,))
         return True
 
     def _update_export(self, key: str, before: ServiceExport | None, after: ServiceExport | None) -> bool:
@@ -306,7 +305,7 @@ class Store:
         return True
 
     def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
-        self._imports_changed.add(key)
+        self._among_clusters.mark_imports((key,))
         return True
 
     def _mark_namespace(self, namespace: str) -> None:
@@ -332,8 +331,8 @@ class Store:
         self._snapshot = replace(kept, addresses=addresses)
         self._pod_addresses.start_from(kept.pod_namespaces)
         self._services_changed.update(kept.services)
-        self._imports_changed.update(kept.imports)
-        self._nodes_changed.update(kept.nodes)
+        self._among_clusters.mark_imports(kept.imports)
+        self._among_clusters.mark_nodes(kept.nodes)
         return self._snapshot
 
     def publish(self, now: float) -> Snapshot:
@@ -353,7 +352,7 @@ class Store:
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
-        exported = self._exported_after(before.exported, services)
+        exported = self._among_clusters.exported_after(before.exported, services, self._services_changed)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
         after = Snapshot(
@@ -367,8 +366,8 @@ class Store:
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
             unready=unready,
             exported=exported,
-            imports=self._imports_after(before.imports),
-            nodes=self._nodes_after(before.nodes),
+            imports=self._among_clusters.imports_after(before.imports),
+            nodes=self._among_clusters.nodes_after(before.nodes),
             federated=before.federated,
             imported=before.imported,
         )
@@ -428,51 +427,6 @@ class Store:
             after = unready_endpoints(services.get(key), slices, self._locations, known)
             if after is not known:
                 changes[key] = after or None
-        return mapping_after(before, changes)
-
-    def _exported_after(
-        self, before: Mapping[str, ExportedService], services: Mapping[str, CompiledService]
-    ) -> Mapping[str, ExportedService]:
-        """Return what the cluster exports; *before* itself if nothing differs."""
-        if not self._exports:
-            return before
-        changes: dict[str, ExportedService | None] = {}
-        for key in self._services_changed:
-            known, compiled, after = before.get(key), services.get(key), None
-            if compiled is not None and (is_federated(compiled.service) or key in self._objects.of(ServiceExport)):
-                service = self._objects.of(Service)[key]  # with its labels
-                after = ExportedService(
-                    compiled, federated_constraint(service, self._objects.policies_in(service.namespace))
-                )
-            if after is None:
-                if known is not None:
-                    changes[key] = None
-            elif known is None or known.compiled is not compiled or known.constraint != after.constraint:
-                changes[key] = after
-        return mapping_after(before, changes)
-
-    def _imports_after(self, before: Mapping[str, ImportedObjects]) -> Mapping[str, ImportedObjects]:
-        """Return what the cluster has imported; *before* itself if nothing differs."""
-        changes: dict[str, ImportedObjects | None] = {}
-        for key in self._imports_changed if self._imports else ():
-            known, service_import = before.get(key), self._objects.of(ServiceImport).get(key)
-            if service_import is not None and self.exposes(service_import.namespace):
-                slices = tuple(self._objects.slices_imported_with(key))
-                if known is None or (known.service_import, known.slices) != (service_import, slices):
-                    changes[key] = ImportedObjects(service_import, slices)
-            elif known is not None:
-                changes[key] = None
-        self._imports_changed = set()
-        return mapping_after(before, changes)
-
-    def _nodes_after(self, before: Mapping[str, Location]) -> Mapping[str, Location]:
-        """Return the location of each node; *before* itself if nothing differs."""
-        changes = {}
-        for name in self._nodes_changed if self._nodes_by_name else ():
-            location = self._locations.of_node(name)
-            if location is not before.get(name):
-                changes[name] = location
-        self._nodes_changed = set()
         return mapping_after(before, changes)
 
     def _compiled(self, key: str, before: CompiledService | None) -> CompiledService | None:

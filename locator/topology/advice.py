@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from locator.finding_codes import ClusterCode
 from locator.model import CLUSTER, Finding, Service
 from locator.topology.constraint_findings import MEANT, SOURCE_FIELDS, about, counts, decides
-from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard
+from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard, is_federated
 from locator.topology.key_findings import CarriedKeys
 from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
 
@@ -36,7 +36,7 @@ def advice(
         message = f"no ready endpoint has the label {key}: nobody gets any"
         expected = "endpoints on nodes with this label"
         yield about(service, ClusterCode.KeyOnNoEndpoint, SOURCE_FIELDS[declaration.source], message, expected)
-    if not keys:
+    if not keys and not is_federated(service):  # else there are endpoints in other clusters, too
         yield from _nothing_to_choose(service, declaration, endpoints)
 
 

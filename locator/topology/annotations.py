@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 # Unicode's White_Space, which CEL trims, too. str.strip() alone would also strip the separators U+001C to U+001F.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
-_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})/[!-~]*")
+_HEALTH = re.compile(r"tcp(?::([1-9][0-9]{0,4}))?|http:([1-9][0-9]{0,4})(/[!-~]*)")
 _LAST_PORT = 65535
+
+
+class HealthCheck(Struct, frozen=True):
+    """How the load balancers of a Service are probed.
+
+    ``port`` is None for the first TCP port of the Service. ``path`` is what HTTP asks for, None if a TCP connection is
+    enough.
+    """
+
+    port: int | None
+    path: str | None
 
 
 def trimmed(text: str) -> str:
@@ -20,10 +33,15 @@ def trimmed(text: str) -> str:
     return text.strip(_WHITE_SPACE)
 
 
-def valid_health(text: str) -> bool:
-    """Whether *text* is ``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``.
+def health_check(text: str) -> HealthCheck | None:
+    """Return what *text* asks for: ``tcp``, ``tcp:PORT`` or ``http:PORT/PATH``. None if it is none of them.
 
     PORT is 1 to 65535, without leading zeros. PATH is visible ASCII, as HTTP sends it (RFC 9112, section 3.2).
     """
     match = _HEALTH.fullmatch(trimmed(text))
-    return match is not None and int(match[1] or match[2] or 1) <= _LAST_PORT
+    if match is None:
+        return None
+    port = match[1] or match[2]
+    if port is not None and int(port) > _LAST_PORT:
+        return None
+    return HealthCheck(None if port is None else int(port), match[3])

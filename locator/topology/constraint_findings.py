@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import Finding, Service, ServicePolicy
-from locator.topology.annotations import trimmed, valid_health
+from locator.topology.annotations import health_check, trimmed
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
@@ -15,6 +15,7 @@ from locator.topology.constraints import (
     FIELD,
     HEALTH,
     HINTS,
+    LOCAL_TRAFFIC,
     MAX_KEYS,
     MIN_ENDPOINTS,
     NOT_HEADLESS,
@@ -25,6 +26,7 @@ from locator.topology.constraints import (
     Declaration,
     heard,
     is_federated,
+    keys_error,
     min_endpoints,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
@@ -70,7 +72,7 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         field = f"metadata.annotations[{MIN_ENDPOINTS}]"
         yield about(service, ClusterCode.InvalidMinEndpoints, field, message, "a whole number from 1")
     health = service.annotations.get(HEALTH)
-    if health is not None and not valid_health(health):
+    if health is not None and health_check(health) is None:
         message, field = f"{health!r} counts as none", f"metadata.annotations[{HEALTH}]"
         yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
@@ -115,13 +117,16 @@ def _constraint_findings(service: Service, declarations: Sequence[Declaration]) 
             yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")
         return
     field = SOURCE_FIELDS[declaration.source]
-    if declaration.error is not None:
+    error = declaration.error
+    if error == LOCAL_TRAFFIC and is_federated(service) and not service.headless:
+        error = keys_error(declaration.constraint.keys)  # for the federated name, it is no obstacle
+    if error is not None:
         code = ClusterCode.InvalidTopologyKeys
         expected = f"at most {MAX_KEYS} distinct label keys, '*' only last, no externalTrafficPolicy: Local"
         if declaration.source == POLICY:
             code = ClusterCode.InvalidServicePolicy
             expected = f"valid policies, at most {MAX_KEYS} keys in all, no externalTrafficPolicy: Local"
-        yield about(service, code, field, f"invalid constraint: {declaration.error}", expected)
+        yield about(service, code, field, f"invalid constraint: {error}", expected)
     elif not counts(service):
         message = f"constraint without effect: {declaration.without_effect}"
         yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, "clusterIP: None")

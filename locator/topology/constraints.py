@@ -29,6 +29,7 @@ FEDERATED = "topodns.io/federated"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
+LOCAL_TRAFFIC = "topology keys cannot be used together with externalTrafficPolicy: Local"
 NOT_HEADLESS = "the Service is not headless"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
 
@@ -268,7 +269,7 @@ def policy_error(policy: ServicePolicy) -> tuple[str, str, str] | None:
 
 def _service_keys_error(keys: tuple[str, ...], service: Service) -> str | None:
     if service.external_traffic_policy == "Local":
-        return "topology keys cannot be used together with externalTrafficPolicy: Local"
+        return LOCAL_TRAFFIC
     return keys_error(keys)
 
 

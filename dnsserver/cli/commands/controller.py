@@ -1,4 +1,4 @@
-"""``topodns controller``: keeps a PodLocator up to date for each pod."""
+"""``topodns controller``: keeps a PodLocator up to date for each pod, and probes load balancers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Keep PodLocators up to date until SIGTERM or SIGINT arrives."""
+    """Keep PodLocators, and with ``--health`` ServiceHealths, up to date until SIGTERM or SIGINT arrives."""
     settings = settings_of(arguments)
-    from dnsserver import app
-    from dnsserver.cli.cluster import cluster_errors
+    from dnsserver import controller_app
+    from dnsserver.cli.cluster import cluster_errors, dump_errors
 
-    with cluster_errors():
-        app.control(settings)
+    with cluster_errors(), dump_errors():
+        controller_app.run(settings)
     return DONE

@@ -43,9 +43,16 @@ def add_arguments(parser: Parser) -> None:
         "--zone",
         metavar="NAME",
         action="append",
-        help=f"Zone to forward to topodns (default: {CLUSTER_DOMAIN}; with --check, the zones of the plugin "
-        "'kubernetes' in FILE; repeatable)",
+        help=f"Zone to forward to topodns (default: {CLUSTER_DOMAIN}, unless another zone is given by the next two "
+        "flags; with --check, the zones of the plugin 'kubernetes' in FILE; repeatable)",
     )
+    for flag, names in (("--federation", "federated names"), ("--multicluster", "names of multi-cluster Services")):
+        parser.flags.add_argument(
+            flag,
+            metavar="ZONE",
+            action="append",
+            help=f"Zone of {names} to forward to topodns, as its own {flag} (default: none; repeatable)",
+        )
     parser.flags.add_argument(
         "--fail-open",
         action="store_true",
@@ -62,15 +69,26 @@ def run(arguments: Namespace) -> int:
         for texts in arguments.to or ()
         for text in texts.split(",")
     ]
-    zones = [
-        parse_argument("--zone", stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in arguments.zone or ()
-    ]
+    zones, federation, multicluster = (
+        [parse_argument(flag, stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in given or ()]
+        for flag, given in (
+            ("--zone", arguments.zone),
+            ("--federation", arguments.federation),
+            ("--multicluster", arguments.multicluster),
+        )
+    )
     if arguments.check is not None:
-        return _check(arguments, to, zones)
-    return _print(arguments, to, zones)
+        return _check(arguments, to, [*zones, *federation, *multicluster])
+    return _print(arguments, to, zones, federation, multicluster)
 
 
-def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[str]) -> int:
+def _print(
+    arguments: Namespace,
+    to: Sequence[ListenAddress],
+    zones: Sequence[str],
+    federation: Sequence[str],
+    multicluster: Sequence[str],
+) -> int:
     if arguments.forwarder is None:
         raise WrongInput(
             f"--for: missing, expected a program to print for, or --check FILE; see '{program()} corefile --help'"
@@ -83,7 +101,15 @@ def _print(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     if len(to) + arguments.fail_open > MAX_UPSTREAMS:
         raise WrongInput(f"--to: {len(to)} addresses, expected at most {MAX_UPSTREAMS - arguments.fail_open}")
     try:
-        text = stub_block(arguments.forwarder, to, zones or [CLUSTER_DOMAIN], fail_open=arguments.fail_open)
+        default = () if federation or multicluster else (CLUSTER_DOMAIN,)
+        text = stub_block(
+            arguments.forwarder,
+            to,
+            zones or default,
+            federation=federation,
+            multicluster=multicluster,
+            fail_open=arguments.fail_open,
+        )
     except ValueError as error:
         raise WrongInput(f"--fail-open: {error}") from None
     write(text)

@@ -13,10 +13,10 @@ import trio
 from locator.api.decoding import decode_untrusted, uid_untrusted
 from locator.api.deltas import DeltaBatch, Put
 from locator.cluster.api_client import ApiClient
+from locator.cluster.leading.leader_elector import LeaderElector
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, WRITES_PER_SECOND, LeaderWriter
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
-from locator.control.lease import LeaderElection
 from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import CONTROLLER_RESOURCES, ActualLocator, ControllerObject, locator_path, pod_path
 from locator.podlocators.reconciler import DELETE, Reconciler, Write
@@ -28,7 +28,7 @@ BEHIND = "behind"  # the result of a write that was not sent: the owner's watch 
 
 
 class Controller:
-    """Writes PodLocators for Pods and Nodes while this replica leads by *election*.
+    """Writes PodLocators for Pods and Nodes while this replica leads by *elector*.
 
     *labels* are globs that select node labels; without globs a PodLocator has all labels of its node.
     """
@@ -36,7 +36,7 @@ class Controller:
     def __init__(
         self,
         client: ApiClient,
-        election: LeaderElection,
+        elector: LeaderElector,
         *,
         labels: Sequence[str] = (),
         writes_per_second: float = WRITES_PER_SECOND,
@@ -48,7 +48,7 @@ class Controller:
         }
         self.writer: LeaderWriter[Write] = LeaderWriter(
             client,
-            election,
+            elector,
             kind="PodLocator",
             desk=self._reconciler,
             attempt=self._try,
@@ -61,7 +61,7 @@ class Controller:
         return self._reconciler.object_counts
 
     async def run(self) -> None:
-        """Watch, take part in the election and write for ever; release the Lease when cancelled."""
+        """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
         async with trio.open_nursery() as nursery:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)

@@ -16,11 +16,10 @@ import trio
 from locator.api.decoding import decode_untrusted
 from locator.api.deltas import DeltaBatch
 from locator.cluster.api_client import ApiClient
-from locator.cluster.leading.leader_elector import boot_seconds
+from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
-from locator.control.lease import LeaderElection
 from locator.hints.hint_store import HintStore
 from locator.hints.objects import JSON_PATCH, WEBHOOK_RESOURCES, HintedSlice
 from locator.hints.reconciler import HintReconciler, HintWrite
@@ -31,9 +30,9 @@ FIELD_MANAGER = "topodns-webhook"  # shared by all replicas, as the controller's
 
 
 class HintController:
-    """Watches all that hints depend on, into ``store``, and writes outdated hints while it leads by *election*."""
+    """Watches all that hints depend on, into ``store``, and writes outdated hints while it leads by *elector*."""
 
-    def __init__(self, client: ApiClient, election: LeaderElection, *, writes_per_second: float) -> None:
+    def __init__(self, client: ApiClient, elector: LeaderElector, *, writes_per_second: float) -> None:
         self.store = HintStore()
         self._reconciler = HintReconciler(self.store)
         self._send, self._receive = trio.open_memory_channel[DeltaBatch](WAITING_BATCHES)
@@ -42,7 +41,7 @@ class HintController:
         }
         self.writer: LeaderWriter[HintWrite] = LeaderWriter(
             client,
-            election,
+            elector,
             kind="EndpointSlice",
             desk=self._reconciler,
             attempt=self._try,
@@ -50,7 +49,7 @@ class HintController:
         )
 
     async def run(self) -> None:
-        """Watch, take part in the election and write for ever; release the Lease when cancelled."""
+        """Watch, and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
         async with trio.open_nursery() as nursery:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)

@@ -6,7 +6,7 @@ import http
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import trio
@@ -27,19 +27,13 @@ def boot_seconds() -> float:
 
 
 class LeaderElector:
-    """Acquires the Lease and renews it.
+    """Acquires the Lease and renews it. *writes* is what the leader writes, for the log."""
 
-    Calls *on_observed* after each read or write of the Lease that succeeded: this replica may lead from then on.
-    *writes* is what the leader writes, for the log.
-    """
-
-    def __init__(
-        self, client: ApiClient, election: LeaderElection, *, writes: str, on_observed: Callable[[], None]
-    ) -> None:
+    def __init__(self, client: ApiClient, election: LeaderElection, *, writes: str) -> None:
         self._client = client
         self._election = election
         self._writes = writes
-        self._on_observed = on_observed
+        self._subscribers: list[Callable[[], None]] = []
         self._warned = ""
         # A request that gets no response leaves time for another before the deadline.
         self._timeout = (election.deadline - election.retry) / 2
@@ -49,6 +43,32 @@ class LeaderElector:
     def is_leader(self) -> bool:
         """Whether this replica leads now. Any thread may call it."""
         return self._election.is_leader(boot_seconds())
+
+    @property
+    def led_last(self) -> bool:
+        """Whether this replica led, and no other one has been seen to lead since: the API server may be away."""
+        return self._election.held_last
+
+    def on_observed(self, subscriber: Callable[[], None]) -> None:
+        """Call *subscriber* after each read or write of the Lease that succeeds: this replica may lead from then on."""
+        self._subscribers.append(subscriber)
+
+    async def lead(self, *works: Callable[[], Awaitable[None]]) -> None:
+        """Run *works*, which write while this replica leads; release the Lease when all of them have ended."""
+        election = trio.CancelScope(shield=True)  # a write that is under way needs the Lease to its end
+
+        async def take_part() -> None:
+            with election:
+                await self.run()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_part)
+            try:
+                async with trio.open_nursery() as working:
+                    for work in works:
+                        working.start_soon(work)
+            finally:
+                election.cancel()
 
     async def run(self) -> None:
         """Take part in the election for ever; release the Lease when cancelled. All writes must have ended by then."""
@@ -95,7 +115,8 @@ class LeaderElector:
                 return pause
             self._warned = ""
             election.observed(lease, began=began, now=boot_seconds(), written=write is not None)
-            self._on_observed()  # wakes a writer that found the deadline over a moment ago
+            for subscriber in self._subscribers:  # a writer may have found the deadline over a moment ago
+                subscriber()
             if write is None and election.acquire_or_renew(boot_seconds(), "") is not None:  # the Lease is free
                 return 0.0
         return pause

@@ -26,7 +26,6 @@ from locator.backoff import Backoff
 from locator.cluster.api_client import ApiClient
 from locator.cluster.leading.leader_elector import LeaderElector, boot_seconds
 from locator.cluster.responses import Refused, Unreachable
-from locator.control.lease import LeaderElection
 from locator.control.workqueue import RateLimiter, WorkQueue
 
 log = logging.getLogger("topodns")
@@ -79,7 +78,7 @@ class Desk(Protocol[W_co]):
 
 
 class LeaderWriter(Generic[W]):
-    """Sends the writes of *desk* while this replica leads by *election*.
+    """Sends the writes of *desk* while this replica leads by *elector*.
 
     *attempt* sends one write by ``request`` and returns its result; it may raise NotLeading, Refused, Unreachable. A
     result other than ``DONE`` means that the write is tried again. *kind* is the kind of the objects, for the log.
@@ -88,7 +87,7 @@ class LeaderWriter(Generic[W]):
     def __init__(
         self,
         client: ApiClient,
-        election: LeaderElection,
+        elector: LeaderElector,
         *,
         kind: str,
         desk: Desk[W],
@@ -101,7 +100,7 @@ class LeaderWriter(Generic[W]):
         self._kind = kind
         self._desk = desk
         self._attempt = attempt
-        self._elector = LeaderElector(client, election, writes=f"{kind}s", on_observed=self.wake)
+        self._elector = elector
         self._timeout = self._elector.margin / 2  # applies twice: to the connection and to the response
         self._slots = trio.Semaphore(IN_FLIGHT)
         self._threads = trio.CapacityLimiter(IN_FLIGHT)
@@ -110,6 +109,7 @@ class LeaderWriter(Generic[W]):
         self._backoff = Backoff()
         self._resume_at = -math.inf
         self._logged_at: dict[tuple[str, str], float] = {}  # by verb and cause
+        elector.on_observed(self.wake)
 
     @property
     def leading(self) -> bool:
@@ -122,13 +122,11 @@ class LeaderWriter(Generic[W]):
         return len(self._desk.queue)
 
     async def run(self) -> None:
-        """Take part in the election and write for ever; release the Lease when cancelled."""
-        async with trio.open_nursery() as election_nursery:  # it outlives the writes
-            election_nursery.start_soon(self._elector.run)
-            try:
-                await self._send_due_writes()
-            finally:
-                election_nursery.cancel_scope.cancel()
+        """Write for ever, while this replica leads."""
+        async with trio.open_nursery() as writes:
+            while True:
+                await self._slots.acquire()
+                writes.start_soon(self._carry_out, await self._next_due_write())
 
     def wake(self) -> None:
         """Look at the desk again: a key may be due."""
@@ -151,12 +149,6 @@ class LeaderWriter(Generic[W]):
         """Read an object. Raises Refused, Unreachable."""
         request = partial(self._client.request, "GET", path, timeout=self._timeout)
         return await trio.to_thread.run_sync(request, limiter=self._threads)
-
-    async def _send_due_writes(self) -> None:
-        async with trio.open_nursery() as writes:
-            while True:
-                await self._slots.acquire()
-                writes.start_soon(self._carry_out, await self._next_due_write())
 
     async def _next_due_write(self) -> W:
         """Wait until a write is due and may be sent; return it."""

@@ -1,0 +1,85 @@
+"""Puts the controller together: which part gets which, in what order things start, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from dnsserver.app import election_of, first_failure, start_http
+from dnsserver.from_settings import cluster_of, other_client_of
+from dnsserver.http import loop_delay
+from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
+from dnsserver.settings.fields import Settings
+from locator.cluster.leading.controller import Controller
+from locator.cluster.leading.leader_elector import LeaderElector
+from locator.model import Health
+from locator.podlocators.objects import CONTROLLER_RESOURCES
+
+if TYPE_CHECKING:
+    from locator.cluster.api_client import ApiClient
+    from locator.cluster.dump_files import DumpFiles
+    from locator.cluster.leading.health_controller import HealthController
+
+log = logging.getLogger("topodns")
+
+LEASE = "topodns-controller"
+
+
+def run(settings: Settings) -> None:
+    """Keep PodLocators and ServiceHealths true until SIGTERM or SIGINT. Raises CannotListen, BadCluster, BadDump."""
+    try:
+        trio.run(_run, settings)
+    except BaseExceptionGroup as group:
+        raise first_failure(group) from None
+
+
+async def _run(settings: Settings) -> None:
+    client = cluster_of(settings)
+    kinds = "PodLocators and ServiceHealths" if settings.health else "PodLocators"
+    elector = LeaderElector(client, election_of(settings, client, LEASE), writes=kinds)
+    locators = Controller(client, elector, labels=settings.labels, writes_per_second=settings.writes_per_second)
+    watches = {CONTROLLER_RESOURCES[kind].name: reflector for kind, reflector in locators.reflectors.items()}
+    prober = _prober(settings, client, elector) if settings.health else None
+    if settings.cluster and prober is None:
+        log.warning("--cluster has no effect without --health: the controller probes nothing")
+    if prober is not None:
+        watches |= {kind.__name__: reflector for kind, reflector in prober.reflectors.items()}
+
+    def state() -> ControllerState:
+        writer, objects, probes = locators.writer, locators.object_counts, None
+        if prober is not None:
+            objects |= prober.object_counts
+            probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
+        return ControllerState(writer.writes, writer.leading, writer.waiting, objects, watches, probes)
+
+    def health() -> Mapping[str, Health]:
+        return {kind: reflector.health() for kind, reflector in watches.items()}
+
+    works = [locators.run] if prober is None else [locators.run, prober.run]
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            metrics = ControllerMetrics(state)
+            await start_http(nursery, settings, metrics, health)
+            nursery.start_soon(loop_delay.measure, metrics.loop_delays)
+            nursery.start_soon(elector.lead, *works)
+            async for _ in signals:
+                break
+            log.info("ending: the controller stops writing, and releases its Lease if it leads")
+            nursery.cancel_scope.cancel()
+
+
+def _prober(settings: Settings, client: ApiClient, elector: LeaderElector) -> HealthController:
+    """Return what probes load balancers. Raises BadCluster, BadDump."""
+    from locator.cluster.dump_files import DumpFiles
+    from locator.cluster.leading.health_controller import HealthController
+
+    others: dict[str, ApiClient | DumpFiles] = {}
+    for cluster in settings.cluster:
+        others[cluster.name] = other_client_of(cluster) or DumpFiles((cluster.path,))
+    return HealthController(
+        client, elector, name=settings.cluster_name, others=others, writes_per_second=settings.writes_per_second
+    )

@@ -1,0 +1,146 @@
+"""One probe of one load balancer address: a TCP connection, or one HTTP request on it.
+
+Whatever is on the other side may refuse, hang, or send garbage without end: a probe ends within ANSWER_SECONDS, and
+reads no more than MAX_ANSWER.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import h11
+import trio
+
+from locator.health.targets import Target
+
+ANSWER_SECONDS = 2.0  # for the look-up of a host name, the connection and the answer
+MAX_ANSWER = 1 << 16  # bytes: no server takes a header of that size, and none needs to send one
+READ_AT_ONCE = 1 << 12
+MAX_ADDRESSES = 8  # of one host name: a cloud's load balancer has one in each zone
+
+# Problems of this machine, which say nothing of the address: too few descriptors, ports or buffers.
+OF_THIS_MACHINE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+
+SocketAddress = tuple[int, tuple[Any, ...]]  # family, and what ``connect`` takes
+
+
+class Lookups:
+    """Resolves host names in threads of its own: a name server that hangs delays nothing else.
+
+    A thread cannot be ended. So while one is still at the name of a target, no other one begins with it.
+    """
+
+    def __init__(self, *, at_once: int) -> None:
+        self._threads = trio.CapacityLimiter(at_once)
+        self._busy: set[Target] = set()
+
+    async def addresses(self, target: Target) -> Sequence[SocketAddress]:
+        """Return the addresses of a target with a host name. Raises OSError, and UnicodeError for no host name."""
+        if target in self._busy:
+            raise socket.gaierror("the look-up of the host name hangs")
+        return await trio.to_thread.run_sync(
+            partial(self._look_up, target), limiter=self._threads, abandon_on_cancel=True
+        )
+
+    def _look_up(self, target: Target) -> Sequence[SocketAddress]:
+        self._busy.add(target)
+        try:
+            found = socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
+        except socket.gaierror:
+            raise socket.gaierror("the host name cannot be resolved") from None
+        finally:
+            self._busy.discard(target)
+        return [(family, address) for family, _, _, _, address in found[:MAX_ADDRESSES]]
+
+
+async def failure_of(target: Target, lookups: Lookups) -> str | None:
+    """Probe *target*; return why it is not healthy, empty if it is. None if this machine could not find out.
+
+    A host name is healthy if one of its addresses is.
+    """
+    with trio.move_on_after(ANSWER_SECONDS):
+        try:
+            addresses = _of_ip(target) or await lookups.addresses(target)
+        except (OSError, UnicodeError) as error:
+            return _reason(error)
+        return await _first_success(target, addresses)
+    return f"no answer within {ANSWER_SECONDS:g} s"
+
+
+def _of_ip(target: Target) -> Sequence[SocketAddress]:
+    """Return the only address of a target that is an IP address, nothing for a host name."""
+    for family, rest in ((socket.AF_INET, ()), (socket.AF_INET6, (0, 0))):
+        try:
+            socket.inet_pton(family, target.address)
+        except OSError:
+            continue
+        return [(family, (target.address, target.port, *rest))]
+    return []
+
+
+async def _first_success(target: Target, addresses: Sequence[SocketAddress]) -> str | None:
+    """Probe all addresses at once; return as ``failure_of`` what the first success, or else the first failure, says."""
+    failures: list[str | None] = []
+    async with trio.open_nursery() as nursery:
+
+        async def attempt(address: SocketAddress) -> None:
+            failure = await _failure_at(target, address)
+            failures.append(failure)
+            if failure == "":
+                nursery.cancel_scope.cancel()
+
+        for address in addresses:
+            nursery.start_soon(attempt, address)
+    return "" if "" in failures else failures[0] if failures else "the host name has no address"
+
+
+async def _failure_at(target: Target, address: SocketAddress) -> str | None:
+    try:
+        with trio.socket.socket(address[0], socket.SOCK_STREAM) as connection:
+            await connection.connect(address[1])
+            if target.path is None:
+                return ""
+            return await _http_failure(trio.SocketStream(connection), target.address, target.path)
+    except OSError as error:
+        return None if error.errno in OF_THIS_MACHINE else _reason(error)
+    except trio.BrokenResourceError as error:  # of a stream, from an OSError
+        return _reason(error.__cause__ or error)
+
+
+async def _http_failure(stream: trio.SocketStream, address: str, path: str) -> str:
+    """Send a GET request, and read the answer as far as its status."""
+    host = f"[{address}]" if ":" in address else address
+    connection = h11.Connection(h11.CLIENT)
+    request = h11.Request(
+        method="GET", target=path, headers=[("Host", host), ("User-Agent", "topodns"), ("Connection", "close")]
+    )
+    await stream.send_all(connection.send(request) + connection.send(h11.EndOfMessage()))
+    read = 0
+    try:
+        while read < MAX_ANSWER:
+            event = connection.next_event()
+            if isinstance(event, h11.Response):
+                # A redirect is an answer, and not followed: what it leads to may be anywhere.
+                return "" if 200 <= event.status_code < 400 else f"HTTP status {event.status_code}"
+            if event is h11.NEED_DATA:
+                received = await stream.receive_some(READ_AT_ONCE)
+                if not received:
+                    return "the connection was closed without an answer"
+                read += len(received)
+                connection.receive_data(received)
+    except h11.RemoteProtocolError:
+        return "the answer is no HTTP"
+    return f"no answer within {MAX_ANSWER >> 10} KiB"
+
+
+def _reason(error: BaseException) -> str:
+    """Return the text of an error without the address and numbers, which say nothing to a reader of ServiceHealths."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, socket.gaierror) or not isinstance(number, int):
+        return " ".join(str(error).split())
+    return os.strerror(number)

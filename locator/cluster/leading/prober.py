@@ -1,0 +1,71 @@
+"""Probes load balancer addresses, each every INTERVAL_SECONDS, and reports what it finds.
+
+Each address has a task and a moment of its own in the interval. So thousands are not probed in the same instant, and
+one that hangs delays no other one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Collection
+
+import trio
+
+from locator.cluster.leading import probe
+from locator.health.targets import Target
+
+log = logging.getLogger("topodns")
+
+INTERVAL_SECONDS = 5.0  # three failures in a row are found within 17 s
+IN_FLIGHT = 500  # probes. If all hang, this is enough for 1,250 addresses; beyond that, the interval grows
+LOOKUPS = 64  # threads that resolve host names, mostly for milliseconds
+
+# The results of a probe, as the metrics count them. ``UNKNOWN``: this machine could not find out.
+SUCCESS, FAILURE, UNKNOWN = RESULTS = "success", "failure", "unknown"
+
+
+class Prober:
+    """Probes what ``follow`` says, with tasks in *nursery*.
+
+    Calls *on_result* with each target and why it is not healthy, empty if it is. *results* counts all probes.
+    """
+
+    def __init__(
+        self, nursery: trio.Nursery, on_result: Callable[[Target, str], None], *, results: Counter[str]
+    ) -> None:
+        self._nursery = nursery
+        self._on_result = on_result
+        self._results = results
+        self._slots = trio.Semaphore(IN_FLIGHT)
+        self._lookups = probe.Lookups(at_once=LOOKUPS)
+        self._tasks: dict[Target, trio.CancelScope] = {}
+
+    def follow(self, targets: Collection[Target]) -> None:
+        """Probe *targets* from now on, and nothing else."""
+        for target in self._tasks.keys() - targets:
+            self._tasks.pop(target).cancel()
+        for target in targets:
+            if target not in self._tasks:
+                scope = self._tasks[target] = trio.CancelScope()
+                self._nursery.start_soon(self._probe_regularly, target, scope)
+
+    async def _probe_regularly(self, target: Target, scope: trio.CancelScope) -> None:
+        with scope:
+            due = trio.current_time() + random.random() * INTERVAL_SECONDS
+            while True:
+                await trio.sleep_until(due)
+                async with self._slots:
+                    failure = await self._probe(target)
+                self._results[UNKNOWN if failure is None else FAILURE if failure else SUCCESS] += 1
+                if failure is not None:
+                    self._on_result(target, failure)
+                due = max(due + INTERVAL_SECONDS, trio.current_time())  # one that is late makes up for nothing
+
+    async def _probe(self, target: Target) -> str | None:
+        try:
+            return await probe.failure_of(target, self._lookups)
+        except Exception:  # boundary: one probe
+            log.exception("%s: internal error while probing %s", target.service, target.address)
+            return None

@@ -1,0 +1,92 @@
+"""What is wrong, or worth knowing, between several clusters. What is wrong in one of them, its own store finds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from locator.federation.federating import Joining, is_host_name
+from locator.finding_codes import ClusterCode
+from locator.ip import network_text
+from locator.model import Finding
+from locator.places.address_book import AddressBook
+from locator.places.address_map import PrefixTable
+from locator.state.snapshot import ExportedService
+from locator.topology.constraint_findings import SOURCE_FIELDS
+from locator.topology.constraints import FEDERATED
+
+Exported = Mapping[str, ExportedService]  # the Service of one name in each cluster that exports it
+
+INGRESS = "status.loadBalancer.ingress"
+
+
+def export_findings(exported: Exported, clusters: Collection[str], joining: Joining, own: str) -> Iterator[Finding]:
+    """Yield what is wrong with a Service that some of the *clusters* export; *own* is the own one's name."""
+    yield from _disagreeing(exported, own)
+    for cluster, service in sorted(exported.items()):
+        ingress = service.compiled.service.ingress
+        if not ingress and any((cluster, other) not in joining.flat for other in clusters if other != cluster):
+            message = "no address of a load balancer: clients outside of the cluster get nothing"
+            expected = "type: LoadBalancer, and an address in its status"
+            yield _about(cluster, service, own, ClusterCode.LoadBalancerWithoutAddress, INGRESS, message, expected)
+        if not joining.resolves and any(map(is_host_name, ingress)):
+            name = next(filter(is_host_name, ingress))
+            message = f"nobody resolves {name}: the load balancer is in no answer"
+            yield _about(
+                cluster, service, own, ClusterCode.HostNameWithoutUpstream, INGRESS, message, "--upstream ADDR"
+            )
+
+
+def _disagreeing(exported: Exported, own: str) -> Iterator[Finding]:
+    """Yield a finding for each Service whose constraint differs from that which counts for clients elsewhere."""
+    by_age = sorted(exported.items(), key=lambda item: (item[1].compiled.service.created, item[0]))
+    declared = [(cluster, service) for cluster, service in by_age if service.constraint and service.constraint.valid]
+    for cluster, service in declared[1:]:
+        (first, counting), constraint = declared[0], service.constraint
+        assert constraint is not None and counting.constraint is not None
+        if constraint.constraint == counting.constraint.constraint:
+            continue
+        here, elsewhere = (", ".join(found.constraint.keys) for found in (constraint, counting.constraint))
+        field, code = SOURCE_FIELDS[constraint.source], ClusterCode.FederatedConstraintsDiffer
+        message = (
+            f"clusters disagree: {here} counts for clients in {cluster}, but for clients where no Service asks for "
+            f"anything {elsewhere}, as in {first}"
+        )
+        yield _about(cluster, service, own, code, field, message, "the same constraint in all clusters")
+
+
+def export_advice(exported: Exported, clusters: Collection[str], own: str) -> Iterator[Finding]:
+    """Yield that a Service is exported by one of several *clusters* only (severity info)."""
+    if len(exported) == 1 < len(clusters):
+        ((cluster, service),) = exported.items()
+        field, message = (
+            f"metadata.annotations[{FEDERATED}]",
+            f"exported in {cluster} only, of {len(clusters)} clusters",
+        )
+        code, expected = ClusterCode.ExportedInOneCluster, "a ServiceExport or this annotation in other clusters, too"
+        yield _about(cluster, service, own, code, field, message, expected)
+
+
+def overlaps(books: Mapping[str, AddressBook], flat: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Yield a finding for each two clusters of a flat network that have a block of addresses in common."""
+    for one, other in sorted(flat):
+        if one > other or not {one, other} <= books.keys():
+            continue
+        for network in sorted(books[one].cidrs.changes_since(PrefixTable())):
+            if books[other].has_part_of(network):
+                yield ClusterCode.FlatNetworkOverlaps.finding(
+                    "",
+                    "",
+                    "",
+                    field="--flat-network",
+                    message=f"both {one} and {other} have addresses in {network_text(network)}",
+                    expected="clusters whose pods have different addresses",
+                )
+                break
+
+
+def _about(
+    cluster: str, service: ExportedService, own: str, code: ClusterCode, field: str, message: str, expected: str
+) -> Finding:
+    about, other = service.compiled.service, "" if cluster == own else cluster
+    found = code.finding("Service", about.namespace, about.name, field=field, message=message, expected=expected)
+    return found.in_cluster(other)

@@ -1,0 +1,1 @@
+"""Health by quorum: one prober in each cluster votes, and whoever answers counts."""

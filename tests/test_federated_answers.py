@@ -1,0 +1,194 @@
+"""Replies to federated names: what rotates, what does not, what is cut first, and how long they are remembered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import dns.flags
+import dns.message
+import pytest
+
+from locator.federation.federating import ResolvedHost
+from locator.ip import parse_address
+from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, namespace, node, service
+from tests.in_memory import ClustersInMemory, CountedResponder, ask_in_memory, with_and_without_native
+
+NAME = "web.shop.fed.example"
+FLAGS: dict[str, Any] = {
+    "cluster-name": "east", "federation": ["fed.example"], "upstream": "off",
+    "subnet": ["198.51.100.0/24=topology.kubernetes.io/region=r2"],
+}  # fmt: skip
+EXPORTED = {"topodns.io/federated": "true"}
+
+
+def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, **fields: Any) -> list[Item]:
+    """Return a cluster in region r<number>, whose exported Service shop/web has *size* endpoints."""
+    ips = ("None",) if headless else (f"10.96.{number}.1",)
+    web = service("web", cluster_ips=ips, annotations={**EXPORTED, **fields.pop("annotations", {})}, **fields)
+    web["status"] = {
+        "loadBalancer": {"ingress": [{"ip" if text[-1].isdigit() else "hostname": text} for text in balancers]}
+    }
+    endpoints = [endpoint(f"10.{number}.0.{last}", nodeName="n1") for last in range(5, 5 + size)]
+    labels = {ZONE: f"z{number}", REGION: f"r{number}"}
+    return [
+        namespace("shop"),
+        node("n1", labels, cidrs=[f"10.{number}.0.0/16"]),
+        web,
+        endpoint_slice("web", 1, endpoints),
+    ]
+
+
+def addresses(
+    responder: CountedResponder, client: str, qtype: str = "A", *, edns: bool = True, proto: str = "udp"
+) -> list[str]:
+    reply = asked(responder, client, qtype, edns=edns, proto=proto)
+    return [str(row) for rrset in reply.answer for row in rrset]
+
+
+def asked(
+    responder: CountedResponder, client: str, qtype: str = "A", *, edns: bool = True, proto: str = "udp"
+) -> dns.message.Message:
+    query = dns.message.make_query(NAME, qtype, use_edns=0 if edns else -1)
+    reply = ask_in_memory(responder, query, client, proto=proto)
+    assert reply is not None
+    return reply
+
+
+def responder_with(clusters: ClustersInMemory, *, native: bool | None = None) -> CountedResponder:
+    responder = CountedResponder(clusters.flags, native=native)
+    responder.publish(clusters.snapshot())
+    return responder
+
+
+@with_and_without_native
+def test_only_the_selection_rotates(native: bool) -> None:
+    """Each endpoint comes first about equally often; the spares follow in their order, and never come first."""
+    clusters = ClustersInMemory(
+        cluster(1, 4), {"west": cluster(2, 2, "203.0.113.2"), "south": cluster(3, 2, "203.0.113.3")}, FLAGS
+    )
+    responder, firsts = responder_with(clusters, native=native), Counter[str]()
+    for _ in range(400):
+        found = addresses(responder, "10.1.0.99")
+        assert found[4:] == ["203.0.113.3", "203.0.113.2"]  # by the names of their clusters
+        firsts[found[0]] += 1
+    assert firsts.keys() == {f"10.1.0.{last}" for last in (5, 6, 7, 8)}
+    assert set(firsts.values()) <= {99, 100, 101}
+
+
+@with_and_without_native
+def test_spares_are_cut_before_the_selection(native: bool) -> None:
+    """A reply that does not fit has TC, as much of the selection as fits, and spares only behind all of it."""
+    west = {"west": cluster(2, 2, *(f"203.0.113.{last}" for last in range(1, 17)))}
+    for size, count in ((27, 29), (28, 29), (29, 29), (30, 29)):  # 16 octets each; 512 have room for 29
+        responder = responder_with(
+            ClustersInMemory(cluster(1, size), west, {**FLAGS, "federation-spares": 16}), native=native
+        )
+        for _ in range(3):
+            reply = asked(responder, "10.1.0.99", edns=False)
+            found = [str(row) for rrset in reply.answer for row in rrset]
+            assert (len(found), bool(reply.flags & dns.flags.TC)) == (count, True)
+            own = [text for text in found if text.startswith("10.")]
+            assert len(own) == min(size, count) and found[: len(own)] == own
+            assert found[len(own) :] == sorted(found[len(own) :], key=parse_address)
+        whole = addresses(responder, "10.1.0.99", edns=False, proto="tcp")
+        assert len(whole) == size + 16
+
+
+@with_and_without_native
+def test_srv_records_keep_their_glue(native: bool) -> None:
+    """Every target resolves to its one entry; if not all glue fits, that of the nearest comes first."""
+    clusters = ClustersInMemory(cluster(1, 8), {"west": cluster(2, 2, "203.0.113.2", "2001:db8::2")}, FLAGS)
+    responder = responder_with(clusters, native=native)
+    for edns in (True, False):
+        for _ in range(9):
+            reply = asked(responder, "10.1.0.99", "SRV", edns=edns)
+            rows = [row for rrset in reply.answer for row in rrset]
+            assert [row.priority for row in rows[:8]] == [0] * 8
+            glue = {str(rrset.name): [str(row) for row in rrset] for rrset in reply.additional}
+            assert glue.keys() <= {str(row.target) for row in rows}
+            if edns:
+                assert [row.priority for row in rows[8:]] == [10, 20]
+                assert glue.keys() == {str(row.target) for row in rows}
+            for name, found in glue.items():
+                label = name.partition(".")[0].replace("-", ":" if name.startswith("2") and "db8" in name else ".")
+                assert found == [label]
+
+
+@pytest.mark.parametrize(
+    ("keys", "client", "expected"),
+    [
+        ("topodns.io/cluster", "10.1.0.99", ["10.96.1.1"]),
+        ("topodns.io/cluster", "192.0.2.1", []),
+        (REGION, "198.51.100.1", ["203.0.113.2"]),
+        (f"{REGION},*", "198.51.100.1", ["203.0.113.2", "203.0.113.1"]),
+    ],
+    ids=["hard-here", "hard-nowhere", "hard-region", "soft-region"],
+)
+def test_hard_constraints_have_no_spares(keys: str, client: str, expected: list[str]) -> None:
+    """Who insists on nearness gets nothing else; who gets nothing is told so, and no cache keeps it."""
+    own = cluster(1, 2, "203.0.113.1", headless=False, keys=keys)
+    clusters = ClustersInMemory(own, {"west": cluster(2, 2, "203.0.113.2", headless=False)}, FLAGS)
+    reply = asked(clusters.responder(), client)
+    assert [str(row) for rrset in reply.answer for row in rrset] == expected
+    if not expected:
+        assert reply.authority[0].ttl == 0 and "label topodns.io/cluster" in str(reply.options[0])
+
+
+def test_elsewhere_without_a_load_balancer() -> None:
+    """Entries, but none for this client: NODATA that no cache keeps, and the reason."""
+    reply = asked(ClustersInMemory(cluster(1), {"west": cluster(2)}, FLAGS).responder(), "192.0.2.1")
+    assert (reply.rcode(), reply.answer, reply.authority[0].ttl) == (0, [], 0)
+    assert "no address of the Service can be reached" in str(reply.options[0])
+
+
+def test_endpoints_of_a_flat_network() -> None:
+    """Clusters that are joined give each other endpoints, also of a Service with a cluster IP."""
+    others = {"west": cluster(2, 2, "203.0.113.2", headless=False), "south": cluster(3, 1, "203.0.113.3")}
+    clusters = ClustersInMemory(cluster(1, 1), others, {**FLAGS, "flat-network": "east,west"})
+    responder = clusters.responder()
+    assert addresses(responder, "10.1.0.99") == ["10.1.0.5", "203.0.113.3", "10.2.0.5"]
+    assert addresses(responder, "10.2.0.99") == ["10.96.2.1", "10.1.0.5", "203.0.113.3"]
+    assert addresses(responder, "10.3.0.99") == ["10.3.0.5", "203.0.113.2"]
+
+
+def test_one_ttl_for_all_records() -> None:
+    """Addresses of a host name come with their TTL; beside others, the lowest counts (RFC 2181, section 5.2)."""
+    others = {"west": cluster(2, 1, "lb.example.com")}
+    hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 3})}
+    responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
+    assert [(rrset.ttl, len(rrset)) for rrset in asked(responder, "10.1.0.99").answer] == [(3, 2)]
+    hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 60})}
+    responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
+    assert [rrset.ttl for rrset in asked(responder, "10.1.0.99").answer] == [5]
+    assert [rrset.ttl for rrset in asked(responder, "198.51.100.1").answer] == [60]
+
+
+@with_and_without_native
+def test_a_change_elsewhere_forgets_nothing(native: bool) -> None:
+    """An answer holds until a Service of its name changes; a change there is in the next one."""
+    clusters = ClustersInMemory(cluster(1), {"west": cluster(2, 2, "203.0.113.2")}, FLAGS)
+    responder = responder_with(clusters, native=native)
+    assert sorted(addresses(responder, "10.1.0.99")) == ["10.1.0.5", "10.1.0.6", "203.0.113.2"]
+    before, computed = clusters.snapshot(), responder.counts.computed
+    clusters.take_in([*cluster(2, 2, "203.0.113.2"), service("other")], "west")
+    responder.publish(clusters.snapshot())
+    assert clusters.snapshot().federated is before.federated
+    assert len(addresses(responder, "10.1.0.99")) == 3 and responder.counts.computed == computed
+    clusters.take_in(cluster(2, 2, "203.0.113.7"), "west")
+    responder.publish(clusters.snapshot())
+    assert sorted(addresses(responder, "10.1.0.99")) == ["10.1.0.5", "10.1.0.6", "203.0.113.7"]
+
+
+def test_a_cluster_that_is_lost_and_comes_back() -> None:
+    """What it contributed goes, and its clients are unknown; then all is as before."""
+    clusters = ClustersInMemory(cluster(1), {"west": cluster(2, 2, "203.0.113.2")}, FLAGS)
+    kept, responder = clusters.snapshot(), clusters.responder()
+    clusters.clusters.update("west", None)
+    responder.publish(clusters.snapshot())
+    assert sorted(addresses(responder, "10.1.0.99")) == ["10.1.0.5", "10.1.0.6"]
+    assert asked(responder, "10.2.0.99").answer == []
+    clusters.take_in(cluster(2, 2, "203.0.113.2"), "west")
+    responder.publish(clusters.snapshot())
+    assert sorted(addresses(responder, "10.2.0.99")) == ["10.2.0.5", "10.2.0.6"]
+    assert clusters.snapshot().federated.keys() == kept.federated.keys()

@@ -1,0 +1,209 @@
+"""Several clusters: what ``check`` finds between them, which settings are wrong, and who else suffers: nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from locator.federation.federating import ResolvedHost
+from locator.finding_codes import ClusterCode
+from locator.ip import parse_address
+from locator.model import INFO, WARNING, Finding
+from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, service
+from tests.commands_in_process import Run
+from tests.in_memory import ClustersInMemory
+from tests.kube import config_of
+
+FEDERATED = {"topodns.io/federated": "true"}
+FLAGS = {"cluster-name": "east", "federation": ["fed.example"], "forwarder-service": "off"}
+WEB, ANNOTATION = "Service shop/web", f"metadata.annotations[{TOPOLOGY_KEYS}]"
+EXPORTED, INGRESS = "metadata.annotations[topodns.io/federated]", "status.loadBalancer.ingress"
+OFF = {"upstream": "off"}
+
+
+def cluster(
+    number: int, *, balancer: Sequence[Mapping[str, str]] = ({"ip": "203.0.113.1"},), ready: bool = True, **fields: Any
+) -> list[Item]:
+    """Return a cluster with a node, a pod CIDR, and the Service shop/web, which *balancer* makes reachable."""
+    web = service("web", **{"cluster_ips": (f"10.96.{number}.1",), "annotations": FEDERATED, **fields})
+    web["status"] = {"loadBalancer": {"ingress": list(balancer)}}
+    endpoints = [endpoint(f"10.{number}.0.5", nodeName="n1", ready=ready)]
+    located = node("n1", {ZONE: f"z{number}"})
+    located["spec"] = {"podCIDRs": [f"10.{number}.0.0/24"]}
+    return [located, web, endpoint_slice("web", 1, endpoints)]
+
+
+HOST = [{"hostname": "lb.example.com"}]
+EXPORT = item("ServiceExport", "web", "shop")
+PLAIN = {"annotations": {}}
+
+
+class Row(NamedTuple):
+    """Clusters, and the findings between them: code, severity, the cluster (empty: the own one), object and field."""
+
+    name: str
+    own: Sequence[Item]
+    west: Sequence[Item]
+    found: Sequence[tuple[str, str, str, str, str]] = ()
+    flags: Mapping[str, Any] = {}
+
+
+ROWS = [
+    Row("healthy", cluster(1), cluster(2)),
+    Row("by-service-exports", [*cluster(1, **PLAIN), EXPORT], [*cluster(2, **PLAIN), EXPORT]),
+    Row("here-only", cluster(1), cluster(2, **PLAIN), [("ExportedInOneCluster", INFO, "", WEB, EXPORTED)]),
+    Row("there-only", cluster(1, **PLAIN), cluster(2), [("ExportedInOneCluster", INFO, "west", WEB, EXPORTED)]),
+    Row("export-without-service", [*cluster(1), item("ServiceExport", "wob", "shop")], cluster(2),
+        [("ExportWithoutService", WARNING, "", "ServiceExport shop/wob", "metadata.name")]),
+    Row("no-balancer", cluster(1, balancer=[]), cluster(2),
+        [("LoadBalancerWithoutAddress", WARNING, "", WEB, INGRESS)]),
+    Row("no-balancer-in-a-flat-network", cluster(1, balancer=[]), cluster(2), flags={"flat-network": "east,west"}),
+    Row("host-name", cluster(1), cluster(2, balancer=HOST), flags={"upstream": "127.0.0.1"}),
+    Row("host-name-that-nobody-resolves", cluster(1), cluster(2, balancer=HOST),
+        [("HostNameWithoutUpstream", WARNING, "west", WEB, INGRESS)]),
+    Row("host-name-that-is-none", cluster(1), cluster(2, balancer=[{"hostname": "a b"}, {"ip": "203.0.113.2"}]),
+        [("UnreadableObject", "error", "west", WEB, f"{INGRESS}[0].hostname")]),
+    Row("the-same-constraint", cluster(1, keys=f"{ZONE},*"), cluster(2, keys=f"{ZONE}, *")),
+    Row("constraints-that-differ", cluster(1, keys=f"{ZONE},*"), cluster(2, keys="topodns.io/cluster,*"),
+        [("FederatedConstraintsDiffer", WARNING, "west", WEB, ANNOTATION)]),
+    Row("an-invalid-constraint", cluster(1, keys=f"{ZONE},*"), cluster(2, keys="*,*"),
+        [("InvalidTopologyKeys", "error", "west", WEB, ANNOTATION)]),
+    Row("local-traffic-is-no-obstacle", cluster(1, keys=f"{HOSTNAME},*", externalTrafficPolicy="Local"),
+        cluster(2, keys=f"{HOSTNAME},*")),
+    Row("a-key-that-nobody-carries", cluster(1, keys="topology.kubernetes.io/zon,*"), cluster(2),
+        [("KeyOnNoNode", WARNING, "", WEB, ANNOTATION)]),
+    Row("a-constraint-of-an-exported-service", [*cluster(1, keys=f"{ZONE},*", **PLAIN), EXPORT], cluster(2)),
+    Row("flat-networks-that-overlap", cluster(1), cluster(1),
+        [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")], {"flat-network": "east,west"}),
+    Row("overlaps-elsewhere-are-fine", cluster(1), cluster(1)),
+    Row("health-that-is-none", cluster(1, annotations={**FEDERATED, "topodns.io/health": "ping"}), cluster(2),
+        [("InvalidHealth", WARNING, "", WEB, "metadata.annotations[topodns.io/health]")]),
+]  # fmt: skip
+
+
+def where(finding: Finding) -> str:
+    return f"{finding.kind} {finding.namespace}/{finding.name}" if finding.kind else ""
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_findings(row: Row) -> None:
+    """Exactly these, each with its cluster."""
+    flags = {**FLAGS, **OFF, **row.flags}
+    found = [
+        (finding.code, finding.severity, finding.cluster, where(finding), finding.field)
+        for finding in ClustersInMemory(list(row.own), {"west": list(row.west)}, flags).checked()
+    ]
+    assert sorted(found) == sorted(row.found)
+
+
+AMONG_CLUSTERS = (
+    "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
+    "FederatedConstraintsDiffer", "FlatNetworkOverlaps",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("code", AMONG_CLUSTERS)
+def test_every_code_has_a_row(code: str) -> None:
+    """What no row shows would be a promise of the page alone."""
+    assert (code, ClusterCode[code].severity) in {found[:2] for row in ROWS for found in row.found}
+
+
+def test_a_finding_goes_with_its_cause() -> None:
+    """A load balancer gets its address, and a Service is exported elsewhere: nothing is left."""
+    clusters = ClustersInMemory(cluster(1, balancer=[]), {"west": cluster(2, **PLAIN)}, {**FLAGS, **OFF})
+    codes = {finding.code for finding in clusters.checked()}
+    assert codes == {"LoadBalancerWithoutAddress", "ExportedInOneCluster"}
+    clusters.take_in(cluster(1))
+    clusters.take_in(cluster(2), "west")
+    assert clusters.checked() == []
+
+
+def test_a_host_name_counts_once_it_is_resolved() -> None:
+    """Before, it is no entry; its addresses come with the TTL of their family."""
+    clusters = ClustersInMemory(cluster(1, **PLAIN), {"west": cluster(2, balancer=HOST)}, {**FLAGS, **OFF})
+    (member,) = clusters.snapshot().federated["shop/web"].members
+    assert (member.balancers, clusters.clusters.hosts) == ((), {"lb.example.com"})
+    addresses = tuple(map(parse_address, ("203.0.113.7", "2001:db8::7")))
+    clusters.clusters.resolve({"lb.example.com": ResolvedHost(addresses, {4: 30, 16: 60})})
+    (member,) = clusters.snapshot().federated["shop/web"].members
+    assert [(entry.endpoint.addresses, entry.ttls) for entry in member.balancers] == [(addresses, {4: 30, 16: 60})]
+
+
+# The command line
+
+
+def written(folder: Path, name: str, items: Sequence[Item]) -> str:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}))
+    return str(path)
+
+
+def test_an_unreachable_cluster_is_a_warning(topodns: Run, tmp_path: Path) -> None:
+    """``check`` and ``explain`` go on with the others; the exit status is that of a warning."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    away = tmp_path / "away.config"
+    away.write_text(json.dumps(config_of("https://127.0.0.1:1")))
+    flags = (
+        "--snapshot", own, "--cluster-name", "east", "--cluster", f"west={west}", "--cluster", f"away={away}",
+        "--federation", "fed.example", "--forwarder-service", "off",
+    )  # fmt: skip
+    checked = topodns("check", *flags)
+    assert (checked.status, "--cluster away: Namespace: https://127.0.0.1:1" in checked.out) == (0, True)
+    assert "[ClusterUnreachable]" in checked.out
+    assert topodns("check", *flags, "--fail-on", "warning").status == 1
+    explained = topodns("explain", "web.shop.fed.example", "--client", "10.2.0.9", *flags, "-o", "json").json
+    assert [answer["data"] for answer in explained["answers"]] == ["10.96.2.1", "203.0.113.1"]
+
+
+WRONG = [
+    ("missing-file", "west=none.yaml", "none.yaml: No such file or directory, expected a kubeconfig or a dump"),
+    ("no-dump", "west=text", "text: "),
+    ("unreadable-kubeconfig", "west=config", "config: "),
+    ("unknown-context", "west=good#none", "no context 'none', expected one of main"),
+]
+
+
+@pytest.mark.parametrize(("value", "words"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG])
+def test_a_source_that_is_none(
+    topodns: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, words: str
+) -> None:
+    """The message names the cluster and the file; the exit status is 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("just text\n")
+    (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\nclusters: []\ncontexts: []\n")
+    (tmp_path / "good").write_text(json.dumps(config_of("https://127.0.0.1:1")))
+    own = written(tmp_path, "own", cluster(1))
+    for command in (("check",), ("explain", "web.shop", "--client", "10.1.0.9")):
+        ran = topodns(*command, "--snapshot", own, "--cluster", value)
+        assert (ran.status, ran.out) == (2, "")
+        assert ran.err.startswith("topodns: --cluster west: ") and words in ran.err
+
+
+SETTINGS = [
+    ("name-twice", ["--cluster", "a=x", "--cluster", "a=y"], "--cluster: the name a is given twice"),
+    ("own-name", ["--cluster", "local=x"], "the own cluster's (--cluster-name)"),
+    ("no-name", ["--cluster", "x.yaml"], "expected NAME=PATH or NAME=PATH#CONTEXT"),
+    ("no-context", ["--cluster", "a=x#"], "expected NAME=PATH or NAME=PATH#CONTEXT"),
+    ("capitals", ["--cluster-name", "East"], "a DNS label"),
+    ("flat-unknown", ["--cluster", "east=x", "--flat-network", "local,est"], "no cluster est, did you mean east?"),
+    ("flat-alone", ["--flat-network", "local"], "names of two or more clusters"),
+    ("federation-is-a-zone", ["--federation", "cluster.local"], "--federation: cluster.local is served already"),
+    ("federation-holds-a-zone", ["--federation", "local"], "--federation: local is above the zone cluster.local"),
+    ("federation-twice", ["--federation", "a.b", "--federation", "a.b"], "--federation: a.b is served already"),
+    ("multicluster-is-the-federation", ["--federation", "a.b", "--multicluster", "a.b"], "a.b is served already"),
+    ("reverse", ["--federation", "10.in-addr.arpa"], "a reverse zone"),
+    ("keys", ["--federation-topology-keys", "*,zone"], "* only at the end"),
+    ("spares", ["--federation-spares", "17"], "a whole number from 0 to 16"),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), [row[1:] for row in SETTINGS], ids=[row[0] for row in SETTINGS])
+def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], words: str) -> None:
+    """Status 2, and a message that names the flag, what was found and what was expected."""
+    ran = topodns("check", "--snapshot", written(tmp_path, "own", cluster(1)), *flags)
+    assert (ran.status, ran.out) == (2, "")
+    assert words in ran.err and "expected" in ran.err
