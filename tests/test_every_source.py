@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -19,8 +19,6 @@ from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import labels_of
-from locator.api.decoding import RESOURCES, decode_untrusted
-from locator.api.deltas import DeltaBuilder
 from locator.cluster import dump_files
 from locator.ip import address_text, parse_address, parse_network
 from locator.state.snapshot import Snapshot
@@ -29,6 +27,7 @@ from tests import api_objects, clusters, random_sources
 from tests.api_objects import HOSTNAME, RACK, REGION, ZONE, Item
 from tests.clusters import SUBNETS, UNKNOWN_CLIENT
 from tests.dns_queries import opt, query
+from tests.edits import apply, edits
 from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.replies import parsed, parts_of
 from tests.twin import Modes, Twin
@@ -274,38 +273,6 @@ def test_every_edit_counts_at_once(seed: int, changes: Sequence[int]) -> None:
             responder.publish(store.publish(NOW))
             twin = Twin(items, case.modes)
             assert_as_expected(twin, responder, [row for row in rows if row.key in twin.services])
-
-
-def identity(item: Item) -> tuple[str, str, str]:
-    return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
-
-
-def edits(before: Sequence[Item], after: Sequence[Item], rng: random.Random) -> Iterator[list[Item]]:
-    """Yield the states between two, and the last: each differs from the one before it in one object."""
-    state, last = {identity(item): item for item in before}, {identity(item): item for item in after}
-    for key in rng.sample(sorted(state), len(state)):
-        old, new = state[key], last.get(key)
-        if new is None:
-            del state[key]
-        elif {**new["metadata"], "resourceVersion": ""} == {**old["metadata"], "resourceVersion": ""} and {
-            **new, "metadata": old["metadata"]} == old:  # fmt: skip
-            continue
-        else:
-            state[key] = new
-        yield list(state.values())
-
-
-def apply(store: Store, before: Sequence[Item], after: Sequence[Item]) -> None:
-    """Tell a store of the objects that differ, as a watch does."""
-    old, new = ({identity(item): item for item in items} for items in (before, after))
-    for kind, resource in RESOURCES.items():
-        builder = DeltaBuilder(kind, resource)
-        for key in {**old, **new}:
-            if key[0] == resource.name and old.get(key) != new.get(key):
-                decoded = decode_untrusted(resource, json.dumps(new.get(key, old.get(key))).encode())
-                builder.change_object(decoded, gone=key not in new)
-        for delta in builder.pop_batch().deltas:
-            store.apply(delta)
 
 
 SOFT = (
