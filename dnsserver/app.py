@@ -95,6 +95,7 @@ class _Server:
         self._set: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:
             self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
+            self._metrics.votes = self._set.votes
         authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)

@@ -252,11 +252,53 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
         return None if self.imported_service is None else f"{self.namespace}/{self.imported_service}"
 
 
-Object = Namespace | Node | Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport
+class HealthEntry(Struct, frozen=True):
+    """What one prober says of one address: the text of an IP address, or a host name in lower case.
+
+    ``since`` (RFC 3339) is when ``healthy`` last changed. ``message`` says why the address is not healthy.
+    """
+
+    address: str
+    healthy: bool
+    since: str = ""
+    message: str = ""
+
+
+class ServiceHealth(Struct, frozen=True):
+    """The votes of one cluster on the load balancers of one Service.
+
+    ``service`` is the key of the Service. ``renewed`` is when the prober last wrote it, as it stands there (RFC 3339).
+    """
+
+    name: str
+    service: str
+    entries: tuple[HealthEntry, ...] = ()
+    renewed: str = ""
+    cluster: str = ""
+    version: str = ""
+
+    @property
+    def key(self) -> str:
+        """The object's name."""
+        return self.name
+
+
+Object = (
+    Namespace
+    | Node
+    | Pod
+    | PodLocator
+    | Service
+    | ServicePolicy
+    | EndpointSlice
+    | ServiceExport
+    | ServiceImport
+    | ServiceHealth
+)
 
 KINDS: tuple[type[Object], ...] = (
     *(Namespace, Node, Pod, PodLocator, Service, ServicePolicy, EndpointSlice),
-    *(ServiceExport, ServiceImport),
+    *(ServiceExport, ServiceImport, ServiceHealth),
 )
 
 

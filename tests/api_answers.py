@@ -13,9 +13,9 @@ Raw = dict[str, Any]
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
-def raw(name: str, version: int, label: object = "1") -> Raw:
+def raw(name: str, version: int, label: object = "1", *, uid: str = "1") -> Raw:
     """Return a namespace; with a *label* that is not a string, decoding it fails."""
-    return {"metadata": {"name": name, "resourceVersion": str(version), "labels": {"v": label}}}
+    return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version), "labels": {"v": label}}}
 
 
 def line(event: str, item: Raw) -> bytes:

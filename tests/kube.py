@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 import ssl
 import subprocess
@@ -176,29 +177,33 @@ class ControlPlane:
         self.kubeconfig = folder / "kubeconfig"
         self.port = free_port()
         self._stack = stack
-        self._server: Daemon | None = None
-        self._etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self._programs: dict[str, Daemon] = {}  # by name; the last one started
+        self._etcd, self._peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._certificate = folder / "certificates" / "apiserver.crt"
         self._key, self._tokens = folder / "tokens.key", folder / "tokens.csv"
         private_key = subprocess.run([programs / "private-key"], capture_output=True, check=True).stdout
         self._key.write_bytes(private_key)
         self._tokens.write_text(f'{TOKEN},tests,1,"system:masters"\n')
-        stack.callback(
-            self._run(
-                "etcd",
-                f"--data-dir={folder / 'etcd'}",
-                "--unsafe-no-fsync",
-                f"--listen-client-urls={self._etcd}",
-                f"--advertise-client-urls={self._etcd}",
-                f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}",
-                f"--initial-cluster=default={peer}",
-                "--log-level=warn",
-            ).end
-        )
-        stack.callback(self._end_server)
-        self.start()
         self.kubeconfig.write_text(self._config(TOKEN, self.port))
+        stack.callback(self._end)
+        self._start_etcd()
+        self.start()
+        self._start_controllers()
+
+    def _start_etcd(self) -> None:
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}",
+            f"--listen-peer-urls={self._peer}",
+            f"--initial-advertise-peer-urls={self._peer}",
+            f"--initial-cluster=default={self._peer}",
+            "--log-level=warn",
+        )
+
+    def _start_controllers(self) -> None:
         controllers = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
@@ -210,14 +215,13 @@ class ControlPlane:
             "--kube-api-qps=1000",
             "--kube-api-burst=2000",
         )
-        stack.callback(controllers.end)  # before the API server, which would wait for it
         # The API server writes the slice and a controller the account: once both exist, both programs work.
         for kind in ("EndpointSlice", "ServiceAccount"):
             controllers.until(lambda kind=kind: self.api.items(kind, "default"), within=STARTING)
 
     def start(self, *flags: str) -> None:
         """Start the API server, or start it again on the same etcd, with *flags* beside the usual ones."""
-        server = self._server = self._run(
+        server = self._run(
             "kube-apiserver",
             f"--etcd-servers={self._etcd}",
             "--bind-address=127.0.0.1",
@@ -245,29 +249,41 @@ class ControlPlane:
     def kill(self) -> None:
         """Kill the API server: connections break without notice."""
         self.api.close()
-        self._signal(signal.SIGKILL)
-        assert self._server is not None
-        self._server.process.wait()
+        self._kill("kube-apiserver")
+
+    def rebuild(self) -> None:
+        """Kill the whole control plane, and start it on an empty etcd: same address, certificates and tokens."""
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            self._kill(name)
+        shutil.rmtree(self.folder / "etcd")
+        self._start_etcd()
+        self.start()
+        self._start_controllers()
 
     def stop(self) -> None:
         """Stop the API server with SIGSTOP: connections stay open, but it sends nothing."""
-        self._signal(signal.SIGSTOP)
+        self._programs["kube-apiserver"].process.send_signal(signal.SIGSTOP)
 
     def wake(self) -> None:
         """Continue the API server after ``stop``."""
-        self._signal(signal.SIGCONT)
+        self._programs["kube-apiserver"].process.send_signal(signal.SIGCONT)
 
     def _run(self, program: str, *arguments: str) -> Daemon:
-        return Daemon.start([str(self.programs / program), *arguments], self.folder, name=program)
+        daemon = Daemon.start([str(self.programs / program), *arguments], self.folder, name=program)
+        self._programs[program] = daemon
+        return daemon
 
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._server is not None
-        self._server.process.send_signal(number)
+    def _kill(self, program: str) -> None:
+        daemon = self._programs[program]
+        daemon.process.kill()
+        daemon.process.wait()
 
-    def _end_server(self) -> None:
-        if self._server is not None:
-            self.wake()  # a stopped process does not end
-            self._server.end()
+    def _end(self) -> None:
+        """End the controllers before the API server, which would wait for them, and etcd last."""
+        for program in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            if program in self._programs:
+                self._programs[program].process.send_signal(signal.SIGCONT)  # a stopped process does not end
+                self._programs[program].end()
 
     def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
         """Return a token for a ServiceAccount by a TokenRequest."""

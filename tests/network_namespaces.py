@@ -45,8 +45,7 @@ class Network:
 
         *files* replace this machine's files in ``/etc`` there, by name: ``{"resolv.conf": ...}``.
         """
-        number = address.rpartition(".")[2]
-        name, port = f"{self._name}-{number}", f"{self._name}v{number}"
+        name, port = f"{self._name}-{address.rpartition('.')[2]}", self._port(address)
         self._run("netns", "add", name)
         try:
             cable = ("type", "veth", "peer", "name", "eth0", "netns", name)
@@ -65,6 +64,19 @@ class Network:
         finally:
             shutil.rmtree(ETC / name, ignore_errors=True)
             self._run("netns", "delete", name)
+
+    @contextmanager
+    def cut_off(self, machine: Machine) -> Iterator[None]:
+        """Carry nothing to and from a machine until the block ends, as if a cable further away were unplugged."""
+        self._run("link", "set", self._port(machine.address), "nomaster")
+        try:
+            yield
+        finally:
+            self._run("link", "set", self._port(machine.address), "master", self._name)
+
+    def _port(self, address: str) -> str:
+        """Return the name of our end of a machine's cable."""
+        return f"{self._name}v{address.rpartition('.')[2]}"
 
     def _run(self, *words: str) -> None:
         subprocess.run([self._ip, *words], check=True, capture_output=True, text=True, timeout=PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import ssl
@@ -24,6 +25,7 @@ from locator.api.deltas import Replace
 from locator.cluster import api_client, credentials
 from locator.cluster.api_client import (
     ApiClient,
+    Readiness,
 )
 from locator.cluster.credentials import (
     BadCluster,
@@ -320,6 +322,46 @@ def test_a_host_that_has_no_address() -> None:
     assert "cannot be resolved" in str(unreachable("https://h", error, 1, begun=False))
 
 
+@pytest.mark.parametrize(
+    ("answer", "readiness"),
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Readiness.READY, id="ok"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", Readiness.AWAY, id="cut"),
+        pytest.param(b"HTTP/1.1 401 Unauthorized\r\n\r\n", Readiness.RESPONDS, id="401"),
+        pytest.param(b"HTTP/1.1 403 Forbidden\r\n\r\n", Readiness.RESPONDS, id="403"),
+        pytest.param(b"HTTP/1.1 429 Too Many Requests\r\n\r\n", Readiness.AWAY, id="429"),
+        pytest.param(b"HTTP/1.1 503 Service Unavailable\r\n\r\n", Readiness.AWAY, id="503"),
+        pytest.param(b"", Readiness.AWAY, id="hangs up"),
+    ],
+)
+@pytest.mark.parametrize(
+    "user", [{"token": "t"}, {"exec": {"command": "/no/such/plugin", "apiVersion": "v1"}}], ids=["token", "plugin"]
+)
+def test_whether_an_api_server_is_ready(no_pod: Path, answer: bytes, readiness: Readiness, user: Config) -> None:
+    """Asking takes no new credentials: who asks once a second must not run a plugin each time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(65536).startswith(b"GET /readyz HTTP/1.1")
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        config = config_of(f"http://127.0.0.1:{listener.getsockname()[1]}", **user)
+        client = ApiClient(kubeconfig=written(no_pod / "config", config))
+        assert client.readiness() is readiness
+        thread.join()
+    assert client.readiness() is Readiness.AWAY
+
+
+def test_a_real_api_server_says_that_it_is_ready(control_plane: ControlPlane, no_pod: Path) -> None:
+    """Also to a client without any right of its own."""
+    path = control_plane.kubeconfig_with(no_pod / "config", token=control_plane.token("default", "default"))
+    assert ApiClient(kubeconfig=str(path)).readiness() is Readiness.READY
+
+
 def test_what_a_cluster_holds_is_read_once(control_plane: ControlPlane) -> None:
     """Reading a cluster once returns an optional kind as empty if the API lacks it."""
     control_plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
@@ -424,6 +466,7 @@ def test_lines_come_whole_however_an_answer_is_cut(lines: list[bytes], rest: byt
         pytest.param(ProtocolError("broken", OSError(104, "reset")), "cut", "broke off", id="reset"),
         pytest.param(ProtocolError("broken", InvalidChunk()), "cut", "broke off", id="within a length"),
         pytest.param(urllib3.exceptions.ReadTimeoutError(None, "u", "m"), "silent", "silent for 7 s", id="silent"),  # type: ignore[arg-type]
+        pytest.param(TimeoutError(errno.ETIMEDOUT, "timed out"), "cut", "broke off", id="given up by the kernel"),
         pytest.param(ssl.SSLEOFError(8, "EOF occurred"), "cut", "broke off", id="within TLS"),
         pytest.param(AttributeError("no _sslobj"), "cut", "broke off", id="ended by another thread"),
     ],

@@ -15,22 +15,31 @@ from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
 from locator.api.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
 from locator.cluster import reflector
+from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
 from locator.model import Namespace
-from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, raw
+from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, page, raw
 from tests.waiting import PATIENCE, until_in_trio
 
 LISTED = [line("ADDED", raw("a", 1)), bookmark(2, INITIAL_END)]
 
 
 class Answers:
-    """A cluster that gives answers one after the other, then the last one for ever."""
+    """A cluster that gives answers one after the other, then the last one for ever; it always has the first object."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
+        self.readiness = [Readiness.READY]
+        self.returns = Returns(self.ask)
+
+    async def ask(self) -> Readiness:
+        await trio.lowlevel.checkpoint()
+        return self.readiness.pop(0) if len(self.readiness) > 1 else self.readiness[0]
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        if "fieldSelector" in query:
+            return Answer(page=page(raw("a", 1), version=1_000))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -165,6 +174,66 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:
+    """A watch that is refused again and again is one problem, although the request before it succeeds each time."""
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: one.restarts[REFUSED] >= 3)
+
+    run(Answers(Answer(LISTED, then=cut()), Refused(503, "Unavailable", "later")), check)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Namespace: the answer broke off",
+        "Namespace: 503 Unavailable: later",
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Unreachable("Connection refused"), id="unreachable"),
+        pytest.param(Refused(503, "Service Unavailable", ""), id="503"),
+        pytest.param(Refused(429, "Too Many Requests", "", retry_after=60.0), id="429"),
+        pytest.param(Refused(403, "Forbidden", "services is forbidden"), id="403"),
+    ],
+)
+def test_no_pause_outlasts_the_outage(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the pause between two tries, a reflector tries again as soon as the API server is back."""
+    monkeypatch.setattr("locator.backoff.FLOOR", 1_000.0)  # seconds
+    monkeypatch.setattr("locator.backoff.CAP", 2_000.0)
+    monkeypatch.setattr("locator.cluster.api_client.POLL", 0.001)
+    answers = Answers(fault, Answer(LISTED, waits=True))
+    answers.readiness = [Readiness.AWAY] * 3 + [Readiness.READY]
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        assert len(answers.readiness) == 1
+
+    run(answers, check)
+
+
+def test_an_api_server_that_is_back_during_a_try_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that fails after seconds may fail because of what was seconds ago."""
+    monkeypatch.setattr("locator.backoff.FLOOR", 1_000.0)  # seconds
+    monkeypatch.setattr("locator.backoff.CAP", 2_000.0)
+
+    class Slow(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            if isinstance(self.answers[0], Exception):
+                trio.from_thread.run(self.come_back)
+            return super().open(path, query, silence=silence)
+
+        async def come_back(self) -> None:
+            monkeypatch.setattr("locator.cluster.api_client.POLL", 0.0)
+            before, self.readiness = self.returns.next, [Readiness.AWAY, Readiness.READY]
+            await self.returns.wait(before)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+
+    run(Slow(Unreachable("no connection within 3 s"), Answer(LISTED, waits=True)), check)
+
+
 def test_a_mistake_of_ours_ends_one_try(caplog: pytest.LogCaptureFixture) -> None:
     """A bug is logged with its traceback, reported as a problem, and followed by a new list."""
     answers = Answers(ZeroDivisionError("oops"), Answer(LISTED, waits=True))
@@ -195,6 +264,23 @@ def test_a_server_that_sends_no_response_is_asked_for_a_stream_again() -> None:
 
     run(Recorded(Unreachable("silent for 150 s", SILENT), Answer(LISTED, waits=True)), check)
     assert [query.get("sendInitialEvents") for query in queries] == ["true", "true"]
+
+
+def test_a_request_that_hangs_does_not_outlast_an_outage() -> None:
+    """The first request after a failure is small; a watch may be silent for long."""
+    silences: list[float] = []
+
+    class Recorded(Answers):
+        def open(self, path: str, query: Any, *, silence: float) -> Answer:
+            silences.append(silence)
+            return super().open(path, query, silence=silence)
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: len(silences) == 3)
+
+    run(Recorded(Answer(LISTED, then=cut()), Answer(waits=True)), check)
+    assert silences == [reflector.SILENCE, reflector.CHECK_SILENCE, reflector.SILENCE]
 
 
 def test_a_slow_receiver_slows_the_reading() -> None:

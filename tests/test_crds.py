@@ -13,9 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
-from locator.health.objects import SERVICE_HEALTH
 from locator.labels import valid_label_key
-from locator.model import PodLocator, ServicePolicy
+from locator.model import PodLocator, ServiceHealth, ServicePolicy
 from tests import kustomize
 from tests.api_objects import ZONE, item, namespace
 from tests.kube import ApiError, ControlPlane, Item
@@ -28,7 +27,7 @@ PLURALS = {"ServicePolicy": "servicepolicies", "PodLocator": "podlocators", "Ser
 READ_AS = {
     "ServicePolicy": RESOURCES[ServicePolicy],
     "PodLocator": RESOURCES[PodLocator],
-    "ServiceHealth": SERVICE_HEALTH,
+    "ServiceHealth": RESOURCES[ServiceHealth],
 }
 CLUSTER_WIDE = ("ServiceHealth",)
 SELECTOR = {"matchLabels": {"app": "cache"}}

@@ -13,6 +13,7 @@ from tests import topodns_process
 from tests.api_objects import ZONE, namespace, pod, service, zone_nodes
 from tests.kube import ControlPlane
 from tests.live_server import (
+    CAUGHT_UP,
     RECOVERY,
     Asker,
     answered,
@@ -37,18 +38,24 @@ MEMBERS = {
     for zone, address in (("a", "10.243.1.1"), ("b", "10.243.2.1"), ("a", "10.243.1.2"))
 }
 SECOND = "10.243.1.2"
+CACHE = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
+OBJECTS = [
+    namespace(WHERE),
+    *NODES,
+    *(pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES),
+    *MEMBERS.values(),
+    CACHE,
+]
 STALE, NOT_READY = 3, 14
 
 
 @pytest.fixture(scope="module")
 def plane(frail_control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Two zones with a client and an endpoint each, and one endpoint that comes and goes."""
-    clients = [pod(f"client-{zone}", [CLIENTS[zone]], f"faults-{zone}1", where=WHERE) for zone in ZONES]
-    cache = service("cache", where=WHERE, keys=f"{ZONE},*", selector={"app": "cache"})
-    frail_control_plane.api.create(namespace(WHERE), *NODES, *clients, *MEMBERS.values(), cache)
+    frail_control_plane.api.create(*OBJECTS)
     yield frail_control_plane
     left = [{"kind": "Pod", **item} for item in frail_control_plane.api.items("Pod", WHERE)]
-    frail_control_plane.api.delete(*left, cache, *NODES, namespace(WHERE))
+    frail_control_plane.api.delete(*left, CACHE, *NODES, namespace(WHERE))
 
 
 @pytest.fixture
@@ -172,8 +179,22 @@ def test_an_api_server_that_stands_still_for_longer_than_anybody_waits(
             plane.wake()
         turn(plane, ready=False)
         asker.until(expected(second=False), seen=either)
-        until(lambda: errors(server) == set(), "fresh answers", within=RECOVERY)
+        until(lambda: errors(server) == set(), "fresh answers", within=CAUGHT_UP)
         assert asker.lost == []
+
+
+def test_a_cluster_that_is_built_anew(plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> None:
+    """The API server comes back with an empty etcd: what was goes when it says so, and what is new is followed."""
+    turn(plane, ready=True)
+    with serving_live(tmp_path, kubeconfig) as server:
+        until(lambda: gets_both(server), "both members")
+        plane.rebuild()
+        until(lambda: answered(server, NAME, CLIENTS["a"]) == {"NXDOMAIN"}, "no Service", within=CAUGHT_UP)
+        plane.api.create(*OBJECTS)
+        turn(plane, ready=True)
+        until(lambda: gets_both(server), "both new members", within=CAUGHT_UP)
+        turn(plane, ready=False)
+        until(lambda: not gets_both(server), "the change", within=CAUGHT_UP)
 
 
 def readiness(server: Server) -> str:
@@ -210,11 +231,11 @@ def test_while_there_is_no_api_server(
             assert status == 503 and "[-]EndpointSlice not listed yet, for " in text
 
             plane.start()
-            new.wait_for(r"^ready$", within=RECOVERY)
+            new.wait_for(r"^ready$", within=CAUGHT_UP)
             turn(plane, ready=False)
             for server in (knowing, kept, new):
-                until(lambda server=server: not gets_both(server), "the change", within=RECOVERY)
-                until(lambda server=server: is_fresh(server), lambda server=server: readiness(server), within=RECOVERY)
+                until(lambda server=server: not gets_both(server), "the change", within=CAUGHT_UP)
+                until(lambda server=server: is_fresh(server), lambda server=server: readiness(server), within=CAUGHT_UP)
 
 
 def is_fresh(server: Server) -> bool:

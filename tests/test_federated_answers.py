@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import dns.flags
 import dns.message
 import pytest
 
+from dnsserver.answers.explain import asker_at, explain
+from dnsserver.from_settings import authority_of
+from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
-from locator.ip import parse_address
-from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, namespace, node, service
-from tests.in_memory import ClustersInMemory, CountedResponder, ask_in_memory, with_and_without_native
+from locator.ip import parse_address, parse_network
+from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
+from tests.in_memory import (
+    NOW,
+    ClustersInMemory,
+    CountedResponder,
+    ask_in_memory,
+    settings_of,
+    with_and_without_native,
+)
 
 NAME = "web.shop.fed.example"
 FLAGS: dict[str, Any] = {
@@ -192,3 +203,100 @@ def test_a_cluster_that_is_lost_and_comes_back() -> None:
     responder.publish(clusters.snapshot())
     assert sorted(addresses(responder, "10.2.0.99")) == ["10.2.0.5", "10.2.0.6"]
     assert clusters.snapshot().federated.keys() == kept.federated.keys()
+
+
+# Votes of the clusters' probers
+
+
+def health(entries: dict[str, bool], *, renewed: float = NOW) -> Item:
+    """Return the ServiceHealth of shop/web."""
+    status = {
+        "service": {"namespace": "shop", "name": "web"},
+        "entries": [{"address": address, "healthy": healthy} for address, healthy in entries.items()],
+        "renewTime": datetime.fromtimestamp(renewed, UTC).isoformat(),
+    }
+    return item("ServiceHealth", "web.shop", status=status, apiVersion="topodns.io/v1alpha1")
+
+
+BALANCERS = {"east": "203.0.113.1", "west": "203.0.113.2", "south": "203.0.113.3"}
+
+
+def voting(*against: str, down: tuple[str, ...] = ("203.0.113.2",), renewed: float = NOW) -> ClustersInMemory:
+    """Return three clusters with a load balancer each; those *against* vote against some addresses."""
+    made = {
+        name: [
+            *cluster(number, 1, address, headless=False),
+            *([health(dict.fromkeys(down, False), renewed=renewed)] if name in against else []),
+        ]
+        for number, (name, address) in enumerate(BALANCERS.items(), start=1)
+    }
+    return ClustersInMemory(made["east"], {"west": made["west"], "south": made["south"]}, FLAGS)
+
+
+ALL = sorted(BALANCERS.values())
+VOTED = [
+    ("nobody", voting(), ALL),
+    ("one-of-three", voting("east"), ALL),
+    ("two-of-three", voting("east", "south"), ["203.0.113.1", "203.0.113.3"]),
+    ("two-whose-votes-are-old", voting("east", "south", renewed=NOW - 31), ALL),
+    ("all-against-all", voting(*BALANCERS, down=tuple(ALL)), ALL),
+    ("all-against-two", voting(*BALANCERS, down=("203.0.113.1", "203.0.113.3")), ["203.0.113.2"]),
+]
+
+
+@pytest.mark.parametrize(("clusters", "expected"), [row[1:] for row in VOTED], ids=[row[0] for row in VOTED])
+def test_a_strict_majority_of_all_clusters_removes_an_entry(clusters: ClustersInMemory, expected: list[str]) -> None:
+    """Unless nothing would be left; and in their own cluster, clients have the cluster IP in any case."""
+    responder = clusters.responder()
+    assert sorted(addresses(responder, "192.0.2.1")) == expected
+    assert addresses(responder, "10.2.0.99")[0] == "10.96.2.1"
+
+
+def test_spares_are_healthy() -> None:
+    """What is voted out is no spare either; the next one steps in."""
+    assert addresses(voting().responder(), "10.1.0.99") == ["10.96.1.1", "203.0.113.3", "203.0.113.2"]
+    assert addresses(voting("east", "south").responder(), "10.1.0.99") == ["10.96.1.1", "203.0.113.3"]
+
+
+def test_all_stay_within_what_a_hard_constraint_gives() -> None:
+    """Who may get only entries of one region keeps them, though healthy ones are elsewhere."""
+    clusters = voting("east", "south")
+    clusters.take_in([*cluster(1, 1, "203.0.113.1", headless=False, keys=REGION), health({"203.0.113.2": False})])
+    assert addresses(clusters.responder(), "198.51.100.1") == ["203.0.113.2"]
+
+
+def test_a_vote_ends() -> None:
+    """It counts for 30 s after it was last seen to change, whatever the clock of its cluster says."""
+    clusters = voting("east", "south", renewed=NOW - 20)
+    before = clusters.clusters.publish(NOW, moment=100.0)
+    assert clusters.clusters.due == pytest.approx(110.0)
+    assert clusters.clusters.publish(NOW + 9, moment=109.0).federated is before.federated
+    ended = clusters.clusters.publish(NOW + 11, moment=111.0)
+    assert ended.federated is not before.federated
+    assert not any(entry.down for member in ended.federated["shop/web"].members for entry in member.balancers)
+
+
+def test_a_renewal_changes_nothing() -> None:
+    """Votes are renewed every few seconds: answers and their serial stay."""
+    clusters = voting("east", "south")
+    before = clusters.snapshot()
+    clusters.take_in(
+        [*cluster(3, 1, "203.0.113.3", headless=False), health({"203.0.113.2": False}, renewed=NOW + 7)], "south"
+    )
+    after = clusters.snapshot(now=NOW + 7)
+    assert (after.federated is before.federated, after.serial) == (True, before.serial)
+
+
+def test_explain_shows_the_votes() -> None:
+    """What each cluster says, and that most are against it."""
+    clusters = voting("east", "south")
+    client = asker_at(parse_network("192.0.2.1"), clusters.snapshot())
+    settings = settings_of(clusters.flags)
+    explained = explain(labels_of(NAME), 1, client, clusters.snapshot(), authority_of(settings), candidates=True)
+    (row,) = (row for row in explained["candidates"] if row["cluster"] == "west")
+    assert (row["chosen"], row["why"]) == (False, "most clusters vote against it: east, south")
+    assert row["votes"] == [
+        {"cluster": "east", "vote": "unhealthy"},
+        {"cluster": "west", "vote": "none"},
+        {"cluster": "south", "vote": "unhealthy"},
+    ]

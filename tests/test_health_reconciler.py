@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api.decoding import decode_untrusted
+from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Drop, Put, Replace
 from locator.health.conditions import first_seen
-from locator.health.objects import SERVICE_HEALTH, ServiceHealth
 from locator.health.reconciler import (
     CREATE,
     DELETE,
@@ -25,7 +24,7 @@ from locator.health.reconciler import (
 )
 from locator.health.targets import Target, targets_of
 from locator.health.votes import VOTE_SECONDS
-from locator.model import Service
+from locator.model import Service, ServiceHealth
 from tests.api_objects import Port
 from tests.balanced_services import balanced_record
 
@@ -154,7 +153,7 @@ class World:
 def decoded(write: HealthWrite, version: int) -> ServiceHealth:
     """Return what the API server makes of a write."""
     body = {**write.body, "metadata": {"name": write.key, "resourceVersion": str(version)}}
-    built = decode_untrusted(SERVICE_HEALTH, json.dumps(body).encode()).built
+    built = decode_untrusted(RESOURCES[ServiceHealth], json.dumps(body).encode()).built
     assert isinstance(built, ServiceHealth)
     return built
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import trio
 
+from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.leading import controller, leader_writer
 from locator.cluster.leading.controller import Controller
 from locator.cluster.leading.leader_elector import LeaderElector
@@ -33,9 +34,13 @@ class FakeServer:
         self.lists = {PODS: list(pods), NODES: [{"metadata": {"name": "n1"}}], POD_LOCATORS: []}
         self.lease: Item | None = None
         self.asked: list[tuple[str, str]] = []
+        self.returns = Returns(self.is_ready)
         self.refuse: Callable[[str, str], Refused | None] = lambda method, path: None
         self._lock = threading.Lock()
         self._version = 0
+
+    async def is_ready(self) -> Readiness:
+        return Readiness.READY
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
         lines = [line("ADDED", item) for item in self.lists[path]]

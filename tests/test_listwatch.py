@@ -25,6 +25,7 @@ from locator.api.listwatch import (
     ListWatch,
     ListWatchRequest,
 )
+from locator.backoff import STEADY, STEADY_WATCH
 from locator.model import EndpointSlice, Namespace, PodLocator
 from tests.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
 
@@ -49,6 +50,15 @@ def watching(resource: Resource = RESOURCE) -> ListWatch:
     machine.next_request()
     machine.begun()
     return machine
+
+
+def checked(machine: ListWatch, *found: Raw, version: int = 1_000) -> ListWatchRequest:
+    """Answer the check that comes after a failure: the witness is there, or *found* is; return the next request."""
+    ask = machine.next_request()
+    assert (ask.path, ask.query) == (RESOURCE.path, {"fieldSelector": "metadata.name=a"})
+    assert ask.check and not ask.watch
+    assert not machine.page(page(*(found or [raw("a", 5)]), version=version))
+    return machine.next_request()
 
 
 def changes(news: DeltaBatch) -> list[object]:
@@ -254,7 +264,7 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     machine.ended(1)
     assert machine.restart_reason == reason
     assert machine.problem
-    assert machine.pause >= 0.8
+    assert (machine.pause >= 0.8) == (reason != EXPIRED)
     assert machine.next_request() == ListWatchRequest("/api/v1/namespaces", {"limit": "500"}, watch=False)
     assert changes(machine.page(page(raw("c", 12), version=20))) == replaced(kind("c"))
     assert not machine.problem
@@ -272,31 +282,116 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     ],
 )
 def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool) -> None:
-    """The next watch begins at the last version; at once only if the last one lived and ended normally."""
+    """The next watch begins at the last version; without pause and check if the last one lived and ended normally."""
     machine = watching()
     machine.lines([line("ADDED", raw("b", 11))])
     machine.ended(lived, reason, "" if reason == ENDED else "why")
     assert machine.restart_reason == reason
     assert bool(machine.problem) == waits
     assert (machine.pause >= 0.8) == waits
-    assert machine.next_request().query["resourceVersion"] == "11"
+    ask = checked(machine) if waits else machine.next_request()
+    assert ask.query["resourceVersion"] == "11"
+    assert bool(machine.problem) == waits
     machine.begun()
     assert not machine.problem
 
 
-@pytest.mark.parametrize("status", [410, 404, 400, 422, 504])
+@pytest.mark.parametrize("status", [410, 404, 400, 422])
 def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
-    """410: too old. 504: too new, as after etcd was restored from a backup."""
+    """410, too old: at once, as long as nothing else failed."""
     machine = watching()
     machine.ended(300)
     machine.next_request()
     machine.refused(status, "no")
-    assert machine.pause >= 0.8
+    assert (machine.pause >= 0.8) == (status != 410)
     assert machine.restart_reason == (EXPIRED if status == 410 else REFUSED)
     assert machine.next_request().query == {"limit": "500"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503])
+def test_lists_for_versions_that_expire_again_and_again_wait() -> None:
+    """If the API server forgets a version while it sends the list, the next list would be as useless."""
+    machine, pauses = listwatch(), []
+    for _ in range(4):
+        machine.next_request()
+        machine.lines([line("ADDED", raw("a", 3)), bookmark(9, INITIAL_END), error(410)])
+        machine.ended(STEADY - 1)
+        pauses.append(machine.pause)
+    assert pauses == pytest.approx([0, 1.6, 3.2, 6.4])
+
+
+@pytest.mark.parametrize(
+    ("found", "version", "same"),
+    [
+        pytest.param([raw("a", 5)], 11, True, id="the same version"),
+        pytest.param([raw("a", 12, "2")], 12, True, id="the object has changed"),
+        pytest.param([raw("a", 5)], 10, False, id="etcd restored from a backup"),
+        pytest.param([raw("a", 5, uid="2")], 11, False, id="another cluster"),
+        pytest.param([], 11, False, id="the object is gone"),
+    ],
+)
+def test_after_a_failure_the_cluster_is_compared_with_what_is_known(found: list[Raw], version: int, same: bool) -> None:
+    """The API server grants a watch from a version of the future, and skips all events up to it."""
+    machine = watching()
+    machine.lines([line("ADDED", raw("b", 11))])
+    machine.ended(300, CUT, "cut")
+    machine.next_request()
+    assert not machine.page(page(*found, version=version))
+    assert machine.problem
+    assert machine.pause == 0
+    assert machine.restart_reason == ("" if same else EXPIRED)
+    assert machine.next_request().watch == same
+
+
+def test_any_object_that_still_exists_can_be_compared() -> None:
+    """In its namespace, by its name; without one that is known, by whether there is one."""
+    machine = listwatch()
+
+    def asked() -> tuple[str, object]:
+        machine.ended(0, CUT, "cut")
+        ask = machine.next_request()
+        machine.page(page(version=1))  # is older: list again
+        return ask.path, ask.query
+
+    def shown(name: str) -> Raw:
+        return {"metadata": {"name": name, "namespace": "n", "uid": name}}
+
+    machine.next_request()
+    machine.lines([line("ADDED", shown("a")), line("ADDED", shown("b")), bookmark(9, INITIAL_END)])
+    assert asked() == ("/api/v1/namespaces/n/namespaces", {"fieldSelector": "metadata.name=a"})
+    machine.next_request()
+    machine.lines([line("ADDED", shown("a")), line("DELETED", shown("a")), bookmark(9, INITIAL_END)])
+    assert asked() == ("/api/v1/namespaces", {"limit": "1"})
+    machine.next_request()
+    machine.lines([bookmark(9, INITIAL_END), line("ADDED", shown("c")), line("ADDED", shown("d"))])
+    assert asked() == ("/api/v1/namespaces/n/namespaces", {"fieldSelector": "metadata.name=c"})
+
+
+@pytest.mark.parametrize("fault", [401, 403, 429, 503, 504, CUT, UNREACHABLE])
+def test_a_comparison_that_fails_is_tried_again(fault: int | str) -> None:
+    """What a load balancer or an API server that starts says proves nothing."""
+    machine = watching()
+    machine.ended(300, CUT, "cut")
+    ask = machine.next_request()
+    if isinstance(fault, int):
+        machine.refused(fault, "no")
+    else:
+        machine.ended(0, fault, "no")
+    assert machine.pause >= 0.8
+    assert machine.problem == "no"
+    assert machine.next_request() == ask
+
+
+def test_the_next_page_of_a_version_of_the_future_means_listing_again() -> None:
+    """If the cluster was built anew in the middle of a list, its server refuses the continue token with 504."""
+    machine = listwatch(streaming=False)
+    machine.next_request()
+    machine.page(page(raw("a", 5), version=10, more="token"))
+    machine.next_request()
+    machine.refused(504, "too large resource version")
+    assert machine.next_request().query == {"limit": "500"}
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 502, 503, 504])
 def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None:
     """The last version still holds; meanwhile the refusal is reported as a problem."""
     machine = watching()
@@ -305,7 +400,8 @@ def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None
     machine.refused(status, f"{status} why")
     assert machine.problem == f"{status} why"
     assert machine.restart_reason == REFUSED
-    assert machine.next_request() == ask
+    again = checked(machine)
+    assert (again.path, again.query) == (ask.path, ask.query)
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (7.0, 7.0), (1e9, LONGEST_REQUESTED)], ids=str)
@@ -323,13 +419,51 @@ def test_watches_that_die_at_once_never_storm() -> None:
     for _ in range(8):
         machine.ended(0.01, CUT, "cut")
         pauses.append(machine.pause)
-        machine.next_request()
+        assert checked(machine).watch
         machine.begun()
         machine.lines([bookmark(11)])
     assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 15, 15, 15])
-    machine.ended(120, CUT, "cut")
-    assert machine.pause == 0.8
+    machine.ended(STEADY_WATCH - 1, CUT, "cut")
+    assert machine.pause == 15
+    machine.next_request()
+    machine.page(page(raw("a", 5), version=11))
+    machine.next_request()
+    machine.ended(STEADY_WATCH, CUT, "cut")
+    assert machine.pause == 0.8, "a watch alone counts as steady sooner than a list, which is expensive to repeat"
     assert machine.problem == "cut"
+
+
+def test_nothing_that_failed_before_counts_once_the_server_is_back() -> None:
+    """The next delays are the first ones again."""
+    machine = watching()
+    for _ in range(5):
+        machine.ended(0, UNREACHABLE, "no")
+    machine.server_is_back()
+    machine.next_request()
+    machine.ended(0, UNREACHABLE, "no")
+    assert machine.pause == 0.8
+
+
+@pytest.mark.parametrize(
+    ("fail", "most"),
+    [
+        pytest.param(lambda machine: machine.ended(0, UNREACHABLE, "no"), 250, id="unreachable"),
+        pytest.param(lambda machine: machine.refused(503, "no"), 250, id="503"),
+        pytest.param(lambda machine: machine.refused(429, "no", 20.0), 180, id="429, to come again in 20 s"),
+        pytest.param(lambda machine: machine.refused(403, "no"), 250, id="403"),
+        pytest.param(lambda machine: machine.ended(0.1, CUT, "no"), 250, id="cut at once"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["watching", "listing"])
+def test_an_hour_of_failures_costs_few_requests(fail: Callable[[ListWatch], object], most: int, known: bool) -> None:
+    """As few as those of client-go, even if each pause is the shortest possible."""
+    machine, now, asked = watching() if known else listwatch(), 0.0, 0
+    while now < 3_600:
+        fail(machine)
+        now += machine.pause
+        machine.next_request()
+        asked += 1
+    assert 120 < asked <= most
 
 
 # Kinds that may not exist

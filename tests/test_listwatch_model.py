@@ -30,13 +30,15 @@ class Server:
         self.version = 1
         self.compacted = 0
         self._streaming = streaming
+        self._cluster = 0
         self._events: list[tuple[int, bytes]] = []
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # by continue token: version, what is left
 
     def put(self, name: str, label: object) -> None:
         self.version += 1
         kind = "MODIFIED" if name in self.objects else "ADDED"
-        self.objects[name] = raw(name, self.version, label)
+        uid = self.objects[name]["metadata"]["uid"] if name in self.objects else f"{self._cluster}.{self.version}"
+        self.objects[name] = raw(name, self.version, label, uid=uid)
         self._events.append((self.version, line(kind, self.objects[name])))
 
     def delete(self, name: str) -> None:
@@ -49,14 +51,26 @@ class Server:
     def compact(self) -> None:
         self.compacted = self.version
 
+    def rebuild(self, names: Sequence[str]) -> None:
+        """Become another cluster, whose versions begin anew."""
+        self._cluster += 1
+        self.objects, self.version, self.compacted, self._events, self._pages = {}, 1, 0, [], {}
+        for name in names:
+            self.put(name, "1")
+
     def since(self, version: int) -> list[tuple[int, bytes]]:
         return [event for event in self._events if event[0] > version]
 
     def page(self, ask: ListWatchRequest) -> bytes | int:
+        if ask.check:
+            name = ask.query.get("fieldSelector", "").removeprefix("metadata.name=") or min(self.objects, default="")
+            return page(*(self.objects[each] for each in self.objects if each == name), version=self.version)
         token = ask.query.get("continue")
         if token is None:
             version, items = self.version, [self.objects[name] for name in sorted(self.objects)]
         else:
+            if token not in self._pages:
+                return 504
             version, items = self._pages[token]
             if version < self.compacted:
                 return 410
@@ -110,6 +124,14 @@ class Model(RuleBasedStateMachine):
     @rule()
     def compact(self) -> None:
         self.server.compact()
+
+    @rule(names=st.lists(NAMES, max_size=12))
+    def rebuild(self, names: list[str]) -> None:
+        """No connection outlives that."""
+        self.server.rebuild(names)
+        self.over(0.1, CUT)
+        if self.machine.next_request().watch:
+            self.machine.ended(0.0, UNREACHABLE, "no answer")
 
     # We follow.
 

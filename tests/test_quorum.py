@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locator.api.decoding import decode_untrusted
+from locator.api.decoding import RESOURCES, decode_untrusted
 from locator.api.deltas import Replace
-from locator.health.objects import SERVICE_HEALTH, ServiceHealth
 from locator.health.reconciler import DELETE, HealthReconciler
 from locator.health.votes import Votes
-from locator.model import Service
+from locator.model import Service, ServiceHealth
 from tests.balanced_services import balanced_record
 
 WEB, ONE, TWO = "shop/web", "192.0.2.1", "192.0.2.2"
@@ -66,7 +65,7 @@ class Cluster:
             assert write.verb != DELETE
             self._version += 1
             raw = {**write.body, "metadata": {"name": write.key, "resourceVersion": str(self._version)}}
-            self.stored[write.key] = decode_untrusted(SERVICE_HEALTH, json.dumps(raw).encode()).built
+            self.stored[write.key] = decode_untrusted(RESOURCES[ServiceHealth], json.dumps(raw).encode()).built
             self.prober.written(write, self.stored[write.key])
             self.prober.queue.done(write.key)
 

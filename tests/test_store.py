@@ -24,6 +24,7 @@ from locator.model import (
     ZONE,
     Endpoint,
     EndpointSlice,
+    HealthEntry,
     Location,
     Namespace,
     Node,
@@ -32,6 +33,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
     canonical_labels,
@@ -508,6 +510,7 @@ def test_an_equal_object_is_no_change(kind: type[Object]) -> None:
     objects[EndpointSlice] = [EndpointSlice("shop", "x", "web", (Endpoint((ip("10.0.0.1"),), node="n0", pod="p0"),))]
     objects[ServiceExport] = [ServiceExport("shop", "web")]
     objects[ServiceImport] = [ServiceImport("shop", "web", headless=True)]
+    objects[ServiceHealth] = [ServiceHealth("web.shop", "shop/web", (HealthEntry("192.0.2.1", True),))]
     for kind_of_list, of_kind in objects.items():
         assert store.apply(Replace(kind_of_list, of_kind)) is True
     first = store.publish(NOW)
@@ -867,7 +870,7 @@ def test_kinds() -> None:
         (BESIDE_NODES, {PodLocator, Node}),
         ({"pods": False, "nodes": False}, set()),
         ({"pods": False, "nodes": False, "pod_names": True}, {Pod}),
-        ({"exports": True}, {Pod, Node, ServiceExport}),
+        ({"exports": True}, {Pod, Node, ServiceExport, ServiceHealth}),
         ({"imports": True}, {Pod, Node, ServiceImport}),
     ]
     for options, more in rows:

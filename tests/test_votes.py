@@ -12,16 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locator.api.decoding import decode_untrusted
-from locator.health.objects import (
-    SERVICE_HEALTH,
-    HealthEntry,
-    ServiceHealth,
-    canonical_address,
-    health_name,
-    service_of,
-)
+from locator.api.decoding import RESOURCES, decode_untrusted
+from locator.api.health import canonical_address, service_of
+from locator.health.objects import health_name
 from locator.health.votes import HEALTHY, NONE, TOO_OLD, UNHEALTHY, VOTE_SECONDS, Votes
+from locator.model import HealthEntry, ServiceHealth
 
 WEB, ADDRESS, OTHER = "shop/web", "192.0.2.1", "192.0.2.2"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -221,7 +216,7 @@ def test_any_history(number: int, skews: Sequence[float], steps: Sequence[Step])
 
 def decoded(name: str, status: Any) -> Any:
     raw = {"metadata": {"name": name, "resourceVersion": "7"}, "status": status}
-    return decode_untrusted(SERVICE_HEALTH, json.dumps(raw).encode())
+    return decode_untrusted(RESOURCES[ServiceHealth], json.dumps(raw).encode())
 
 
 GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}

@@ -139,7 +139,7 @@ def _candidates(case: Case) -> list[dict[str, Any]]:
 
 
 def _vote(vote: Vote) -> dict[str, Any]:
-    return {"cluster": vote.cluster, "healthy": vote.healthy, "text": vote.text}
+    return {"cluster": vote.cluster, "vote": vote.word}
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from locator.health.votes import NONE as NO_VOTE
 from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE
 
 INDENT = 12  # columns of a title and the space after it
@@ -41,6 +42,7 @@ def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
         chosen = [candidate["chosen"] for candidate in explained["candidates"]]
         rows.append(("candidates", paint(header, BOLD)))
         rows += [("candidates", paint(line, GREEN if row else DIM)) for line, row in zip(lines, chosen, strict=True)]
+        rows += _vote_rows(explained["candidates"])
     return "".join(
         f"{paint(f'{title:<{INDENT - 2}}', BOLD) if title else ' ' * (INDENT - 2)}  {text}\n"
         for title, text in _titled_once(rows)
@@ -148,6 +150,14 @@ def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
             for row in candidates
         ),
     ]  # fmt: skip
+
+
+def _vote_rows(candidates: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    """Yield the votes of clusters on each address of a load balancer that somebody votes on."""
+    for row in candidates:
+        votes = [f"{vote['cluster']}: {vote['vote']}" for vote in row.get("votes", ()) if vote["vote"] != NO_VOTE]
+        if votes:
+            yield "votes", f"{','.join(row['addresses'])}  {', '.join(votes)}"
 
 
 def _short(keys: Sequence[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dnsserver.answers.candidates import Candidate, order, why_chosen, why_not, 
 from dnsserver.answers.reasons import Case
 from dnsserver.answers.sources import Source
 from dnsserver.message.records import Address
+from locator.health.votes import UNHEALTHY
 from locator.model import CLUSTER
 from locator.state.snapshot import Entry, FederatedMember, FederatedService
 from locator.topology.selection import ANY, LocatedEndpoint
@@ -97,7 +98,7 @@ def _judged(
             yield located, True, f"spare: it comes after those that are nearer{without_record(case, located)}"
         elif _is_down(located):
             votes = located.votes if isinstance(located, Entry) else ()
-            against = ", ".join(vote.cluster for vote in votes if vote.healthy is False)
+            against = ", ".join(vote.cluster for vote in votes if vote.word == UNHEALTHY)
             yield located, False, f"most clusters vote against it: {against}"
         else:
             yield located, False, why_not(case, selection, located) or "there are nearer spares"

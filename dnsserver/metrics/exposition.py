@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client.core import GaugeMetricFamily
@@ -53,6 +53,8 @@ class Metrics(TopodnsCollector):
         self.watches: Mapping[str, Watch] = {}
         self.others: Sequence[OtherView] = ()
         """The other clusters."""
+        self.votes: Callable[[], Mapping[str, int]] | None = None
+        """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
 
     def show(self, snapshot: Snapshot, findings: Sequence[Finding]) -> None:
         """Show the objects and findings of *snapshot* from now on."""
@@ -135,6 +137,13 @@ class Metrics(TopodnsCollector):
         yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", text, distrusted)
         if self.others:
             yield from self._other_clusters()
+        if self.votes is not None:
+            votes = GaugeMetricFamily(
+                "topodns_health_votes", "Load balancer addresses on which a cluster has a vote.", labels=("cluster",)
+            )
+            for cluster, number in self.votes().items():
+                votes.add_metric((cluster,), number)
+            yield votes
         reloads = labelled(self._counts.reloads)
         yield counter("topodns_snapshot_reloads", "Reloads of the --snapshot files.", ("result",), reloads)
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from locator.api import conversion, schema
+from locator.api import conversion, health, schema
 from locator.api.finding_collector import FindingCollector
 from locator.finding_codes import ClusterCode
 from locator.model import (
@@ -29,6 +29,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
     object_key,
@@ -100,6 +101,14 @@ RESOURCES: Mapping[type[Object], Resource] = {
         conversion.to_service_import,
         optional=True,
         older_path=f"{OLDER_MULTICLUSTER_API}/serviceimports",
+    ),
+    # Its CRD comes with the component of the manifests that switches the prober on.
+    ServiceHealth: Resource(
+        "ServiceHealth",
+        "/apis/topodns.io/v1alpha1/servicehealths",
+        Decoder(schema.ServiceHealth),
+        health.to_service_health,
+        optional=True,
     ),
 }
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.

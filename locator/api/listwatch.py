@@ -8,7 +8,9 @@ List again only if changes may have been missed; the Replace then corrects whate
              objects (KEP-3157)              a server that does not support it: PAGES
     PAGES    pages of all objects            the last page: WATCH; 410 for the continue token: PAGES from the
                                              beginning, larger ones
-    WATCH    changes since the last version  410, another ERROR or an unreadable line: list again
+    WATCH    changes since the last version  410, another ERROR or an unreadable line: list again;
+                                             any other failure: CHECK
+    CHECK    one object that is known        the same object, and no older version: WATCH; else list again
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from msgspec.json import Decoder
 
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
-from locator.backoff import STEADY, Backoff
+from locator.api.witness import Witness, is_older, witness_of_event_untrusted, witness_of_item_untrusted
+from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
 LARGER = 10  # factor by which pages grow when a continue token has expired
@@ -34,9 +37,9 @@ LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wr
 # What to ask or know when the API server lacks a kind that is needed, by its group. Other groups come with CRDs.
 SERVED_BY = {"": "is this the API server of a cluster?", "discovery.k8s.io": "Kubernetes serves it from 1.21 on"}
 STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
-NOT_FOUND, GONE = 404, 410
-# After these, list again. 504: the server does not have the resourceVersion yet, as after a restored backup.
-DOUBTFUL = (400, NOT_FOUND, GONE, 422, 504)
+NOT_FOUND, GONE, TIMEOUT = 404, 410, 504
+# After these, list again. After 504 for a next page, too: its version may be of the future, as in a cluster built anew.
+DOUBTFUL = (400, NOT_FOUND, GONE, 422)
 INITIAL_END = "k8s.io/initial-events-end"
 
 # Why a list or watch was started again: values of the metric's label ``reason``.
@@ -55,17 +58,22 @@ HAS_EXPIRED = "the resourceVersion has expired"
 
 
 class ListWatchRequest(NamedTuple):
-    """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``."""
+    """One GET request. The lines of a *watch* go to ``lines`` as they come, any other answer goes to ``page``.
+
+    The answer to a *check* brings no objects.
+    """
 
     path: str
     query: Mapping[str, str]
     watch: bool
+    check: bool = False
 
 
 class _State(Enum):
     STREAM = "stream"
     PAGES = "pages"
     WATCH = "watch"
+    CHECK = "check"
 
 
 class _Event(Struct):
@@ -135,8 +143,9 @@ class ListWatch:
         )
         self._deltas = DeltaBuilder(kind, resource)
         self._listing = _State.STREAM if streaming else _State.PAGES
-        self._state = self._listing
+        self._state = self._requested = self._listing
         self._version = ""
+        self._witness: Witness | None = None
         self._continue = ""
         self._limit = PAGE
         self._backoff = Backoff()
@@ -144,6 +153,10 @@ class ListWatch:
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
         self.over, self.pause, self.restart_reason = False, 0.0, ""
+        self._requested = self._state
+        if self._state is _State.CHECK:
+            path, query = (self._witness or Witness()).request(self._resource.path)
+            return ListWatchRequest(path, query, watch=False, check=True)
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
@@ -152,6 +165,7 @@ class ListWatch:
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
             self._deltas.forget_list()
+            self._witness = None
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         else:
             query["resourceVersion"] = self._version
@@ -170,6 +184,8 @@ class ListWatch:
                 continue
             if typed.type in CHANGES:
                 self._change(typed.type, converted(self._resource, typed.object))
+                if self._witness is None and typed.type != "DELETED":
+                    self._witness = witness_of_event_untrusted(line)
             else:
                 self._other_line(line)
         return self._deltas.pop_batch()
@@ -177,6 +193,8 @@ class ListWatch:
     def _change(self, event: str, decoded: Decoded) -> None:
         add = self._deltas.list_object if self._state is _State.STREAM else self._deltas.change_object
         add(decoded, gone=event == "DELETED")
+        if event == "DELETED" and self._witness is not None and self._witness.key == decoded.key:
+            self._witness = None
         self._version = decoded.version or self._version
 
     def _other_line(self, line: bytes) -> None:
@@ -201,8 +219,12 @@ class ListWatch:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._leave(DOUBT, "unreadable page of the list")
             return self._deltas.pop_batch()
+        if self._state is _State.CHECK:
+            self._check(page)
+            return self._deltas.pop_batch()
         if not self._continue:
             self._deltas.forget_list()
+            self._witness = witness_of_item_untrusted(page.items[0]) if page.items else None
         for position, raw in enumerate(page.items or ()):
             self._deltas.list_object(decode_untrusted(self._resource, raw, f"item {position}"))
         self._version = page.metadata.version or self._version
@@ -210,6 +232,15 @@ class ListWatch:
         if not self._continue:
             self._end_list()
         return self._deltas.pop_batch()
+
+    def _check(self, page: _Page) -> None:
+        """Watch on if the server has what topodns knows, else list again."""
+        found = witness_of_item_untrusted(page.items[0]) if page.items else None
+        if is_older(page.metadata.version or "", self._version) or found != self._witness:
+            self.restart_reason, self.problem = EXPIRED, HAS_EXPIRED
+            self._list_again()
+        else:
+            self._state = _State.WATCH
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
@@ -222,7 +253,7 @@ class ListWatch:
             self._limit *= LARGER
             self.restart_reason = EXPIRED
         else:
-            if status in DOUBTFUL:
+            if status in DOUBTFUL or (status == TIMEOUT and self._continue):
                 self._list_again()
             self.restart_reason = EXPIRED if status == GONE else REFUSED
             self._fail(self._problem_text(status, text))
@@ -250,15 +281,25 @@ class ListWatch:
         else:
             self._fail(text or "the watch ended early", lasted)
 
+    def server_is_back(self) -> None:
+        """Note that the API server is ready after it was not: what failed before does not count any more."""
+        self._backoff = Backoff()
+
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
     def _fail(self, problem: str, lasted: float = 0.0) -> None:
+        if self._state is _State.WATCH:
+            self._state = _State.CHECK
         self.problem = problem
-        self._backoff = self._backoff.failed(lasted)
-        self.pause = self._backoff.delay(self._chance())
+        if lasted >= (STEADY_WATCH if self._requested is _State.WATCH else STEADY):
+            self._backoff = Backoff()
+        # A restarted API server has forgotten old versions. Nothing else failed, so the list need not wait.
+        at_once = self.restart_reason == EXPIRED and not self._backoff.failures
+        self._backoff = self._backoff.failed()
+        self.pause = 0.0 if at_once else self._backoff.delay(self._chance())
 
     def _leave(self, reason: str, problem: str) -> None:
         """Give up the rest of the current answer, and list again."""
@@ -269,6 +310,7 @@ class ListWatch:
     def _list_again(self) -> None:
         self._state = self._listing
         self._continue = ""
+        self._witness = None
 
     def _end_list(self) -> None:
         self._deltas.end_list()

@@ -17,6 +17,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
 )
@@ -37,6 +38,7 @@ class _Batch(Struct):
     slices: list[EndpointSlice] = []
     exports: list[ServiceExport] = []
     imports: list[ServiceImport] = []
+    healths: list[ServiceHealth] = []
 
 
 _FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))

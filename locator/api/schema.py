@@ -304,3 +304,35 @@ class ServicePolicy(Struct):
 
     metadata: Meta
     spec: ServicePolicySpec | None = None
+
+
+class HealthService(Struct):
+    """The Service that a ServiceHealth is about."""
+
+    namespace: str | None = None
+    name: str | None = None
+
+
+class HealthEntry(Struct):
+    """What a ServiceHealth says of one address."""
+
+    address: str | None = None
+    healthy: bool | None = None
+    since: str | None = None
+    message: str | None = None
+
+
+class HealthStatus(Struct, rename="camel"):
+    """The status of a ServiceHealth."""
+
+    cluster: str | None = None
+    service: HealthService | None = None
+    entries: list[HealthEntry] | None = None
+    renew_time: str | None = None
+
+
+class ServiceHealth(Struct):
+    """A ServiceHealth."""
+
+    metadata: Meta
+    status: HealthStatus | None = None

@@ -1,22 +1,29 @@
 """The client for a cluster's API server: sends requests with the right credentials, and returns raw bytes.
 
-It uses the official client for configuration, credentials and connections only. All calls block: run them in threads.
+It uses the official client for configuration, credentials and connections only. All its calls block: run them in
+threads. ``Returns`` is for trio, and notices when an API server is back: while somebody waits for that, it asks for
+``/readyz`` more often than for lists and watches.
 """
 
 from __future__ import annotations
 
 import http
+import random
 import threading
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import msgspec
+import trio
 import urllib3
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Delta, DeltaBatch
 from locator.api.listwatch import ListWatch
+from locator.backoff import POLL, POLL_TIMEOUT, RETURNS
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (
     CONNECT_SECONDS,
@@ -42,6 +49,8 @@ class ApiClient:
     """A digest of the address and the certificate authority, which differs between clusters."""
     namespace: str
     """The pod's own namespace in a pod, otherwise the context's, otherwise "default"."""
+    returns: Returns
+    """Tells when the API server is back. Only one trio run may use it; threads may share everything else."""
 
     def __init__(self, *, kubeconfig: str | None = None, context: str | None = None) -> None:
         """Read the configuration, without any request to the API server.
@@ -55,6 +64,7 @@ class ApiClient:
         self._access = access
         self.host, self.namespace = access.host, access.namespace
         self.identity = identity_of(access.host, access.ca_file)
+        self.returns = Returns(partial(trio.to_thread.run_sync, self.readiness, abandon_on_cancel=True))
 
     def open(self, path: str, query: Mapping[str, str], *, silence: float) -> Stream:
         """Send a GET and return its response as a stream. Raises Refused, Unreachable.
@@ -80,6 +90,18 @@ class ApiClient:
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": media}
         return Stream(self._send(method, path, query or {}, data, headers, timeout), self.host, timeout).read()
+
+    def readiness(self) -> Readiness:
+        """Ask the API server whether it is ready. Never raises; does not renew credentials."""
+        try:
+            response = self._send_once(self._access, "GET", "/readyz", {}, None, {}, POLL_TIMEOUT)
+            Stream(response, self.host, POLL_TIMEOUT).read()
+        except (BadCluster, Unreachable):
+            return Readiness.AWAY
+        status = response.status
+        if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR or status == http.HTTPStatus.TOO_MANY_REQUESTS:
+            return Readiness.AWAY
+        return Readiness.READY if status == http.HTTPStatus.OK else Readiness.RESPONDS
 
     def _renew(self, expired: Access) -> Access:
         """Return newer credentials than *expired*. One thread reads them, and all others wait for it."""
@@ -138,6 +160,59 @@ class ApiClient:
             )
         except READ_ERRORS as error:
             raise unreachable(self.host, error, silence, begun=False) from None
+
+
+class Readiness(IntEnum):
+    """How well an API server answers: the greater the better."""
+
+    AWAY = 0
+    """No response, an error of the server, or one of a load balancer without servers."""
+    RESPONDS = 1
+    """It refuses the request: by default every client may ask, but an administrator may have changed that."""
+    READY = 2
+
+
+class Returns:
+    """Tells all who wait when an API server is back. *ask* returns its readiness now."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Readiness]]) -> None:
+        self.next = trio.Event()
+        """Set when the API server is back the next time; then another event takes its place."""
+        self._ask = ask
+        self._known = Readiness.READY  # so that only what has been seen not to be ready can come back
+        self._fell = False  # whether it was worse since the last return
+        self._asking = False
+        self._asked_at = self._returned_at = float("-inf")
+
+    async def wait(self, event: trio.Event) -> None:
+        """Wait until *event*, which was ``next``, is set; until then ask for the readiness.
+
+        While the API server is ready, its readiness is asked for once only, since its return is no news then.
+        """
+        if not event.is_set():
+            await self._look()
+        while not event.is_set():
+            with trio.move_on_after(POLL * (1 + random.random())):
+                await event.wait()
+            if self._known is not Readiness.READY:
+                await self._look()
+
+    async def _look(self) -> None:
+        """Ask for the readiness, unless somebody else asks, or has just asked."""
+        if self._asking or trio.current_time() < self._asked_at + POLL:
+            await trio.lowlevel.checkpoint()
+            return
+        self._asking = True
+        try:
+            found = await self._ask()
+        finally:
+            self._asking, self._asked_at = False, trio.current_time()
+        if found < self._known:
+            self._known, self._fell = found, True
+        elif found > self._known and not (self._fell and self._asked_at < self._returned_at + RETURNS):
+            self._known, self._fell, self._returned_at = found, False, self._asked_at
+            self.next.set()
+            self.next = trio.Event()
 
 
 def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import socket
 import ssl
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,15 @@ from locator.cluster.responses import one_line
 
 MAX_CONNECTIONS = 32  # in the pool: one for each watch, some for writes
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # where Kubernetes mounts a pod's service account
+
+# An idle watch learns nothing of an API server whose machine was replaced, or of a network that was cut. So the kernel
+# asks IDLE seconds after the last packet, then each second, and gives the connection up after DEAD seconds; also if
+# what it sent is not acknowledged for so long. To wait longer would be worse: while the network is cut, the API server
+# sends its events again after 0.2 s, 0.4 s, 0.8 s and so on up to 2 min, so an old connection brings them as late after
+# the cut as the cut was long. A new one brings them at once, and needs no list. This costs one packet in IDLE seconds
+# for each watch, and one back. An API server that is stopped or busy still acknowledges.
+IDLE = 2
+DEAD = 5
 
 
 class BadCluster(Exception):
@@ -50,12 +60,22 @@ class Access(NamedTuple):
 def _access(configuration: Any, namespace: str, *, complete: bool = True) -> Access:
     from kubernetes.client.api_client import ApiClient
 
-    configuration.keep_alive = True  # TCP keepalive detects a peer that vanished
+    configuration.socket_options = _socket_options()
     configuration.connection_pool_maxsize = MAX_CONNECTIONS
     if not configuration.verify_ssl:  # the kubeconfig says so; the library would warn at each request
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     ca_file = configuration.ssl_ca_cert if configuration.verify_ssl else None
     return Access(ApiClient(configuration), configuration.host, namespace, ca_file, complete)
+
+
+def _socket_options() -> list[tuple[int, int, int]]:
+    """Return the options of a TCP connection by which the kernel notices that its peer vanished."""
+    from kubernetes.utils.keepalive import tcp_keepalive_socket_options
+
+    options: list[tuple[int, int, int]] = tcp_keepalive_socket_options(IDLE, 1, DEAD - IDLE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; it also bounds the keepalive there
+        options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD * 1000))
+    return options
 
 
 def _untyped(value: Any) -> Any:

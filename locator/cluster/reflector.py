@@ -21,6 +21,7 @@ import trio
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
 from locator.api.listwatch import ListWatch
+from locator.backoff import SPREAD
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable
 from locator.model import Health
@@ -28,6 +29,7 @@ from locator.model import Health
 log = logging.getLogger("topodns")
 
 SILENCE = 150.0  # seconds: bookmarks come every minute, so two have been missed
+CHECK_SILENCE = 3.0  # seconds: one object comes at once, and a request may hang since before the API server was back
 BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not count as contact
 
 
@@ -69,8 +71,7 @@ class Reflector:
         """List and watch for ever. Failures are logged, shown as ``problem``, and tried again."""
         self.problem_since = self.lost_since = trio.current_time()
         while True:
-            await trio.sleep(self._listwatch.pause)
-            lost_before, response = self.lost_since, _Response()
+            lost_before, response, back = self.lost_since, _Response(), self._client.returns.next
             try:
                 await trio.to_thread.run_sync(self._try, response, abandon_on_cancel=True, limiter=self._threads)
             except Exception as error:  # boundary: one try; a new list replaces whatever was lost
@@ -88,6 +89,18 @@ class Reflector:
                 self._warned = ""  # there was contact, so the next problem is a new one: log it
             if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
                 self._warn()
+            await self._pause(back)
+
+    async def _pause(self, back: trio.Event) -> None:
+        """Wait until the next request is due, or until *back*: the API server was away, and is ready again."""
+        listwatch = self._listwatch
+        if not listwatch.restart_reason or not listwatch.pause:  # nothing failed, or nothing is to be waited for
+            await trio.sleep(listwatch.pause)
+            return
+        with trio.move_on_after(listwatch.pause):
+            await self._client.returns.wait(back)
+            listwatch.server_is_back()
+            await trio.sleep(random.random() * SPREAD)
 
     def health(self, *, restored: bool = False) -> Health:
         """Return the state of the watch; it passes once the kind is listed, or *restored* from a state file."""
@@ -105,11 +118,12 @@ class Reflector:
         listwatch, request = self._listwatch, self._listwatch.next_request()
         began: float | None = None
         try:
-            with self._client.open(request.path, request.query, silence=self._silence) as stream:
+            silence = min(self._silence, CHECK_SILENCE) if request.check else self._silence
+            with self._client.open(request.path, request.query, silence=silence) as stream:
                 began = response.begin(stream)
                 if not request.watch:
                     body = stream.read()
-                    response.brought_data = True
+                    response.brought_data = not request.check
                     self._pass_on(listwatch.page(body))
                     if listwatch.over:
                         listwatch.ended(0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http
 import http.client
 import io
@@ -194,7 +195,7 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
             return Unreachable(f"{host}: the host name cannot be resolved")
         case urllib3.exceptions.ConnectTimeoutError() if not isinstance(error, urllib3.exceptions.NewConnectionError):
             return Unreachable(f"{host}: no connection within {min(CONNECT_SECONDS, silence):g} s")
-        case urllib3.exceptions.ReadTimeoutError() | TimeoutError():
+        case urllib3.exceptions.ReadTimeoutError() | TimeoutError() if not _gave_up(error):
             return Unreachable(f"{host}: silent for {silence:g} s", "silent")
     if begun:
         return Unreachable(f"{host}: the answer broke off", "cut")
@@ -205,6 +206,11 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
         problem = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or one_line(cause)
         return Unreachable(f"{host}: TLS: {problem}")
     return Unreachable(f"{host}: {(isinstance(cause, OSError) and cause.strerror) or one_line(error)}")
+
+
+def _gave_up(error: Exception) -> bool:
+    """Whether the kernel gave the connection up, since the peer acknowledges nothing."""
+    return any(getattr(cause, "errno", None) == errno.ETIMEDOUT for cause in (error, error.__cause__))
 
 
 def one_line(error: BaseException) -> str:

@@ -103,15 +103,22 @@ class SetPublisher:
         with trio.move_on_after(START_SECONDS):
             while any(cluster.is_on_its_way for cluster in self._others):
                 await trio.sleep(POLL_SECONDS)
-            self._clusters.publish(time.time())
+            self._clusters.publish(time.time(), moment=trio.current_time())
             self._follow_hosts()
             while self._asked and not self._resolved:
                 await trio.sleep(POLL_SECONDS)
         self._started = True
         self._publish()
 
+    def votes(self) -> Mapping[str, int]:
+        """Return the number of addresses on which each cluster has a vote that counts."""
+        return self._clusters.votes
+
     def check_ages(self) -> None:
-        """Let other clusters go that have been out of reach for too long, and let them back in."""
+        """Let other clusters, and votes, go that are too old; let clusters back in that are there again."""
+        due = self._clusters.due
+        if due is not None and due <= trio.current_time():
+            self._publish()
         for cluster in self._others:
             lost = cluster.source.age() > self._max_age
             if lost is cluster.lost:
@@ -140,7 +147,7 @@ class SetPublisher:
     def _publish(self) -> None:
         if not self._started:
             return
-        snapshot = self._clusters.publish(time.time())
+        snapshot = self._clusters.publish(time.time(), moment=trio.current_time())
         self._follow_hosts()
         findings = [*chain.from_iterable(self._findings.values()), *self._clusters.findings()]
         for subscriber in self._subscribers:

@@ -7,12 +7,14 @@ and multi-cluster names mean. Whatever a change does not concern stays the same 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
 from locator.federation.findings import export_advice, export_findings, overlaps
 from locator.federation.importing import imported
+from locator.health.votes import Votes
 from locator.model import Finding
 from locator.places.address_book import AddressBook, Addresses
 from locator.places.joined_book import JoinedBook
@@ -21,6 +23,7 @@ from locator.state.snapshot import (
     FederatedService,
     ImportedService,
     Snapshot,
+    Vote,
     answers_differ,
     book_of,
     mapping_after,
@@ -43,6 +46,8 @@ class ClusterSet:
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
+        self._votes = Votes((own, *self._others))
+        self._voted_anew: set[str] = set()  # Services
         self._of_service: dict[str, tuple[Finding, ...]] = {}
         self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
@@ -72,11 +77,22 @@ class ClusterSet:
         self._resolved_anew |= {name for name in before.keys() | hosts.keys() if before.get(name) != hosts.get(name)}
         self._joining = replace(self._joining, hosts=hosts)
 
-    def publish(self, now: float) -> Snapshot:
+    @property
+    def due(self) -> float | None:
+        """When to publish even without a change, on the clock of *moment*: a vote gets too old. None for never."""
+        return self._votes.due
+
+    @property
+    def votes(self) -> Mapping[str, int]:
+        """The number of addresses on which each cluster has a vote that counts."""
+        return self._votes.numbers
+
+    def publish(self, now: float, *, moment: float = 0.0) -> Snapshot:
         """Return the snapshot of all clusters at *now* (seconds since 1970); the previous one if nothing differs.
 
-        The own cluster must be known.
+        *moment* is the time on a monotonic clock, by which votes age. The own cluster must be known.
         """
+        self._count_votes(now, moment)
         own, before = self._snapshots[self._own], self._snapshot or _NOTHING
         after = replace(
             own,
@@ -88,7 +104,7 @@ class ClusterSet:
         if self._snapshot is not None and not answers_differ(before, after):
             after = replace(after, serial=before.serial)
         self._before = dict(self._snapshots)
-        self._resolved_anew = set()
+        self._resolved_anew, self._voted_anew = set(), set()
         self._snapshot = after
         return after
 
@@ -133,12 +149,13 @@ class ClusterSet:
         self._follow_hosts(changed)
         anew = self._resolved_anew
         changed.update(key for key, names in self._hosts_of.items() if anew and not anew.isdisjoint(names))
+        changed |= self._voted_anew
         changes: dict[str, FederatedService | None] = {}
         for key in changed:
             known = before.get(key)
             exported = self._exported(key)
             self._note_findings(key, exported)
-            after = federated(key, exported, self._joining, self._verdict, known)
+            after = federated(key, exported, self._joining, partial(self._verdict, key), known)
             if after is not known:
                 changes[key] = after
         return mapping_after(before, changes)
@@ -167,8 +184,17 @@ class ClusterSet:
         found = ((name, snapshot.exported.get(key)) for name, snapshot in self._snapshots.items())
         return {name: exported for name, exported in found if exported is not None}
 
-    def _verdict(self, balancer: str) -> Verdict:
-        return False, ()
+    def _count_votes(self, now: float, moment: float) -> None:
+        self._voted_anew |= self._votes.expire(moment)
+        for name in (self._own, *self._others):
+            healths, before = (known.get(name, _NOTHING).healths for known in self._known())
+            if healths is not before:
+                self._voted_anew |= self._votes.observe(name, healths.values(), now=moment, wall=now)
+
+    def _verdict(self, service: str, balancer: str) -> Verdict:
+        """Return whether a load balancer's address is voted out, and the votes."""
+        votes = self._votes.of_address(service, balancer)
+        return balancer in self._votes.voted_out(service), tuple(Vote(cluster, word) for cluster, word in votes.items())
 
     def _imported(self, before: Mapping[str, ImportedService]) -> Mapping[str, ImportedService]:
         own, old = (known.get(self._own, _NOTHING) for known in self._known())

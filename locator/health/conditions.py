@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.health.objects import HealthEntry
+from locator.model import HealthEntry
 
 FAILURES = 3  # in a row: a restart, or one lost packet, is no outage
 SUCCESSES = 2

@@ -20,8 +20,6 @@ from locator.control.workqueue import WorkQueue
 from locator.health.conditions import Condition, first_seen
 from locator.health.objects import (
     MERGE_PATCH,
-    HealthEntry,
-    ServiceHealth,
     create_body,
     delete_options,
     health_name,
@@ -29,7 +27,7 @@ from locator.health.objects import (
     patch_body,
 )
 from locator.health.targets import Target, targets_of
-from locator.model import Service
+from locator.model import HealthEntry, Service, ServiceHealth
 
 OWN = 0  # the position of the own cluster
 

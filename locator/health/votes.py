@@ -22,7 +22,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.health.objects import ServiceHealth
+from locator.model import ServiceHealth
 
 VOTE_SECONDS = 30.0  # a prober renews its votes several times in that, and a new leader takes over within it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from locator.model import Location, Service, ServiceExport, ServiceImport
+from locator.model import Location, Service, ServiceExport, ServiceHealth, ServiceImport
 from locator.places.locations import Locations
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, mapping_after
@@ -32,6 +32,7 @@ class AmongClusters:
         self._exports, self._imports, self._nodes_by_name = exports, imports, imports or nodes_by_name
         self._imports_changed: set[str] = set()
         self._nodes_changed: set[str] = set()
+        self._healths_changed: set[str] = set()
 
     def mark_imports(self, keys: Iterable[str]) -> None:
         """Note that some ServiceImports, or their slices, have changed."""
@@ -40,6 +41,10 @@ class AmongClusters:
     def mark_nodes(self, names: Iterable[str]) -> None:
         """Note that the locations of some nodes have changed."""
         self._nodes_changed.update(names)
+
+    def mark_healths(self, names: Iterable[str]) -> None:
+        """Note that some ServiceHealths have changed."""
+        self._healths_changed.update(names)
 
     def exported_after(
         self,
@@ -80,6 +85,16 @@ class AmongClusters:
             if location is not before.get(name):
                 changes[name] = location
         self._nodes_changed = set()
+        return mapping_after(before, changes)
+
+    def healths_after(self, before: Mapping[str, ServiceHealth]) -> Mapping[str, ServiceHealth]:
+        """Return the votes of the cluster's prober; *before* itself if nothing differs."""
+        changes = {}
+        for name in self._healths_changed:
+            health = self._objects.of(ServiceHealth).get(name)
+            if health != before.get(name):
+                changes[name] = health
+        self._healths_changed = set()
         return mapping_after(before, changes)
 
     def _exported(self, key: str, compiled: CompiledService | None) -> ExportedService | None:

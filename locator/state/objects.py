@@ -17,6 +17,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
 )
@@ -93,7 +94,9 @@ class Objects:
         """Record only the namespaces of all *objects* of an unused kind; return whether they changed."""
         before = self._skipped.get(kind, frozenset())
         after = frozenset(
-            namespaced.namespace for namespaced in objects if not isinstance(namespaced, (Namespace, Node))
+            namespaced.namespace
+            for namespaced in objects
+            if not isinstance(namespaced, (Namespace, Node, ServiceHealth))
         )
         self._skipped[kind] = after
         return before != after

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from locator.endpoints import ready_addresses
-from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceImport
+from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, ServiceHealth, ServiceImport
 from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
 from locator.places.address_map import AddressMap
@@ -97,11 +97,10 @@ class ExportedService(Struct, frozen=True, eq=False, gc=False):
 
 
 class Vote(Struct, frozen=True, gc=False):
-    """What the prober of one cluster says about an address; ``healthy`` is None if it says nothing that counts."""
+    """What the prober of a cluster says about an address: a word of ``locator.health.votes``."""
 
     cluster: str
-    healthy: bool | None
-    text: str = ""
+    word: str
 
 
 class Entry(LocatedEndpoint, frozen=True, eq=False, gc=False):
@@ -228,6 +227,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
 
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
     its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
+    ``healths`` has the votes of the cluster's prober, by the name of the ServiceHealth.
     From all clusters, likewise: ``federated`` and ``imported`` are what federated and multi-cluster names mean.
     """
 
@@ -243,6 +243,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     exported: Mapping[str, ExportedService] = {}
     imports: Mapping[str, ImportedObjects] = {}
     nodes: Mapping[str, Location] = {}
+    healths: Mapping[str, ServiceHealth] = {}
     federated: Mapping[str, FederatedService] = {}
     imported: Mapping[str, ImportedService] = {}
 

@@ -29,6 +29,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceHealth,
     ServiceImport,
     ServicePolicy,
     in_cluster,
@@ -94,7 +95,7 @@ class Store:
     ) -> None:
         self._dns_services = DnsServices(forwarder_services)
         wanted = {Pod: pods or pod_names, Node: nodes, PodLocator: pod_locators}
-        wanted |= {ServiceExport: exports, ServiceImport: imports}
+        wanted |= {ServiceExport: exports, ServiceImport: imports, ServiceHealth: exports}
         self.kinds: tuple[type[Object], ...] = tuple(kind for kind in KINDS if wanted.get(kind, True))
         """The kinds of objects that the store uses; it skips all others."""
         self._locate_by_pods, self._pod_names = pods, pod_names
@@ -120,6 +121,7 @@ class Store:
             EndpointSlice: self._update_slice,
             ServiceExport: self._update_export,
             ServiceImport: self._update_import,
+            ServiceHealth: self._update_health,
         }
         # What the next snapshot must compute again.
         self._changed = self._namespaces_changed = True
@@ -304,6 +306,10 @@ class Store:
         self._services_changed.add(key)
         return True
 
+    def _update_health(self, key: str, before: ServiceHealth | None, after: ServiceHealth | None) -> bool:
+        self._among_clusters.mark_healths((key,))
+        return True
+
     def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
         self._among_clusters.mark_imports((key,))
         return True
@@ -333,6 +339,7 @@ class Store:
         self._services_changed.update(kept.services)
         self._among_clusters.mark_imports(kept.imports)
         self._among_clusters.mark_nodes(kept.nodes)
+        self._among_clusters.mark_healths(kept.healths)
         return self._snapshot
 
     def publish(self, now: float) -> Snapshot:
@@ -367,6 +374,7 @@ class Store:
             unready=unready,
             exported=exported,
             imports=self._among_clusters.imports_after(before.imports),
+            healths=self._among_clusters.healths_after(before.healths),
             nodes=self._among_clusters.nodes_after(before.nodes),
             federated=before.federated,
             imported=before.imported,
@@ -380,6 +388,7 @@ class Store:
             or before.exported is not after.exported
             or before.imports is not after.imports
             or before.nodes is not after.nodes
+            or before.healths is not after.healths
             or before.object_counts != after.object_counts
         ):
             self._snapshot = replace(after, serial=before.serial)

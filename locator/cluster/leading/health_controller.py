@@ -26,10 +26,9 @@ from locator.cluster.leading.leader_writer import CONFLICT, DONE, LeaderWriter
 from locator.cluster.leading.prober import RESULTS, Prober
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
-from locator.health.objects import SERVICE_HEALTH, ServiceHealth
 from locator.health.reconciler import CREATE, DELETE, OWN, HealthReconciler, HealthWrite
 from locator.health.targets import Target
-from locator.model import Service
+from locator.model import Service, ServiceHealth
 
 log = logging.getLogger("topodns")
 
@@ -67,7 +66,7 @@ class HealthController:
         send = self._channels[OWN][0]
         self.reflectors: Mapping[type[Any], Reflector] = {
             Service: Reflector(client, Service, RESOURCES[Service], send),
-            ServiceHealth: Reflector(client, ServiceHealth, SERVICE_HEALTH._replace(optional=False), send),
+            ServiceHealth: Reflector(client, ServiceHealth, RESOURCES[ServiceHealth]._replace(optional=False), send),
         }
         self.writer: LeaderWriter[HealthWrite] = LeaderWriter(
             client,
@@ -151,7 +150,7 @@ class HealthController:
             if gone or error.status == http.HTTPStatus.CONFLICT:
                 return CONFLICT  # the watch brings what stands there
             raise
-        answer = None if write.verb == DELETE else decode_untrusted(SERVICE_HEALTH, raw).built
+        answer = None if write.verb == DELETE else decode_untrusted(RESOURCES[ServiceHealth], raw).built
         self._reconciler.written(write, answer)
         return DONE
 
