@@ -11,7 +11,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
-from itertools import chain
 from typing import Any, NamedTuple
 
 from tests.twin import Asked, Given, Modes, Twin, by_annotation, by_field
@@ -198,14 +197,14 @@ class TwinClusters:
 
     def spares(self, tiers: Sequence[Sequence[Entry]], family: int) -> tuple[str, ...]:
         """Return the addresses of the spares of one family, nearest first."""
-        selected = [text for entry in tiers[0] for text in entry.of(family)]
-        found: list[list[str]] = []  # by entry
+        listed = [text for entry in tiers[0] for text in entry.of(family)]
+        found: list[str] = []
         for tier in tiers[1:]:
-            for entry in sorted(tier, key=lambda entry: (entry.cluster, [*map(packed, entry.of(family))])):
-                listed = [*selected, *chain(*found)]
-                new = [text for text in entry.of(family) if text not in listed]
-                found += [new] if new else []
-        return tuple(chain(*found[: self.world.spares]))
+            rows = sorted((entry.cluster, packed(text), text) for entry in tier for text in entry.of(family))
+            for *_, text in rows:
+                if text not in (*listed, *found):
+                    found.append(text)
+        return tuple(found[: self.world.spares])
 
     # Votes
 

@@ -7,6 +7,7 @@ balancer. Which entries there are depends on where the client is; of these, the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ PRIORITY_STEP = 10  # between the SRV records of two spares
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """What one client gets: the ``selection``, then the ``spares``, each with the addresses that follow."""
+    """What one client gets: the ``selection``, then the ``spares``, an entry with one of its addresses each."""
 
     selection: Selection
     spares: tuple[tuple[LocatedEndpoint, tuple[bytes, ...]], ...]
@@ -53,24 +54,23 @@ def choose(
 def _spares(
     tiers: Iterable[Sequence[LocatedEndpoint]], given: set[bytes], most: int
 ) -> Iterator[tuple[LocatedEndpoint, tuple[bytes, ...]]]:
-    """Yield the entries of some tiers, with those of their addresses that are not *given*, *most* of each family."""
+    """Yield the addresses in some tiers that are not *given*, each with its entry, *most* of each family."""
     left = dict.fromkeys(ADDRESS_SIZES.values(), most)
     for tier in tiers:
-        for located in sorted(tier, key=_order):
-            addresses = []
-            for address in sorted(located.endpoint.addresses):
-                if left[len(address)] and address not in given:
-                    left[len(address)] -= 1
-                    given.add(address)
-                    addresses.append(address)
-            if addresses:
-                yield located, tuple(addresses)
+        for _, address, located in sorted(_addresses(tier), key=itemgetter(0, 1)):
+            if left[len(address)] and address not in given:
+                left[len(address)] -= 1
+                given.add(address)
+                yield located, (address,)
         if not any(left.values()):
             return
 
 
-def _order(located: LocatedEndpoint) -> tuple[str, tuple[bytes, ...]]:
-    return located.location.labels.get(CLUSTER, ""), located.endpoint.addresses
+def _addresses(tier: Iterable[LocatedEndpoint]) -> Iterator[tuple[str, bytes, LocatedEndpoint]]:
+    """Yield the cluster and the address of each address of some entries, and the entry."""
+    for located in tier:
+        for address in located.endpoint.addresses:
+            yield located.location.labels.get(CLUSTER, ""), address, located
 
 
 def service(request: Request, found: FederatedService) -> Decision:
@@ -152,14 +152,14 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
             for rows in (chosen, choice.spares)
         )
     if not answers:
-        return for_others if _any_records(request, found, wanted) else replace(decision, terms=())
+        return for_others if _any_records(request, found, wanted) else decision
     ttl = min(record.ttl for record in (*answers, *spares))  # one for the whole RRset (RFC 2181, section 5.2)
     answers, spares = ([replace(record, ttl=ttl) for record in records] for records in (answers, spares))
     return replace(
         decision,
         answers=tuple(answers),
         spares=tuple(spares),
-        spare_entries=tuple(located for located, _ in choice.spares),
+        spare_entries=tuple(dict.fromkeys(located for located, _ in choice.spares)),
         additional_records=glue,
         authority_records=(),
     )

@@ -81,7 +81,7 @@ def _judged(
     if selection is None:
         records = (*decision.answers, *decision.additional_records)
         named = {record.data.packed for record in records if isinstance(record.data, Address)}
-        for located in member.all():
+        for located in member.reachable(found.flat):
             own = not named.isdisjoint(located.endpoint.addresses)
             yield located, own, "the name is its own" if own else "the name is another entry's"
         return

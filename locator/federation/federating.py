@@ -65,7 +65,7 @@ def federated(
     members = tuple(
         _member(cluster, service, joining, verdict, known.get(cluster)) for cluster, service in sorted(exported.items())
     )
-    if not any(has_entry(member) for member in members):
+    if not any(member.reachable(joining.flat) for member in members):
         return None
     if before is not None and len(before.members) == len(members):
         same = all(one is other for one, other in zip(before.members, members, strict=True))
@@ -73,12 +73,6 @@ def federated(
             return before
     namespace, _, name = key.partition("/")
     return FederatedService(namespace, name, members, joining.flat, joining.default)
-
-
-def has_entry(member: FederatedMember) -> bool:
-    """Whether a client somewhere gets something of a member."""
-    compiled = member.exported.compiled
-    return bool(member.virtual or member.balancers or (compiled.service.headless and compiled.locations))
 
 
 def _member(

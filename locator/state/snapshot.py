@@ -135,9 +135,11 @@ class FederatedMember(Struct, frozen=True, eq=False, gc=False):
             return () if self.virtual is None else (self.virtual,)
         return self.endpoints if viewer == self.cluster or flat else self.balancers
 
-    def all(self) -> tuple[LocatedEndpoint, ...]:
-        """Return what any client gets."""
-        return (*(() if self.virtual is None else (self.virtual,)), *self.endpoints, *self.balancers)
+    def reachable(self, flat: frozenset[tuple[str, str]]) -> tuple[LocatedEndpoint, ...]:
+        """Return what any client gets; *flat* is that of ``FederatedService``."""
+        direct = self.exported.compiled.service.headless or any(self.cluster == one for one, _ in flat)
+        virtual = () if self.virtual is None else (self.virtual,)
+        return (*virtual, *(self.endpoints if direct else ()), *self.balancers)
 
 
 class FederatedService(Struct, frozen=True, eq=False, gc=False):
@@ -166,7 +168,7 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
     @property
     def endpoints(self) -> list[LocatedEndpoint]:
         """All entries that any client gets."""
-        return [located for member in self.members for located in member.all()]
+        return [located for member in self.members for located in member.reachable(self.flat)]
 
     def viewer(self, client: Location) -> str:
         """Return the cluster that a client is in, as far as that decides what it gets; empty for elsewhere."""
