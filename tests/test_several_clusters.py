@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,12 @@ from locator.federation.federating import ResolvedHost
 from locator.finding_codes import ClusterCode
 from locator.ip import parse_address
 from locator.model import INFO, WARNING, Finding
+from locator.state import kept_view
+from locator.state.kept_view import Origin
+from locator.state.store import Store
 from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, service
 from tests.commands_in_process import Run
-from tests.in_memory import ClustersInMemory
+from tests.in_memory import NOW, ClustersInMemory, dump_of, take_in
 from tests.kube import config_of
 
 FEDERATED = {"topodns.io/federated": "true"}
@@ -207,3 +211,30 @@ def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], word
     ran = topodns("check", "--snapshot", written(tmp_path, "own", cluster(1)), *flags)
     assert (ran.status, ran.out) == (2, "")
     assert words in ran.err and "expected" in ran.err
+
+
+def test_what_a_cluster_contributes_is_kept() -> None:
+    """A kept view has the exports, imports, votes and nodes, too; a store that starts from it changes none of them."""
+    labels = {"multicluster.kubernetes.io/service-name": "db", "multicluster.kubernetes.io/source-cluster": "west"}
+    imported = endpoint_slice("db", 1, [endpoint("10.9.0.1", nodeName="n1")])
+    imported["metadata"]["labels"] = labels
+    votes = {"entries": [{"address": "203.0.113.1", "healthy": False}], "renewTime": "2026-01-01T00:00:00Z"}
+    objects = dump_of([
+        *cluster(1, keys=f"{ZONE},*"), EXPORT, imported, item("ServiceImport", "db", "shop", spec={"type": "Headless"}),
+        item("ServiceHealth", "web.shop", status=votes, apiVersion="topodns.io/v1alpha1"),
+    ]).objects  # fmt: skip
+    first, second = (Store(cluster="east", exports=True, imports=True) for _ in range(2))
+    take_in(first, objects)
+    before, origin, file = first.publish(NOW), Origin("c", tuple(kind.__name__ for kind in first.kinds), "s"), BytesIO()
+    kept_view.write(file, before, first.all_objects(), origin)
+    view = kept_view.read(file.getvalue(), origin)
+    assert view.snapshot is not None
+    started = second.start_from(view.snapshot)
+    assert started.exported["shop/web"].compiled is started.services["shop/web"]
+    assert (started.healths, started.exported.keys(), started.imports.keys(), started.nodes.keys()) == (
+        before.healths, before.exported.keys(), before.imports.keys(), before.nodes.keys()
+    )  # fmt: skip
+    take_in(second, view.objects())
+    after = second.publish(NOW + 1)
+    assert after.exported is started.exported and after.imports is started.imports
+    assert after.healths is started.healths and after.nodes is started.nodes

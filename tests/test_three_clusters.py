@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dns.edns
@@ -242,3 +243,24 @@ def test_a_cluster_that_is_lost(clusters: Mapping[str, Cluster], server: Server)
     until_all(clusters, server, within=3 * PATIENCE)
     assert answers(server)["west"][0].startswith("10.96.")
     assert server.metrics()["topodns_cluster_view_age_seconds", "west"] == 0
+
+
+def test_a_restart_while_a_cluster_is_away(clusters: Mapping[str, Cluster], tmp_path: Path) -> None:
+    """Each cluster has a state file: the other cluster's last view counts again, and is as old as it is."""
+    flags = {
+        **FLAGS, "cluster": f"west={clusters['west'].plane.kubeconfig}", "state-dir": str(tmp_path / "state"),
+        "cluster-max-age": 3600,
+    }  # fmt: skip
+    east, west = clusters["east"].plane, clusters["west"].plane
+    both = {"127.0.7.1", "127.0.7.2"}
+    with serving_live(tmp_path, east.kubeconfig, flags=flags) as first:
+        until(lambda: elsewhere(first) == both, lambda: elsewhere(first))
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"view", "view-west"}
+    west.kill()
+    try:
+        with serving_live(tmp_path, east.kubeconfig, flags=flags) as second:
+            assert elsewhere(second) == both
+            assert answers(second)["west"][0].startswith("10.96.")
+            assert "[+]cluster west no contact for" in second.get("/readyz?verbose")[1]
+    finally:
+        west.start()

@@ -22,12 +22,23 @@ from locator.api import packing
 from locator.endpoints import Endpoint, EndpointRows, Hints, Port
 from locator.ip import Network
 from locator.labels import Requirement, Selector
-from locator.model import KINDS, UNKNOWN, EndpointSlice, Finding, Location, Object, Service
+from locator.model import (
+    KINDS,
+    UNKNOWN,
+    EndpointSlice,
+    Finding,
+    HealthEntry,
+    Location,
+    Object,
+    Service,
+    ServiceHealth,
+    ServiceImport,
+)
 from locator.places.address_book import AddressBook, Place
 from locator.places.address_keys import AddressKeys
 from locator.places.address_map import AddressMap, InOrder, PrefixTable, Row
 from locator.sharing import share_parts
-from locator.state.snapshot import CompiledService, Snapshot
+from locator.state.snapshot import CompiledService, ExportedService, ImportedObjects, Snapshot
 from locator.topology.constraints import Declaration
 from locator.topology.hints import Hinted
 from locator.topology.selection import FirstMatch, LocatedEndpoint, Narrowing, Unconstrained
@@ -45,6 +56,7 @@ STRUCTS: tuple[type[Struct], ...] = (
     *(Snapshot, Finding, LocatedEndpoint, Location, Place, Row),
     *(Declaration, FirstMatch, Hinted, Narrowing, Unconstrained),
     *(Endpoint, EndpointRows, Hints, Port),
+    *(ExportedService, ImportedObjects, ServiceImport, EndpointSlice, ServiceHealth, HealthEntry),
 )
 OTHERS: tuple[Callable[[], Any], ...] = (AddressBook, AddressKeys, AddressMap, InOrder, PrefixTable)
 PACKED: tuple[type[Struct], ...] = (CompiledService, *KINDS, Requirement, Selector)
