@@ -45,7 +45,9 @@ def address(text: str, ttl: int = 60) -> Record:
 
 
 def resolved(*texts: str, **ttls: int) -> ResolvedHost:
-    return ResolvedHost(tuple(sorted(map(parse_address, texts))), {4 if key == "v4" else 16: ttl for key, ttl in ttls.items()})
+    return ResolvedHost(
+        tuple(sorted(map(parse_address, texts))), {4 if key == "v4" else 16: ttl for key, ttl in ttls.items()}
+    )
 
 
 Seen = list[Mapping[str, ResolvedHost]]

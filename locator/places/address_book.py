@@ -75,8 +75,9 @@ def same_place(left: Place | None, right: Place | None) -> bool:
 class BookChanges(NamedTuple):
     """What differs between two books.
 
-    ``places`` are the addresses that an object has or had and whose place changed, each with its place, None if no
-    object has it any more. ``networks`` are the pod CIDRs that came, went or moved.
+    ``places`` are the addresses of ``Addresses.places`` whose place changed, each with its place, None if it has none
+    there any more. ``networks`` are those in which other addresses may be elsewhere: pod CIDRs that came, went or
+    moved, and the addresses of other clusters that changed.
     """
 
     places: Iterable[tuple[bytes, Place | None]]

@@ -6,8 +6,8 @@ that has it. If several others have it, nobody can tell whose it is: it is unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -24,16 +24,19 @@ from locator.places.address_book import (
     shared_location,
 )
 
+MAX_CHANGES = 4096  # of addresses in other clusters that are told one by one; more mean that all may have changed
+EVERYTHING = (Network(bytes(4), 0), Network(bytes(16), 0))
+
 
 class JoinedBook:
     """The places of all addresses of the *own* cluster and of *others*, which are always in the same order.
 
-    See ``Addresses``.
+    See ``Addresses``; ``places`` are those of the own cluster.
     """
 
     def __init__(self, own: AddressBook, others: Sequence[AddressBook]) -> None:
         self._own, self._others = own, tuple(others)
-        self.places: Places = _JoinedPlaces(self, own, self._others)
+        self.places: Places = own.places
         self.distrusted_cidrs = own.distrusted_cidrs
 
     def source(self, address: bytes) -> Place:
@@ -83,23 +86,18 @@ class JoinedBook:
     def changes_since(self, before: Addresses) -> BookChanges:
         """See ``Addresses``.
 
-        An address that changes in one cluster may then be, or be no longer, another cluster's.
+        The addresses of other clusters are not among the places, and need not be followed one by one: what changes
+        there is a change of networks, and be they of one address each.
         """
-        books = (self._own, *self._others)
-        old = (before._own, *before._others) if isinstance(before, JoinedBook) else (AddressBook(),) * len(books)
-        changes = [now.changes_since(then) for now, then in zip(books, old, strict=True)]
-        networks = list(dict.fromkeys(chain.from_iterable(change.networks for change in changes)))
-        return BookChanges(self._changed_places(changes, networks), networks)
-
-    def _changed_places(
-        self, changes: Sequence[BookChanges], networks: Iterable[Network]
-    ) -> Iterator[tuple[bytes, Place | None]]:
-        addresses = {address: None for change in changes for address, _ in change.places}
-        for network in networks:
-            for book in (self._own, *self._others):
-                addresses.update(dict.fromkeys(address for address, _ in book.places.within(network)))
-        for address in addresses:
-            yield address, self.places.get(address)
+        own_before, others_before = AddressBook(), (AddressBook(),) * len(self._others)
+        if isinstance(before, JoinedBook):
+            own_before, others_before = before._own, before._others
+        own = self._own.changes_since(own_before)
+        changes = [now.changes_since(then) for now, then in zip(self._others, others_before, strict=True)]
+        networks = [*own.networks, *(network for change in changes for network in change.networks)]
+        addresses = (address for change in changes for address, _ in change.places)
+        networks += [Network(address, 8 * len(address)) for address in islice(addresses, MAX_CHANGES)]
+        return BookChanges(own.places, list(EVERYTHING) if next(addresses, None) is not None else networks)
 
     def _parts_of(self, network: Network) -> Iterator[tuple[Network, Place]]:
         """Yield the parts of a block that some cluster has, those of others only where the own has them not."""
@@ -113,25 +111,6 @@ class JoinedBook:
                 ):
                     yield part, place
         yield from self._own.parts_within(network)
-
-
-class _JoinedPlaces:
-    """The places in a joined book of the addresses that objects have."""
-
-    def __init__(self, book: JoinedBook, own: AddressBook, others: Sequence[AddressBook]) -> None:
-        self._book = book
-        self._own, self._others = own.places, [other.places for other in others]
-
-    def __len__(self) -> int:
-        return sum(map(len, (self._own, *self._others)))
-
-    def get(self, address: bytes) -> Place | None:
-        """See ``Places``."""
-        place = self._own.get(address)
-        if place is not None:
-            return place
-        held = any(places.get(address) is not None for places in self._others)
-        return self._book.locate(address) if held else None
 
 
 def _known(place: Place) -> Place:
