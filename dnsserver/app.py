@@ -172,7 +172,9 @@ class _Server:
 
     def _health(self) -> Mapping[str, Health]:
         """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""
-        return {**self._source.health(), **{f"cluster {cluster.name}": cluster.health() for cluster in self._others}}
+        published = {} if self._set is None else {"clusters": self._set.health()}
+        others = {f"cluster {cluster.name}": cluster.health() for cluster in self._others}
+        return {**self._source.health(), **published, **others}
 
     def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""

@@ -110,6 +110,15 @@ class SetPublisher:
         self._started = True
         self._publish()
 
+    def health(self) -> Health:
+        """Return whether something has been published. Before, there are no answers, whatever is known."""
+        if self._started:
+            return Health(True)
+        slow = [cluster.name for cluster in self._others if cluster.is_on_its_way]
+        if not self._clusters.complete or not slow:
+            return Health(False, "nothing to answer from yet")
+        return Health(False, f"waiting up to {START_SECONDS:g} s for {', '.join(slow)}")
+
     def votes(self) -> Mapping[str, int]:
         """Return the number of addresses on which each cluster has a vote that counts."""
         return self._clusters.votes
