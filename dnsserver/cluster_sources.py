@@ -54,7 +54,8 @@ def other_cluster(settings: Settings, cluster: ClusterSource, counts: Counts) ->
         return OtherCluster(cluster.name, files, publisher)
     from locator.cluster import state_file
 
-    informer = _informer(settings, client, store, publisher, f"{state_file.NAME}-{cluster.name}")
+    name, about = f"{state_file.NAME}-{cluster.name}", f"cluster {cluster.name}"
+    informer = _informer(settings, client, store, publisher, name, about)
     watches = {kind.__name__: watch for kind, watch in informer.reflectors.items()}
     return OtherCluster(cluster.name, informer, publisher, watches)
 
@@ -72,7 +73,9 @@ def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: st
     return dump_files.DumpSource(dump_files.DumpFiles(paths), publisher, on_reread=counts.reread, about=about)
 
 
-def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, name: str) -> Informer:
+def _informer(
+    settings: Settings, client: ApiClient, store: Store, publisher: Publisher, name: str, about: str = ""
+) -> Informer:
     """Return what reads a live cluster; *name* is that of its state file, if one is wanted."""
     from locator.cluster.informer import Informer
     from locator.cluster.state_file import StateFile
@@ -87,4 +90,4 @@ def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Pu
             settings=f"{__version__} {store.settings}",
             max_age=settings.state_max_age,
         )
-    return Informer(client, store.kinds, publisher, state_file=kept)
+    return Informer(client, store.kinds, publisher, state_file=kept, about=about)
