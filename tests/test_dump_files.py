@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import sys
 import threading
@@ -202,3 +203,17 @@ def test_a_kubeconfig_and_a_dump_are_told_apart(tmp_path: Path, text: str, expec
     assert not dump_files.is_kubeconfig(str(tmp_path)), "a folder is a dump"
     with pytest.raises(BadDump, match="missing: No such file or directory, expected a kubeconfig or a dump"):
         dump_files.is_kubeconfig(str(tmp_path / "missing"))
+
+
+def test_a_pipe_is_a_dump_and_stays_whole() -> None:
+    """As the shell's ``--cluster west=<(kubectl ...)`` gives one: it can be read only once."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, json.dumps(listed([node("a")])).encode())
+        os.close(writer)
+        path = f"/dev/fd/{reader}"
+        assert not dump_files.is_kubeconfig(path)
+        (found,) = dump_files.read_here(dump_files.DumpFiles([path]).inputs()).objects
+    finally:
+        os.close(reader)
+    assert found.key == "a"

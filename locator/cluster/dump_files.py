@@ -102,9 +102,12 @@ class DumpFiles:
 
 
 def is_kubeconfig(path: str) -> bool:
-    """Whether a file is a kubeconfig rather than a dump, by its beginning. Raises BadDump if it cannot be read."""
+    """Whether a file is a kubeconfig rather than a dump, by its beginning. Raises BadDump if it cannot be read.
+
+    A folder or a pipe is a dump: to look into a pipe would take away what is read later.
+    """
     try:
-        if os.path.isdir(path):
+        if not stat.S_ISREG(os.stat(path).st_mode):
             return False
         with open(path, "rb") as file:
             beginning = file.read(BEGINNING)
