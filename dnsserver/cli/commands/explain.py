@@ -11,6 +11,7 @@ from dnsserver.cli.errors import DONE, WrongInput
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, settings_of
+from locator.finding_codes import ClusterCode
 from locator.model import Node, Object, is_dns_label
 
 
@@ -60,6 +61,9 @@ def run(arguments: Namespace) -> int:
         raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
     kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, kubectl_names.Reference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
+    for finding in reading.publication.findings:
+        if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
+            print(f"topodns: {finding}", file=sys.stderr)
     snapshot = reading.publication.snapshot
     usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or usual)
