@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import json
 import socket
 import ssl
@@ -320,6 +321,12 @@ def test_a_host_that_has_no_address() -> None:
     """The client words the library's errors for people."""
     error = urllib3.exceptions.NameResolutionError("h", None, socket.gaierror(-2, "Name or service not known"))  # type: ignore[arg-type]
     assert "cannot be resolved" in str(unreachable("https://h", error, 1, begun=False))
+
+
+def test_a_server_that_hangs_up_without_an_answer() -> None:
+    """The text is that of the cause, not of the library's tuple around it."""
+    error = ProtocolError("Connection aborted.", http.client.RemoteDisconnected("Remote end closed the connection"))
+    assert str(unreachable("https://h", error, 1, begun=False)) == "https://h: Remote end closed the connection"
 
 
 @pytest.mark.parametrize(

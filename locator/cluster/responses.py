@@ -205,7 +205,7 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
     if isinstance(cause, ssl.SSLError):
         problem = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or one_line(cause)
         return Unreachable(f"{host}: TLS: {problem}")
-    return Unreachable(f"{host}: {(isinstance(cause, OSError) and cause.strerror) or one_line(error)}")
+    return Unreachable(f"{host}: {(isinstance(cause, OSError) and cause.strerror) or one_line(cause or error)}")
 
 
 def _gave_up(error: Exception) -> bool:
