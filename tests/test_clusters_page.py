@@ -268,7 +268,7 @@ def test_a_secret_that_is_written_anew_needs_no_restart(
         shell.run(f"kubectl --context {OTHER} -n {READER} delete secret {READER}")
         planes[OTHER].kill()  # a watch goes on with the token that it began with
         planes[OTHER].start()
-        server.wait_for("Service: 401 Unauthorized")
+        server.wait_for(f"cluster {OTHER}: Service: 401 Unauthorized")
         assert {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}
         apply_token(shell)
         shell.mint()
