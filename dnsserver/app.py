@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver import __version__
-from dnsserver.cluster_sources import event_poster, other_cluster, own_cluster
+from dnsserver.cluster_sources import event_poster, other_clusters, own_cluster
 from dnsserver.from_settings import (
     authority_of,
     cluster_set_of,
@@ -90,7 +90,7 @@ class _Server:
         own = own_cluster(settings, store, self._publisher, self._counts)
         self._source, self._metrics.watches = own.source, own.watches
         self._events = None if own.client is None else event_poster(own.client)
-        self._others = [other_cluster(settings, cluster, self._counts) for cluster in settings.cluster]
+        self._others = other_clusters(settings, own, self._counts)
         self._metrics.others = self._others
         self._set: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:

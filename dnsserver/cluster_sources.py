@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver import __version__
-from dnsserver.from_settings import cluster_of, other_client_of, other_store_of, source_of
+from dnsserver.from_settings import cluster_of, other_clients_of, other_store_of, source_of
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.families import Watch
 from dnsserver.settings.fields import Settings
@@ -42,11 +42,18 @@ def own_cluster(settings: Settings, store: Store, publisher: Publisher, counts: 
     return OwnCluster(informer, client, {kind.__name__: watch for kind, watch in informer.reflectors.items()})
 
 
-def other_cluster(settings: Settings, cluster: ClusterSource, counts: Counts) -> OtherCluster:
-    """Return what reads another cluster, with a store and a publisher of its own. Raises BadCluster, BadDump."""
+def other_clusters(settings: Settings, own: OwnCluster, counts: Counts) -> list[OtherCluster]:
+    """Return what reads the other clusters. Raises BadCluster, BadDump."""
+    clients = other_clients_of(settings, own.client)
+    return [_other_cluster(settings, cluster, clients[cluster.name], counts) for cluster in settings.cluster]
+
+
+def _other_cluster(
+    settings: Settings, cluster: ClusterSource, client: ApiClient | None, counts: Counts
+) -> OtherCluster:
+    """Return what reads another cluster, with a store and a publisher of its own. Raises BadDump."""
     store = other_store_of(settings, cluster.name)
     publisher = Publisher(store, on_programmed=counts.programmed)
-    client = other_client_of(cluster)
     if client is None:
         files = _files(publisher, [cluster.path], counts, source_of(cluster))
         return OtherCluster(cluster.name, files, publisher)

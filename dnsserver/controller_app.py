@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver.app import election_of, first_failure, start_http
-from dnsserver.from_settings import cluster_of, other_client_of
+from dnsserver.from_settings import cluster_of, other_clients_of
 from dnsserver.http import loop_delay
 from dnsserver.metrics.controller import ControllerMetrics, ControllerState, HealthState
 from dnsserver.settings.fields import Settings
@@ -21,7 +21,6 @@ from locator.podlocators.objects import CONTROLLER_RESOURCES
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
-    from locator.cluster.dump_files import DumpFiles
     from locator.cluster.leading.health_controller import HealthController
 
 log = logging.getLogger("topodns")
@@ -77,9 +76,8 @@ def _prober(settings: Settings, client: ApiClient, elector: LeaderElector) -> He
     from locator.cluster.dump_files import DumpFiles
     from locator.cluster.leading.health_controller import HealthController
 
-    others: dict[str, ApiClient | DumpFiles] = {}
-    for cluster in settings.cluster:
-        others[cluster.name] = other_client_of(cluster) or DumpFiles((cluster.path,))
+    clients = other_clients_of(settings, client)
+    others = {cluster.name: clients[cluster.name] or DumpFiles((cluster.path,)) for cluster in settings.cluster}
     return HealthController(
         client, elector, name=settings.cluster_name, others=others, writes_per_second=settings.writes_per_second
     )

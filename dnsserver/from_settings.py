@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -128,11 +129,29 @@ def listen_of(settings: Settings) -> tuple[ListenAddress, ...]:
     return settings.listen or (default_listen(PORT),)
 
 
-def other_client_of(cluster: ClusterSource) -> ApiClient | None:
-    """Return a client of another live cluster, None if its source is a dump.
+def other_clients_of(settings: Settings, own: ApiClient | None) -> dict[str, ApiClient | None]:
+    """Return a client of each other cluster by its name, None for one whose source is a dump; *own* is the own one's.
 
-    Raises BadCluster and BadDump, whose texts begin with the flag and the cluster's name.
+    Warns of a cluster that is given twice: nobody can tell in which of the two an address is, and its votes count
+    twice. Raises BadCluster and BadDump, whose texts begin with the flag and the cluster's name.
     """
+    known = {os.path.realpath(path): settings.cluster_name for path in settings.snapshot}
+    if own is not None:
+        known[own.identity] = settings.cluster_name
+    clients: dict[str, ApiClient | None] = {}
+    for cluster in settings.cluster:
+        client = clients[cluster.name] = _other_client_of(cluster)
+        identity, where = (os.path.realpath(cluster.path), "") if client is None else (client.identity, client.host)
+        first = known.setdefault(identity, cluster.name)
+        if first != cluster.name:
+            log.warning(
+                "%s: %s is cluster %s, too, expected each cluster once",
+                source_of(cluster), where or cluster.path, first,
+            )  # fmt: skip
+    return clients
+
+
+def _other_client_of(cluster: ClusterSource) -> ApiClient | None:
     from locator.cluster import dump_files
     from locator.cluster.dumps.reading import BadDump
 

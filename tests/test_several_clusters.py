@@ -167,6 +167,21 @@ def test_an_unreachable_cluster_is_a_warning(topodns: Run, tmp_path: Path) -> No
     assert explained.status == 0
 
 
+def test_a_cluster_that_is_given_twice_is_told_of(topodns: Run, tmp_path: Path) -> None:
+    """By the address and authority of its API server, or by the file: two names would be two clusters."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    for name in ("one", "other"):
+        (tmp_path / name).write_text(json.dumps(config_of("https://127.0.0.1:1", context=name)))
+    flags = [f"--cluster={name}={tmp_path / name}" for name in ("one", "other")]
+    flags += [f"--cluster={name}={path}" for name, path in (("west", west), ("here", f"{tmp_path}/./own.json"))]
+    ran = topodns("check", "--snapshot", own, *flags)
+    assert ran.status == 0
+    assert [line.partition("WARNING ")[2] for line in ran.err.splitlines()] == [
+        "--cluster other: https://127.0.0.1:1 is cluster one, too, expected each cluster once",
+        f"--cluster here: {tmp_path}/./own.json is cluster local, too, expected each cluster once",
+    ]
+
+
 WRONG = [
     ("missing-file", "west=none.yaml", "none.yaml: No such file or directory, expected a kubeconfig or a dump"),
     ("no-dump", "west=text", "text: "),

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.from_settings import (
     cluster_of,
     cluster_set_of,
-    other_client_of,
+    other_clients_of,
     other_store_of,
     source_of,
     store_of,
@@ -29,6 +29,9 @@ from locator.finding_codes import ClusterCode
 from locator.model import Finding, Object
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from locator.cluster.api_client import ApiClient
 
 
 @contextmanager
@@ -104,11 +107,18 @@ def _read(
 ) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
     """Read the clusters; return their views, too, by name, and what reads them as one if anything does."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
-    views = {OWN: ClusterView(store)}
-    if settings.snapshot:
+    views, client = {OWN: ClusterView(store)}, None
+    clients: Mapping[str, ApiClient | None] = {}
+    if not settings.snapshot:
+        with cluster_errors():
+            client = cluster_of(settings)
+    if settings.cluster:
+        with cluster_errors(), dump_errors():
+            clients = other_clients_of(settings, client)
+    if client is None:
         batch, namespace = _files(settings.snapshot), "default"
     else:
-        batch, namespace = _live(settings, tuple(dict.fromkeys((*store.kinds, *also))))
+        batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also)))), client.namespace
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
     publication = own = views[OWN].publish(now)
@@ -116,7 +126,7 @@ def _read(
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
         for cluster in settings.cluster:
-            read = _other(settings, cluster)
+            read = _other(settings, cluster, clients[cluster.name])
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
@@ -129,15 +139,13 @@ def _read(
     return Reading(publication, own.snapshot, objects, namespace), views, clusters
 
 
-def _other(settings: Settings, cluster: ClusterSource) -> ClusterView | Finding:
+def _other(settings: Settings, cluster: ClusterSource, client: ApiClient | None) -> ClusterView | Finding:
     """Read another cluster; return a finding if it cannot be reached. Raises CommandError."""
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
     store = other_store_of(settings, cluster.name)
     view = ClusterView(store)
-    with cluster_errors(), dump_errors():
-        client = other_client_of(cluster)
     if client is None:
         try:
             view.apply(_files([cluster.path]))
@@ -174,9 +182,8 @@ def _files(paths: Sequence[str]) -> DeltaBatch:
         return dump_files.read_here(dump_files.DumpFiles(paths).inputs()).batch()
 
 
-def _live(settings: Settings, kinds: Sequence[type[Object]]) -> tuple[DeltaBatch, str]:
+def _live(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
     from locator.cluster import api_client
 
     with cluster_errors():
-        client = cluster_of(settings)
-        return api_client.list_once(client, kinds), client.namespace
+        return api_client.list_once(client, kinds)
