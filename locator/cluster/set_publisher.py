@@ -139,6 +139,8 @@ class SetPublisher:
                         "cluster %s: out of reach for %d s (--cluster-max-age); it does not count until it is back",
                         cluster.name, self._max_age,
                     )  # fmt: skip
+                else:
+                    log.info("cluster %s: back in reach; it counts again", cluster.name)
                 self._clusters.update(cluster.name, None if lost else cluster.publisher.snapshot)
                 self._publish()
 
