@@ -160,8 +160,8 @@ def test_a_connection_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     ("address", "host"), [("127.0.0.1", b"127.0.0.1"), ("::1", b"[::1]"), ("localhost", b"localhost")]
 )
 def test_what_is_asked(address: str, host: bytes) -> None:
-    """A GET of the path as it is written, with the address as Host."""
-    requests = []
+    """A GET of the path as it is written, with the address and the port as Host."""
+    requests, ports = [], []
 
     async def handler(stream: trio.SocketStream) -> None:
         requests.append(await request_of(stream))
@@ -169,12 +169,13 @@ def test_what_is_asked(address: str, host: bytes) -> None:
 
     async def main() -> str | None:
         async with listening(handler, "::1" if address == "::1" else "127.0.0.1") as port:
+            ports.append(b"%d" % port)
             return await probe.failure_of(Target("a/b", address, port, "/healthz?deep=1"), probe.Lookups(at_once=1))
 
     assert trio.run(main) == ""
     first, *headers = requests[0].split(b"\r\n")
     assert first == b"GET /healthz?deep=1 HTTP/1.1"
-    assert {line.lower() for line in headers} >= {b"host: " + host, b"connection: close"}
+    assert {line.lower() for line in headers} >= {b"host: " + host + b":" + ports[0], b"connection: close"}
 
 
 def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:

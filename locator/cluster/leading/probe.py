@@ -21,6 +21,7 @@ from locator.health.targets import Target
 ANSWER_SECONDS = 2.0  # for the look-up of a host name, the connection and the answer
 MAX_ANSWER = 1 << 16  # bytes: no server takes a header of that size, and none needs to send one
 READ_AT_ONCE = 1 << 12
+HTTP_PORT = 80
 MAX_ADDRESSES = 8  # of one host name: a cloud's load balancer has one in each zone
 
 # Problems of this machine, which say nothing of the address: too few descriptors, ports or buffers.
@@ -105,16 +106,21 @@ async def _failure_at(target: Target, address: SocketAddress) -> str | None:
             await connection.connect(address[1])
             if target.path is None:
                 return ""
-            return await _http_failure(trio.SocketStream(connection), target.address, target.path)
+            return await _http_failure(trio.SocketStream(connection), _authority(target), target.path)
     except OSError as error:
         return None if error.errno in OF_THIS_MACHINE else _reason(error)
     except trio.BrokenResourceError as error:  # of a stream, from an OSError
         return _reason(error.__cause__ or error)
 
 
-async def _http_failure(stream: trio.SocketStream, address: str, path: str) -> str:
+def _authority(target: Target) -> str:
+    """Return address and port as in a URL, which a request repeats as its Host (RFC 9110, section 7.2)."""
+    address = f"[{target.address}]" if ":" in target.address else target.address
+    return address if target.port == HTTP_PORT else f"{address}:{target.port}"
+
+
+async def _http_failure(stream: trio.SocketStream, host: str, path: str) -> str:
     """Send a GET request, and read the answer as far as its status."""
-    host = f"[{address}]" if ":" in address else address
     connection = h11.Connection(h11.CLIENT)
     request = h11.Request(
         method="GET", target=path, headers=[("Host", host), ("User-Agent", "topodns"), ("Connection", "close")]
