@@ -171,7 +171,8 @@ def _find_context(file: str, config: Any, name: str | None) -> _Context:
     known = f"expected one of {', '.join(sorted(table['contexts']))}" if table["contexts"] else "there is none"
     name = name or config.value.get("current-context")
     if not name:
-        raise BadCluster(f"{file}: current-context: nothing found, {known} (--context chooses one too)")
+        how = "(--context chooses one, too, or PATH#CONTEXT in --cluster)"
+        raise BadCluster(f"{file}: current-context: nothing found, {known} {how}")
     if name not in table["contexts"]:
         raise BadCluster(f"{file}: contexts: no context {name!r}, {known}")
     context = table["contexts"][name].value.get("context")
