@@ -317,6 +317,7 @@ class Store:
 
     def _mark_import(self, key: str) -> None:
         self._among_clusters.mark_imports((key,))
+        self._checks.mark_imports((key,))
 
     def _mark_namespace(self, namespace: str) -> None:
         self._services_changed.update(self._objects.services_in(namespace))
