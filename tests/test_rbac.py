@@ -28,13 +28,14 @@ from tests.waiting import until
 WHERE = "rbac"
 LEASE = "topodns-controller"
 OURS = "topodns.io"
+MULTICLUSTER = "multicluster.x-k8s.io"
 HOOKS = "admissionregistration.k8s.io"
 RBAC = "rbac.authorization.k8s.io/v1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
 HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
 COMMANDS = {
-    SERVER: ("serve", "--listen=127.0.0.1:0"),
+    SERVER: ("serve", "--listen=127.0.0.1:0", "--multicluster=clusterset.local"),
     CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
               f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
@@ -70,6 +71,7 @@ ROWS = (
     Row(SERVER, OURS, "servicepolicies", WATCH, "what policies ask for", "ServicePolicy: 403"),
     Row(SERVER, "", "nodes", WATCH, "--client-source nodes", "Node: 403"),
     Row(SERVER, "", "pods", WATCH, "--client-source pods", "Pod: 403"),
+    Row(SERVER, MULTICLUSTER, "serviceimports", WATCH, "--multicluster", "ServiceImport: 403"),
     Row(SERVER, "", "services", ("get",), "the uid of an Event's Service", f"{WHERE}/bad: no Event posted: 403"),
     Row(SERVER, "", "events", ("create",), "Events", f"{WHERE}/bad: no Event posted: 403"),
     Row(CONTROLLER, "", "pods", WATCH, "which PodLocators there are to be", "Pod: 403"),
@@ -138,9 +140,12 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
 @pytest.mark.parametrize(
     ("variant", "account", "without", "more"),
     [
-        pytest.param("base", SERVER, (), (), id="base"),
-        pytest.param("base without pods", SERVER, ("pods",), (), id="without-pods"),
-        pytest.param("base with podlocators", SERVER, ("pods", "nodes"), ("podlocators",), id="podlocators"),
+        pytest.param("base", SERVER, ("serviceimports",), (), id="base"),
+        pytest.param("base with multicluster", SERVER, (), (), id="multicluster"),
+        pytest.param("base without pods", SERVER, ("pods", "serviceimports"), (), id="without-pods"),
+        pytest.param(
+            "base with podlocators", SERVER, ("pods", "nodes", "serviceimports"), ("podlocators",), id="podlocators"
+        ),
         pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
         pytest.param("base with health", CONTROLLER, (), (), id="health"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
@@ -188,7 +193,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     kinds = (*kinds, "Secret", "MutatingWebhookConfiguration")
-    roles = [object_of("base", "ClusterRole", SERVER)]
+    roles = [object_of("base with multicluster", "ClusterRole", SERVER)]
     roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
