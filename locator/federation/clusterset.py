@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
 from locator.federation.findings import export_advice, export_findings, overlaps
-from locator.federation.importing import imported, imported_unready
+from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding
 from locator.places.address_book import AddressBook, Addresses
@@ -210,8 +210,14 @@ class ClusterSet:
         nodes, old_nodes = (
             {name: known.get(name, _NOTHING).nodes for name in (self._own, *self._others)} for known in self._known()
         )
-        if any(of_cluster is not old_nodes[name] for name, of_cluster in nodes.items()):
-            changed.update(own.imports)  # nodes come and go rarely
+        moved = {
+            node
+            for name, of_cluster in nodes.items()
+            if of_cluster is not old_nodes[name]
+            for node, _ in of_cluster.items() ^ old_nodes[name].items()
+        }
+        if moved:
+            changed.update(key for key, objects in own.imports.items() if key not in changed and is_on(objects, moved))
         changes: dict[str, ImportedService | None] = {}
         for key in changed:
             known, objects = before.get(key), own.imports.get(key)
