@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dns.message
+import dns.rcode
 import dns.reversename
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -337,3 +338,60 @@ def test_a_namespace_that_is_no_longer_served_takes_its_imports_along() -> None:
     for labels, keys in (({}, ["shop/db"]), ({"team": "x"}, []), ({}, ["shop/db"])):
         clusters.take_in([namespace("shop", labels), *own])
         assert list(clusters.snapshot().imported) == keys
+
+
+# -- nearness, computed a second time
+
+NODES: dict[str, dict[str, str]] = {"west": {"n1": "a", "n2": "b"}, "east": {"n1": "b", "n3": "a"}}  # -> zone
+CLIENTS = {
+    "10.1.1.9": ("west", "n1"),
+    "10.1.2.9": ("west", "n2"),
+    "10.2.1.9": ("east", "n1"),
+    "10.2.3.9": ("east", "n3"),
+}
+KEYS = (f"{ZONE},*", f"{HOSTNAME},{CLUSTER}", f"{CLUSTER},{ZONE},*", f"{HOSTNAME},{ZONE}", HOSTNAME, "*")
+SPOTS = st.tuples(
+    st.sampled_from(["west", "east", "north", None]), st.sampled_from(["n1", "n2", "n3", None]), st.sampled_from("ab")
+)
+
+
+def where(cluster: str | None, node: str | None, zone: str | None) -> dict[str, str | None]:
+    """Return what is known of a place: *zone* is the slice's own word."""
+    known = NODES.get(cluster or "", {}).get(node or "")
+    return {HOSTNAME: node, ZONE: known or zone, CLUSTER: cluster}
+
+
+def nearest(keys: str, here: dict[str, str | None], spots: Sequence[dict[str, str | None]]) -> list[int]:
+    """Return which of some places a client gets."""
+    for key in keys.split(","):
+        same = [
+            number
+            for number, spot in enumerate(spots)
+            if key == "*" or (spot[key] == here[key] and (key != HOSTNAME or spot[CLUSTER] in (None, here[CLUSTER])))
+        ]
+        if same:
+            return same
+    return []
+
+
+@settings(derandomize=True, deadline=None, database=None, max_examples=150)
+@given(spots=st.lists(SPOTS, min_size=1, max_size=6), keys=st.sampled_from(KEYS), client=st.sampled_from([*CLIENTS]))
+def test_the_nearest_endpoints_of_all_clusters(spots: list[Any], keys: str, client: str) -> None:
+    """For any endpoints in clusters that are known, not known or not named."""
+    nodes = {
+        cluster: [node(name, {ZONE: zone}, cidrs=[f"10.{number}.{name[1]}.0/24"]) for name, zone in of_cluster.items()]
+        for number, (cluster, of_cluster) in enumerate(NODES.items(), 1)
+    }
+    slices = [
+        imported_slice(
+            "db", cluster, [endpoint(f"10.9.0.{number}", zone=zone, **({"nodeName": on} if on else {}))], number
+        )
+        for number, (cluster, on, zone) in enumerate(spots)
+    ]
+    own = [namespace("shop"), *nodes["west"], service_import("db", keys=keys), *slices]
+    responder = ClustersInMemory(own, {"east": nodes["east"]}, FLAGS).responder()
+    reply = ask_in_memory(responder, dns.message.make_query("db.shop.svc.clusterset.local", "A"), client)
+    assert reply is not None and reply.rcode() == dns.rcode.NOERROR
+    expected = nearest(keys, where(*CLIENTS[client], None), [where(*spot) for spot in spots])
+    found = {str(row) for rrset in reply.answer for row in rrset}
+    assert found == {f"10.9.0.{number}" for number in expected}
