@@ -79,7 +79,7 @@ def _value(name: str, source: str, texts: Sequence[str]) -> object:
 
 def _check(settings: Settings, sources: Mapping[str, str]) -> None:
     """Raise InvalidSetting if settings contradict each other. *sources* maps a given field to its source."""
-    if all(zone.reverse for zone in settings.zone):
+    if all(zone.reverse for zone in settings.zone) and not settings.federation and not settings.multicluster:
         raise InvalidSetting(f"{sources['zone']}: only reverse zones found, expected a zone for the names of Services")
     live = [name for name in ("kubeconfig", "context") if name in sources]
     if settings.snapshot and live:
