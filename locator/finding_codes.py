@@ -227,7 +227,8 @@ class ClusterCode(FindingCode):
         "A cluster exports a Service to others, but the Service has no load balancer with an address, and the pods of"
         " some clusters do not reach its endpoints (`--flat-network`). Clients there, and outside of all clusters, get"
         " nothing of this cluster.",
-        "Make the Service one of type LoadBalancer, and see that the cloud gives it an address. If the pods of all"
+        "Make the Service one of type LoadBalancer, and see that the cloud gives it an address. A headless"
+        " Service cannot have that type: export one with a cluster IP in its place. If the pods of all"
         " clusters reach each other, say so with `--flat-network`:",
         "kubectl -n NAMESPACE get service NAME -o wide",
     )

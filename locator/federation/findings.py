@@ -25,9 +25,15 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
     for cluster, service in sorted(exported.items()):
         ingress = service.compiled.service.ingress
         if not ingress and any((cluster, other) not in joining.flat for other in clusters if other != cluster):
-            message = "no address of a load balancer: clients outside of the cluster get nothing"
+            headless = service.compiled.service.headless  # the API server refuses it the type LoadBalancer
+            lacking = "a headless Service has no load balancer" if headless else "no address of a load balancer"
             expected = "type: LoadBalancer, and an address in its status"
-            yield _about(cluster, service, own, ClusterCode.LoadBalancerWithoutAddress, INGRESS, message, expected)
+            yield _about(
+                cluster, service, own, ClusterCode.LoadBalancerWithoutAddress,
+                "spec.clusterIP" if headless else INGRESS,
+                f"{lacking}: clients outside of the cluster get nothing",
+                f"a cluster IP, {expected}; or --flat-network" if headless else expected,
+            )  # fmt: skip
         if not joining.resolves and any(map(is_host_name, ingress)):
             name = next(filter(is_host_name, ingress))
             message = f"nobody resolves {name}: the load balancer is in no answer"
