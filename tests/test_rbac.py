@@ -36,7 +36,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
 HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
 COMMANDS = {
-    SERVER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com"),
+    SERVER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", "--multicluster=clusterset.local"),
     READER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", f"--snapshot={ROOT / 'examples'}"),
     CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
@@ -44,6 +44,8 @@ COMMANDS = {
 }  # fmt: skip
 WATCH = ("list", "watch")
 FEDERATED = "serviceexports", "servicehealths"  # only --federation needs them
+IMPORTED = ("serviceimports",)  # only --multicluster needs them
+SEVERAL = *FEDERATED, *IMPORTED
 
 
 class Row(NamedTuple):
@@ -76,6 +78,7 @@ ROWS = (
     Row(SERVER, "", "pods", WATCH, "--client-source pods", "Pod: 403"),
     Row(SERVER, MULTICLUSTER, "serviceexports", WATCH, "--federation: what is exported", "ServiceExport: 403"),
     Row(SERVER, OURS, "servicehealths", WATCH, "--federation: votes", "ServiceHealth: 403"),
+    Row(SERVER, MULTICLUSTER, "serviceimports", WATCH, "--multicluster", "ServiceImport: 403"),
     Row(SERVER, "", "services", ("get",), "the uid of an Event's Service", f"{WHERE}/bad: no Event posted: 403"),
     Row(SERVER, "", "events", ("create",), "Events", f"{WHERE}/bad: no Event posted: 403"),
     Row(READER, "", "namespaces", WATCH, "--namespace-selector", "Namespace: 403"),
@@ -152,12 +155,12 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
 @pytest.mark.parametrize(
     ("variant", "account", "without", "more"),
     [
-        pytest.param("base", SERVER, FEDERATED, (), id="base"),
-        pytest.param("base without pods", SERVER, ("pods", *FEDERATED), (), id="without-pods"),
-        pytest.param(
-            "base with podlocators", SERVER, ("pods", "nodes", *FEDERATED), ("podlocators",), id="podlocators"
-        ),
-        pytest.param("clusters", SERVER, (), (), id="clusters"),
+        pytest.param("base", SERVER, SEVERAL, (), id="base"),
+        pytest.param("base without pods", SERVER, ("pods", *SEVERAL), (), id="without-pods"),
+        pytest.param("base with podlocators", SERVER, ("pods", "nodes", *SEVERAL), ("podlocators",), id="podlocators"),
+        pytest.param("base with multicluster", SERVER, FEDERATED, (), id="multicluster"),
+        pytest.param("clusters", SERVER, IMPORTED, (), id="clusters"),
+        pytest.param("clusters with multicluster", SERVER, (), (), id="clusters-and-multicluster"),
         pytest.param("remote", READER, (), (), id="remote"),
         pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
         pytest.param("base with health", CONTROLLER, (), (), id="health"),
@@ -206,7 +209,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     kinds = (*kinds, "Secret", "MutatingWebhookConfiguration")
-    roles = [*objects_of("remote"), object_of("clusters", "ClusterRole", SERVER)]
+    roles = [*objects_of("remote"), object_of("clusters with multicluster", "ClusterRole", SERVER)]
     roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
