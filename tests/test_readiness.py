@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.backoff import POLL, RETURNS
+from locator.backoff import POLL, REFUSING, RETURNS
 from locator.cluster.api_client import Readiness, Returns
 
 AWAY, RESPONDS, READY = Readiness
@@ -80,6 +80,13 @@ def test_an_api_server_that_is_ready_is_asked_once_for_each_failure() -> None:
     server = Server(lambda now: READY)
     assert not returns_of(server, HOUR, pause=30.0, waiting=1)
     assert len(server.asked) == HOUR / 30.0
+
+
+def test_an_api_server_that_goes_on_to_refuse_is_asked_once_for_each_failure() -> None:
+    """As with expired credentials. At first it may be that it just has not read its roles yet."""
+    server = Server(lambda now: RESPONDS)
+    assert not returns_of(server, HOUR, pause=30.0, waiting=1)
+    assert len(server.asked) <= REFUSING / POLL + HOUR / 30.0
 
 
 def test_an_outage_that_begins_later_is_noticed_by_those_who_wait_already() -> None:

@@ -23,7 +23,7 @@ import urllib3
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Delta, DeltaBatch
 from locator.api.watching.listwatch import ListWatch
-from locator.backoff import POLL, POLL_TIMEOUT, RETURNS
+from locator.backoff import POLL, POLL_TIMEOUT, REFUSING, RETURNS
 from locator.cluster.credentials import Access, BadCluster, credentials_source, identity_of
 from locator.cluster.responses import (
     CONNECT_SECONDS,
@@ -182,20 +182,27 @@ class Returns:
         self._known = Readiness.READY  # so that only what has been seen not to be ready can come back
         self._fell = False  # whether it was worse since the last return
         self._asking = False
-        self._asked_at = self._returned_at = float("-inf")
+        self._asked_at = self._returned_at = self._changed_at = float("-inf")
 
     async def wait(self, event: trio.Event) -> None:
         """Wait until *event*, which was ``next``, is set; until then ask for the readiness.
 
-        While the API server is ready, its readiness is asked for once only, since its return is no news then.
+        While the API server is ready, or has refused for REFUSING seconds, its readiness is asked for once only: nobody
+        expects its return then.
         """
         if not event.is_set():
             await self._look()
         while not event.is_set():
             with trio.move_on_after(POLL * (1 + random.random())):
                 await event.wait()
-            if self._known is not Readiness.READY:
+            if self._may_return:
                 await self._look()
+
+    @property
+    def _may_return(self) -> bool:
+        if self._known is Readiness.RESPONDS:
+            return trio.current_time() < self._changed_at + REFUSING
+        return self._known is Readiness.AWAY
 
     async def _look(self) -> None:
         """Ask for the readiness, unless somebody else asks, or has just asked."""
@@ -208,9 +215,10 @@ class Returns:
         finally:
             self._asking, self._asked_at = False, trio.current_time()
         if found < self._known:
-            self._known, self._fell = found, True
+            self._known, self._fell, self._changed_at = found, True, self._asked_at
         elif found > self._known and not (self._fell and self._asked_at < self._returned_at + RETURNS):
             self._known, self._fell, self._returned_at = found, False, self._asked_at
+            self._changed_at = self._asked_at
             self.next.set()
             self.next = trio.Event()
 
