@@ -232,6 +232,21 @@ def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], word
     assert words in ran.err and "expected" in ran.err
 
 
+NEED_FEDERATION = [
+    ("--flat-network", "local,west"),
+    ("--federation-spares", "1"),
+    ("--federation-topology-keys", "*"),
+]
+
+
+@pytest.mark.parametrize(("flag", "value"), NEED_FEDERATION)
+def test_a_flag_without_effect(topodns: Run, tmp_path: Path, flag: str, value: str) -> None:
+    """A flag that is about federated names says so where there are none; the status stays 0."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    ran = topodns("check", "--snapshot", own, "--cluster", f"west={west}", flag, value)
+    assert (ran.status, ran.err.partition("WARNING ")[2]) == (0, f"{flag} has no effect without --federation\n")
+
+
 def test_what_a_cluster_contributes_is_kept() -> None:
     """A kept view has the exports, imports, votes and nodes, too; a store that starts from it changes none of them."""
     labels = {"multicluster.kubernetes.io/service-name": "db", "multicluster.kubernetes.io/source-cluster": "west"}

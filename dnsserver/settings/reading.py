@@ -18,6 +18,7 @@ from locator.ip import network_text
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
 MAX_BITS = 64  # of a number in a file; Python refuses to print numbers of thousands of digits in decimal
+NEED_FEDERATION = ("flat_network", "federation_spares", "federation_topology_keys")  # without effect otherwise
 # Variables that Kubernetes sets in pods if there is a Service named topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
 
@@ -171,6 +172,9 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             f"{sources['client_source']}: with pods alone, topodns knows the node of a client, but not the node's "
             "labels, such as its zone"
         )
+    for name in NEED_FEDERATION:
+        if name in sources and not settings.federation:
+            yield f"{sources[name]} has no effect without {option('federation')}"
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, _GivenSetting], list[str]]:
