@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,8 +31,6 @@ from locator.model import (
     ServicePolicy,
     in_cluster,
 )
-from locator.state import kept_view
-from locator.state.kept_view import Origin
 from locator.state.snapshot import ImportedService, Snapshot
 from locator.state.store import Store
 from tests.api_objects import (
@@ -50,7 +47,7 @@ from tests.api_objects import (
     service,
     service_import,
 )
-from tests.in_memory import NOW, ClustersInMemory, ask_in_memory, settings_of
+from tests.in_memory import NOW, ClustersInMemory, ask_in_memory, read_again, settings_of
 
 FLAGS = {"cluster-name": "west", "multicluster": ["clusterset.local"]}
 CLUSTER = "topodns.io/cluster"
@@ -320,15 +317,6 @@ def test_any_edits_end_in_the_same_as_one_list(steps: list[Any]) -> None:
         restarted.apply(name, event)
     assert said(fresh.publish()) == expected
     assert said(restarted.publish()) == expected
-
-
-def read_again(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot as another process reads it from a state file."""
-    file, origin = io.BytesIO(), Origin("", (), "")
-    kept_view.write(file, snapshot, [], origin)
-    read = kept_view.read(file.getvalue(), origin).snapshot
-    assert read is not None
-    return read
 
 
 def test_a_namespace_that_is_no_longer_served_takes_its_imports_along() -> None:
