@@ -43,12 +43,14 @@ from locator.state.store import Store
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
+from tests.in_memory import read_again
 
 steady = settings(
     max_examples=150,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),
 )
+
 NOW = 1_700_000_000
 FOREVER = NOW + 10**6  # when nobody who left is trusted any more
 DNS = "kube-system/dns"
