@@ -166,6 +166,8 @@ async def follow_services(name: str, source: ApiClient | DumpFiles, send: Batche
             batch = (await dump_files.read_in_other_process(source)).batch()
         except BadDump as error:
             log.error("cluster %s: %s; keeping the Services that are known", name, error)
+        except Exception:  # boundary: one reading
+            log.exception("cluster %s: the dump could not be read; keeping the Services that are known", name)
         else:
             services = [delta for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Service]
             await send.send(DeltaBatch(services))

@@ -1,0 +1,73 @@
+"""The prober follows the Services of a cluster that it knows from a dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+
+from locator.api.deltas import DeltaBatch, Replace
+from locator.cluster import dump_files
+from locator.cluster.dump_files import DumpFiles
+from locator.cluster.dumps.reading import Dump
+from locator.cluster.leading.health_controller import follow_services
+from locator.model import Service
+from tests.api_objects import Item, service
+from tests.waiting import PATIENCE, until_in_trio
+
+
+def dump(*items: Item) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file in one step: a reader never sees a part."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def names(batch: DeltaBatch) -> list[str]:
+    (delta,) = batch.deltas
+    assert isinstance(delta, Replace) and delta.kind is Service
+    return [found.name for found in delta.objects]
+
+
+def test_what_cannot_be_read_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a broken dump nor an error of topodns ends the prober, which has other clusters, too."""
+    monkeypatch.setattr(dump_files, "POLL_SECONDS", 0.01)
+    path, readings = tmp_path / "west.json", 0
+    read = dump_files.read_in_other_process
+
+    async def fails_the_third_time(files: DumpFiles) -> Dump:
+        nonlocal readings
+        readings += 1
+        if readings == 3:
+            raise ValueError("a bug")
+        return await read(files)
+
+    monkeypatch.setattr(dump_files, "read_in_other_process", fails_the_third_time)
+
+    async def main() -> None:
+        send, receive = trio.open_memory_channel[DeltaBatch](1)
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                replace(path, dump(service("web")))
+                nursery.start_soon(follow_services, "west", DumpFiles((str(path),)), send)
+                assert names(await receive.receive()) == ["web"]
+                for number, text in enumerate(("rubbish: [", "{}"), 1):
+                    replace(path, text)
+                    await until_in_trio(lambda number=number: len(caplog.records) == number)  # type: ignore[misc]
+                replace(path, dump(service("db")))
+                assert names(await receive.receive()) == ["db"]
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    broken, internal = (record.getMessage() for record in caplog.records)
+    assert broken.startswith(f"cluster west: {path}: line ")
+    assert broken.endswith("; keeping the Services that are known")
+    assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
