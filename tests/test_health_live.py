@@ -229,5 +229,5 @@ def test_a_cluster_that_is_not_there(topodns: Any, tmp_path: Path, plane: Contro
     ran = topodns("controller", "--health", f"--kubeconfig={plane.kubeconfig}", f"--cluster=west={missing}")
     assert (ran.status, ran.err) == (
         2,
-        f"topodns: {missing}: No such file or directory, expected a kubeconfig or a dump\n",
+        f"topodns: --cluster west: {missing}: No such file or directory, expected a kubeconfig or a dump\n",
     )
