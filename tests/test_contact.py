@@ -32,6 +32,10 @@ class Answers:
         self.answers = list(answers)
         self.readiness = [Readiness.READY]
         self.returns = Returns(self.ask)
+        self.takes = 0.0
+        """The seconds that a check takes."""
+        self.waited = list[float]()
+        """How long the reflector would have waited for each check."""
 
     async def ask(self) -> Readiness:
         await trio.lowlevel.checkpoint()
@@ -39,6 +43,9 @@ class Answers:
 
     def open(self, path: str, query: Any, *, silence: float) -> Answer:
         if "fieldSelector" in query:
+            self.waited.append(silence)
+            if silence < self.takes:
+                raise Unreachable("silent", SILENT)
             return Answer(page=page(raw("a", 1), version=1_000))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -172,6 +179,28 @@ def test_what_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         "Namespace: 503 Unavailable: later",
         "Namespace: in contact again",
     ]
+
+
+@pytest.mark.parametrize(
+    ("readiness", "waited"),
+    [
+        pytest.param(Readiness.READY, [3.0, 6.0, 12.0, 3.0], id="ready"),
+        pytest.param(Readiness.AWAY, [3.0, 3.0, 3.0, 3.0], id="away"),
+    ],
+)
+def test_a_check_waits_longer_for_an_api_server_that_is_ready_but_slow(
+    readiness: Readiness, waited: list[float]
+) -> None:
+    """Otherwise an overloaded one would never be watched again. While it is away, a check only hangs."""
+    answers = Answers(Answer(LISTED, then=cut()), Answer(then=cut()))
+    answers.takes, answers.readiness = 10.0, [readiness]
+
+    async def check(one: Reflector, receive: trio.MemoryReceiveChannel[DeltaBatch]) -> None:
+        await receive.receive()
+        await until_in_trio(lambda: len(answers.waited) >= len(waited))
+
+    run(answers, check)
+    assert answers.waited[: len(waited)] == waited
 
 
 def test_a_check_is_no_contact(caplog: pytest.LogCaptureFixture) -> None:

@@ -184,6 +184,11 @@ class Returns:
         self._asking = False
         self._asked_at = self._returned_at = self._changed_at = float("-inf")
 
+    @property
+    def ready(self) -> bool:
+        """Whether the API server was ready when it was last asked, or nobody had to ask."""
+        return self._known is Readiness.READY
+
     async def wait(self, event: trio.Event) -> None:
         """Wait until *event*, which was ``next``, is set; until then ask for the readiness.
 

@@ -20,7 +20,7 @@ import trio
 
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
-from locator.api.watching.listwatch import ListWatch
+from locator.api.watching.listwatch import SILENT, ListWatch
 from locator.backoff import SPREAD
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable
@@ -30,6 +30,7 @@ log = logging.getLogger("topodns")
 
 SILENCE = 150.0  # seconds: bookmarks come every minute, so two have been missed
 CHECK_SILENCE = 3.0  # seconds: one object comes at once, and a request may hang since before the API server was back
+LONGER = 2.0  # factor by which the next check waits if nothing came although the API server is ready: it is overloaded
 BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not count as contact
 
 
@@ -66,7 +67,7 @@ class Reflector:
         self._path = resource.path
         self._absent = False  # whether the API server does not know the resource, as last logged
         self._send = send
-        self._silence = silence
+        self._silence, self._check_silence = silence, CHECK_SILENCE
         self._warned = ""  # the problem logged last, empty after contact
         self._threads = trio.CapacityLimiter(1)  # its own: a watch lasts for minutes, and others need threads too
 
@@ -93,6 +94,10 @@ class Reflector:
             if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
                 self._warn()
             await self._pause(back)
+            if self._listwatch.restart_reason == SILENT:
+                self._check_silence *= LONGER
+            if not self._client.returns.ready:
+                self._check_silence = CHECK_SILENCE
 
     async def _pause(self, back: trio.Event) -> None:
         """Wait until the next request is due, or until *back*: the API server was away, and is ready again."""
@@ -121,11 +126,11 @@ class Reflector:
         listwatch, request = self._listwatch, self._listwatch.next_request()
         began: float | None = None
         try:
-            silence = min(self._silence, CHECK_SILENCE) if request.check else self._silence
+            silence = min(self._silence, self._check_silence) if request.check else self._silence
             with self._client.open(request.path, request.query, silence=silence) as stream:
                 began = response.begin(stream)
                 if not request.watch:
-                    body = stream.read()
+                    body, self._check_silence = stream.read(), CHECK_SILENCE
                     response.brought_data = not request.check
                     self._pass_on(listwatch.page(body))
                     if listwatch.over:
