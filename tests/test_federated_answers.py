@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +17,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address, parse_network
-from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
+from tests.api_objects import HOSTNAME, REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
 from tests.in_memory import (
     NOW,
     ClustersInMemory,
@@ -48,6 +50,11 @@ def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, 
         web,
         endpoint_slice("web", 1, endpoints),
     ]
+
+
+def renamed(items: list[Item], name: str) -> list[Item]:
+    """Return a cluster whose node n1 has another name."""
+    return json.loads(json.dumps(items).replace('"n1"', f'"{name}"'))  # type: ignore[no-any-return]
 
 
 def addresses(
@@ -173,6 +180,26 @@ def test_one_ttl_for_all_records() -> None:
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [rrset.ttl for rrset in asked(responder, "10.1.0.99").answer] == [5]
     assert [rrset.ttl for rrset in asked(responder, "198.51.100.1").answer] == [60]
+
+
+@with_and_without_native
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["known-first", "unknown-first"])
+def test_who_has_no_cluster_shares_nothing_with_who_is_in_another(order: Sequence[int], native: bool) -> None:
+    """The former match a node name in any cluster, the latter only in their own; whoever asks first."""
+    subnet = f"192.0.2.0/24={HOSTNAME}=n1"
+    web = cluster(2, 1, "203.0.113.2", keys=f"{HOSTNAME},*")
+    north = renamed(cluster(4, 1, "203.0.113.4"), "n9")
+    clusters = ClustersInMemory(
+        [namespace("shop")], {"west": web, "north": north, "south": [node("n1", cidrs=["10.3.0.0/16"])]},
+        {**FLAGS, "subnet": [subnet]},
+    )  # fmt: skip
+    expected = [("10.3.0.9", {"203.0.113.2", "203.0.113.4"}), ("192.0.2.1", {"203.0.113.2"})]
+    responder = responder_with(clusters, native=native)
+    for _ in range(8):
+        for client, first in (expected[number] for number in order):
+            assert addresses(responder, client)[0] in first
+    firsts = {client: {addresses(responder, client)[0] for _ in range(8)} for client, _ in expected}
+    assert firsts == dict(expected)
 
 
 @with_and_without_native
