@@ -52,6 +52,12 @@ def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, 
     ]
 
 
+def explained(clusters: ClustersInMemory, client: str) -> dict[str, Any]:
+    """Return what ``explain --candidates`` tells about an A query."""
+    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
+    return explain(labels_of(NAME), 1, asker_at(parse_network(client), snapshot), snapshot, authority, candidates=True)
+
+
 def renamed(items: list[Item], name: str) -> list[Item]:
     """Return a cluster whose node n1 has another name."""
     return json.loads(json.dumps(items).replace('"n1"', f'"{name}"'))  # type: ignore[no-any-return]
@@ -316,14 +322,62 @@ def test_a_renewal_changes_nothing() -> None:
 
 def test_explain_shows_the_votes() -> None:
     """What each cluster says, and that most are against it."""
-    clusters = voting("east", "south")
-    client = asker_at(parse_network("192.0.2.1"), clusters.snapshot())
-    settings = settings_of(clusters.flags)
-    explained = explain(labels_of(NAME), 1, client, clusters.snapshot(), authority_of(settings), candidates=True)
-    (row,) = (row for row in explained["candidates"] if row["cluster"] == "west")
+    found = explained(voting("east", "south"), "192.0.2.1")
+    (row,) = (row for row in found["candidates"] if row["cluster"] == "west")
     assert (row["chosen"], row["why"]) == (False, "most clusters vote against it: east, south")
     assert row["votes"] == [
         {"cluster": "east", "vote": "unhealthy"},
         {"cluster": "west", "vote": "none"},
         {"cluster": "south", "vote": "unhealthy"},
     ]
+
+
+# Why
+
+
+NO_ADDRESS = "the client reaches only the load balancer of cluster west, and it has no address"
+OUT_OF_REACH = [
+    ("no-balancer", (), True, {}, "198.51.100.1", NO_ADDRESS),
+    ("no-balancer-beside-a-flat-network", (), True, {"flat-network": ["west,south"]}, "10.1.0.99", NO_ADDRESS),
+    ("unresolved", ("lb.example.com",), True, {}, "10.1.0.99",
+     "the client reaches only the load balancer of cluster west, and nothing resolves lb.example.com"),
+    ("no-cluster-ip", ("203.0.113.2",), False, {}, "10.2.0.99",
+     "the Service has no cluster IP in cluster west"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("balancers", "headless", "flags", "client", "why"),
+    [row[1:] for row in OUT_OF_REACH],
+    ids=[row[0] for row in OUT_OF_REACH],
+)
+def test_why_a_cluster_offers_nothing(
+    balancers: Sequence[str], headless: bool, flags: dict[str, Any], client: str, why: str
+) -> None:
+    """``explain`` tells what is missing: a load balancer, its address, or a cluster IP."""
+    west = cluster(2, 1, *balancers, headless=headless)
+    if not headless:
+        west[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
+    clusters = ClustersInMemory(
+        cluster(1, 1, "203.0.113.1"), {"west": west, "south": cluster(3, 1, "203.0.113.3")}, {**FLAGS, **flags}
+    )
+    assert [row["why"] for row in explained(clusters, client)["candidates"] if row["cluster"] == "west"] == [why]
+
+
+def test_why_a_node_of_the_same_name_does_not_match() -> None:
+    """It is in another cluster."""
+    flags = {**FLAGS, "flat-network": ["east,west"]}
+    own = [*cluster(1, 1, keys=HOSTNAME)[:2], node("n2", cidrs=["10.9.0.0/24"])]
+    found = explained(ClustersInMemory(own, {"west": cluster(2, 1, keys=HOSTNAME)}, flags), "10.1.0.99")
+    (row,) = found["candidates"]
+    assert (row["chosen"], row["why"]) == (False, f"{HOSTNAME} is n1, but in another cluster")
+
+
+def test_a_service_that_nobody_can_reach() -> None:
+    """It has a ready endpoint, but no address for anybody: the name does not exist."""
+    web = cluster(1, 1, headless=False)
+    web[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
+    found = explained(ClustersInMemory(web, {"west": [namespace("shop")]}, FLAGS), "10.1.0.99")
+    assert (found["rcode"], found["reason"]) == (
+        "NXDOMAIN", "no cluster exports a Service shop/web that has a ready endpoint and an address for anybody",
+    )  # fmt: skip

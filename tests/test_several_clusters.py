@@ -17,7 +17,7 @@ from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view
 from locator.state.kept_view import Origin
 from locator.state.store import Store
-from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, service
+from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, pod, service
 from tests.commands_in_process import Run
 from tests.in_memory import NOW, ClustersInMemory, dump_of, take_in
 from tests.kube import config_of
@@ -39,6 +39,11 @@ def cluster(
     located = node("n1", {ZONE: f"z{number}"})
     located["spec"] = {"podCIDRs": [f"10.{number}.0.0/24"]}
     return [located, web, endpoint_slice("web", 1, endpoints)]
+
+
+def without_cidrs(items: Sequence[Item]) -> list[Item]:
+    """Return a cluster whose nodes state no pod CIDR."""
+    return [found for item in items for found in [{**item, "spec": {}} if item["kind"] == "Node" else item]]
 
 
 HOST = [{"hostname": "lb.example.com"}]
@@ -83,6 +88,13 @@ ROWS = [
     Row("a-constraint-of-an-exported-service", [*cluster(1, keys=f"{ZONE},*", **PLAIN), EXPORT], cluster(2)),
     Row("flat-networks-that-overlap", cluster(1), cluster(1),
         [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")], {"flat-network": "east,west"}),
+    Row("pod-cidrs-around-pods-of-the-other", without_cidrs(cluster(2)), [*cluster(2), pod("p", ["10.9.0.7"], "n1")],
+        [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")], {"flat-network": "east,west"}),
+    Row("pods-without-pod-cidrs-that-overlap", *[[*without_cidrs(cluster(number)), pod("p", ["10.9.0.7"], "n1")]
+        for number in (1, 2)], [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")],
+        {"flat-network": "east,west"}),
+    Row("pods-without-pod-cidrs", without_cidrs(cluster(1)), without_cidrs(cluster(2)),
+        flags={"flat-network": "east,west"}),
     Row("overlaps-elsewhere-are-fine", cluster(1), cluster(1)),
     Row("health-that-is-none", cluster(1, annotations={**FEDERATED, "topodns.io/health": "ping"}), cluster(2),
         [("InvalidHealth", WARNING, "", WEB, "metadata.annotations[topodns.io/health]")]),
@@ -124,6 +136,17 @@ def test_a_finding_goes_with_its_cause() -> None:
     clusters.take_in(cluster(1))
     clusters.take_in(cluster(2), "west")
     assert clusters.checked() == []
+
+
+@pytest.mark.parametrize(
+    ("flat", "outside"), [((), "cluster east"), (("east,west",), "cluster east and its flat networks")]
+)
+def test_who_gets_nothing_without_a_load_balancer(flat: Sequence[str], outside: str) -> None:
+    """Clients in a flat network with the cluster get its endpoints."""
+    others = {"west": cluster(2), "south": cluster(3)}
+    flags = {**FLAGS, **OFF, "flat-network": list(flat)}
+    (finding,) = ClustersInMemory(cluster(1, balancer=[]), others, flags).checked()
+    assert finding.message == f"no address of a load balancer: clients outside of {outside} get nothing of it"
 
 
 def test_a_host_name_counts_once_it_is_resolved() -> None:

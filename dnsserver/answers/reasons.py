@@ -121,7 +121,8 @@ def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
         known = snapshot.federated
         closest = nearest_key(meaning.namespace, meaning.service, known)
         suggestion = f", did you mean {closest}?" if closest else ""
-        return f"no cluster exports a Service {meaning.service_key} that has a ready endpoint{suggestion}"
+        what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
+        return f"no cluster exports {what}{suggestion}"
     if not meaning.service or meaning.service_key in snapshot.services:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
