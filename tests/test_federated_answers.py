@@ -182,6 +182,10 @@ def test_one_ttl_for_all_records() -> None:
     hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 3})}
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [(rrset.ttl, len(rrset)) for rrset in asked(responder, "10.1.0.99").answer] == [(3, 2)]
+    reply = asked(responder, "10.1.0.99", "SRV")
+    assert [(row.ttl, str(row[0])) for row in (*reply.answer, *reply.additional) if row.rdtype == 1] == [
+        (5, "10.1.0.5"), (3, "203.0.113.9"),
+    ]  # fmt: skip
     hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 60})}
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [rrset.ttl for rrset in asked(responder, "10.1.0.99").answer] == [5]
@@ -206,6 +210,21 @@ def test_who_has_no_cluster_shares_nothing_with_who_is_in_another(order: Sequenc
             assert addresses(responder, client)[0] in first
     firsts = {client: {addresses(responder, client)[0] for _ in range(8)} for client, _ in expected}
     assert firsts == dict(expected)
+
+
+@with_and_without_native
+def test_who_gets_another_endpoint_of_the_same_hostname_gets_its_address(native: bool) -> None:
+    """Pods of a Deployment may share a hostname: the SRV records are the same for both clients, their addresses not."""
+    items = [*cluster(1, 1, keys=HOSTNAME)[:3], node("n2", cidrs=["10.2.0.0/16"])]
+    for number in (1, 2):
+        items.append(
+            endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
+        )
+    responder = responder_with(ClustersInMemory(items, {"west": [namespace("shop")]}, FLAGS), native=native)
+    for _ in range(3):
+        for number in (1, 2):
+            reply = asked(responder, f"10.{number}.0.9", "SRV")
+            assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{number}.0.5"]
 
 
 @with_and_without_native
