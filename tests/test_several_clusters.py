@@ -186,6 +186,39 @@ def test_an_unreachable_cluster_is_a_warning(topodns: Run, tmp_path: Path) -> No
     assert [answer["data"] for answer in explained["answers"]] == ["10.96.2.1", "203.0.113.1"]
 
 
+def test_findings_between_clusters_name_the_file(topodns: Run, tmp_path: Path) -> None:
+    """As those within one do: each cluster has files of its own."""
+    paths = {name: written(tmp_path, name, items) for name, items in (
+        ("own", cluster(1, keys=f"{ZONE},*")), ("west", cluster(2, keys=f"{HOSTNAME},*", balancer=HOST)),
+        ("south", cluster(3, annotations={})),
+    )}  # fmt: skip
+    others = [word for name in ("west", "south") for word in ("--cluster", f"{name}={paths[name]}")]
+    flags = ("--cluster-name", "east", "--federation", "fed.example", "--upstream", "off", *others)
+    checked = topodns("check", "--snapshot", paths["own"], *flags, "-o", "json").json
+    files = {(found["code"], found["cluster"]): found["file"] for found in checked if found["kind"] == "Service"}
+    assert files == {
+        ("FederatedConstraintsDiffer", "west"): paths["west"], ("HostNameWithoutUpstream", "west"): paths["west"],
+    }  # fmt: skip
+    alone = ("--cluster", f"south={paths['south']}", "--cluster-name", "east", "--federation", "fed.example")
+    checked = topodns("check", "--snapshot", paths["own"], *alone, "-o", "json").json
+    assert [found["file"] for found in checked if found["code"] == "ExportedInOneCluster"] == [paths["own"]]
+
+
+def test_a_client_may_be_anywhere(topodns: Run, tmp_path: Path) -> None:
+    """Its labels are those of nodes in any cluster, the cluster's own among them: others are told with the nearest."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    flags = ("--snapshot", own, "--cluster-name", "east", "--cluster", f"west={west}", "--federation", "fed.example")
+    for client, hint in (
+        ("topodns.io/cluster=west", f"all nodes there have {ZONE}=z2, too; "),
+        (f"{ZONE}=z2", "all nodes there have topodns.io/cluster=west, too; "),
+        ("topodns.io/cluster=wets", "no node has topodns.io/cluster=wets, did you mean west?\n"),
+        (f"topodns.io/cluster=west,{ZONE}=z2", ""),
+    ):
+        explained = topodns("explain", "web.shop.fed.example", "--client", client, *flags)
+        expected = f"topodns: --client: {hint}" if hint else ""
+        assert (explained.status, explained.err[: len(expected)], bool(explained.err)) == (0, expected, bool(hint))
+
+
 WRONG = [
     ("missing-file", "west=none.yaml", "none.yaml: No such file or directory, expected a kubeconfig or a dump"),
     ("no-dump", "west=text", "text: "),
