@@ -66,7 +66,7 @@ def measure() -> Iterator[Several]:
 
 def report(rows: Iterable[Several]) -> str:
     """Return the table."""
-    head = ("clusters", "memory (MB)", "change there (ms)", "change elsewhere (ms)", "remembered answer (µs)")
+    head = ("clusters", "memory (MB)", "own change (ms)", "other's change (ms)", "remembered answer (µs)")
     found = [*rows]
     lines = [
         (

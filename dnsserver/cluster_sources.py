@@ -37,10 +37,8 @@ def own_cluster(settings: Settings, store: Store, publisher: Publisher, counts: 
     """Return what reads the own cluster. Raises BadCluster, BadDump."""
     if settings.snapshot:
         return OwnCluster(_files(publisher, settings.snapshot, counts))
-    from locator.cluster import state_file
-
     client = cluster_of(settings)
-    informer = _informer(settings, client, store, publisher, state_file.NAME)
+    informer = _informer(settings, client, store, publisher)
     return OwnCluster(informer, client, {kind.__name__: watch for kind, watch in informer.reflectors.items()})
 
 
@@ -52,9 +50,7 @@ def other_cluster(settings: Settings, cluster: ClusterSource, counts: Counts) ->
     if client is None:
         files = _files(publisher, [cluster.path], counts, source_of(cluster))
         return OtherCluster(cluster.name, files, publisher)
-    from locator.cluster import state_file
-
-    informer = _informer(settings, client, store, publisher, f"{state_file.NAME}-{cluster.name}")
+    informer = _informer(settings, client, store, publisher, cluster.name)
     watches = {kind.__name__: watch for kind, watch in informer.reflectors.items()}
     return OtherCluster(cluster.name, informer, publisher, watches)
 
@@ -72,19 +68,19 @@ def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: st
     return dump_files.DumpSource(dump_files.DumpFiles(paths), publisher, on_reread=counts.reread, about=about)
 
 
-def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, name: str) -> Informer:
-    """Return what reads a live cluster; *name* is that of its state file, if one is wanted."""
+def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, cluster: str = "") -> Informer:
+    """Return what reads a live cluster, by the name *cluster* if it is not the own one."""
     from locator.cluster.informer import Informer
-    from locator.cluster.state_file import StateFile
+    from locator.cluster.state_file import NAME, StateFile
 
     kept = None
     if settings.state_dir is not None:
         kept = StateFile(
             settings.state_dir,
-            name=name,
+            name=f"{NAME}-{cluster}" if cluster else NAME,
             cluster=client.identity,
             kinds=store.kinds,
             settings=f"{__version__} {store.settings}",
             max_age=settings.state_max_age,
         )
-    return Informer(client, store.kinds, publisher, state_file=kept)
+    return Informer(client, store.kinds, publisher, state_file=kept, cluster=cluster)

@@ -137,6 +137,11 @@ class Meaning(Struct, frozen=True, gc=False):
         """``namespace/name`` of the Service that the name belongs to."""
         return f"{self.namespace}/{self.service}"
 
+    @property
+    def endpoint_labels(self) -> str:
+        """The labels in front of the Service's name, if they can be those of an endpoint: its own and its cluster's."""
+        return ".".join(filter(None, (self.endpoint, self.cluster)))
+
 
 def parse_zone(text: str) -> Zone:
     """Parse a DNS zone's name, such as ``cluster.local``. Raises ValueError."""

@@ -203,9 +203,17 @@ class ClusterCode(FindingCode):
     SliceWithoutService = (
         WARNING,
         "An EndpointSlice has no label `kubernetes.io/service-name`, or the label names a Service that its namespace"
-        " does not have. No answer contains its endpoints.",
+        " does not have. No answer contains its endpoints. With `--multicluster`, also a slice whose label"
+        " `multicluster.kubernetes.io/service-name` names a ServiceImport that its namespace does not have.",
         "Correct the label, or delete the slice if its Service is gone:",
         "kubectl -n NAMESPACE delete endpointslice NAME",
+    )
+    ServiceImportWithoutSlices = (
+        WARNING,
+        "No EndpointSlice has the label `multicluster.kubernetes.io/service-name` with the name of a ServiceImport of"
+        " type Headless, so the name does not exist in DNS. The MCS controller has imported no slice.",
+        "Look at the ServiceImport, at the MCS controller, and at the slices that it has imported:",
+        "kubectl -n NAMESPACE get endpointslices -l multicluster.kubernetes.io/service-name=NAME",
     )
     EndpointsTruncated = (
         WARNING,
@@ -219,7 +227,8 @@ class ClusterCode(FindingCode):
         "A cluster exports a Service to others, but the Service has no load balancer with an address, and the pods of"
         " some clusters do not reach its endpoints (`--flat-network`). Clients there, and outside of all clusters, get"
         " nothing of this cluster.",
-        "Make the Service one of type LoadBalancer, and see that the cloud gives it an address. If the pods of all"
+        "Make the Service one of type LoadBalancer, and see that the cloud gives it an address. A headless"
+        " Service cannot have that type: export one with a cluster IP in its place. If the pods of all"
         " clusters reach each other, say so with `--flat-network`:",
         "kubectl -n NAMESPACE get service NAME -o wide",
     )

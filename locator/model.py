@@ -221,6 +221,10 @@ class ServiceImport(Namespaced, frozen=True):
     traffic_distribution: str = ""
     annotations: dict[str, str] = {}
 
+    def as_service(self) -> Service:
+        """Return the multi-cluster Service as if it were a Service of one cluster."""
+        return Service(**{field: getattr(self, field) for field in self.__struct_fields__})
+
 
 class EndpointSlice(Namespaced, frozen=True, gc=False):
     """A slice of a Service's endpoints. ``service`` is the Service's name, None if no label states it.

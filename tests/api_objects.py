@@ -18,6 +18,8 @@ OLD = {ZONE: "failure-domain.beta.kubernetes.io/zone", REGION: "failure-domain.b
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 SERVICE_NAME = "kubernetes.io/service-name"
+IMPORTED_SERVICE_NAME = "multicluster.kubernetes.io/service-name"  # KEP-1645, as the next
+SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 
 CREATED = "2024-01-01T00:00:00Z"  # a real API server replaces this time by its own
 
@@ -186,6 +188,46 @@ def endpoint_slice(
         ports=_ports(ports),
     )
     return {**endpoint_slice, "apiVersion": f"discovery.k8s.io/{version}"}
+
+
+def service_import(
+    name: str,
+    *,
+    where: str = "shop",
+    keys: str | None = None,
+    ips: Sequence[str] = (),
+    ports: Sequence[Port] = MAIN,
+    **spec: Any,
+) -> Item:
+    """Return a ServiceImport (KEP-1645), headless unless it has *ips*; *keys* are as in ``service``."""
+    return item(
+        "ServiceImport",
+        name,
+        where,
+        annotations={TOPOLOGY_KEYS: keys} if keys is not None else {},
+        spec={
+            "type": "ClusterSetIP" if ips else "Headless",
+            **({"ips": list(ips)} if ips else {}),
+            "ports": _ports(ports),
+            **spec,
+        },
+    )
+
+
+def imported_slice(
+    owner: str,
+    cluster: str | None,
+    endpoints: Sequence[Item],
+    number: int = 1,
+    *,
+    labels: Mapping[str, str] | None = None,
+    **more: Any,
+) -> Item:
+    """Return a slice that was imported from *cluster*, None if it does not say; *more* is as in ``endpoint_slice``."""
+    imported = endpoint_slice(owner, f"{cluster or 'unknown'}-{number}".lower(), endpoints, **more)
+    source = {} if cluster is None else {SOURCE_CLUSTER: cluster}
+    imported["metadata"]["labels"] = {IMPORTED_SERVICE_NAME: owner, **source, **(labels or {})}
+    return imported
 
 
 def large(name: str, count: int, *, keys: str | None = None, net: str = "10.250") -> list[Item]:

@@ -54,7 +54,8 @@ class Forwarder(NamedTuple):
 class Wanted(NamedTuple):
     """What a program should do: listen at ``address`` and ``port``, and ask ``to`` for names in ``zones``.
 
-    ``extra`` are further lines in the program's own syntax; ``other`` replaces texts of the printed lines.
+    ``extra`` are further lines in the program's own syntax; ``other`` replaces texts of the printed lines;
+    ``federated`` says that the zones are those of federated names.
     """
 
     kind: str
@@ -65,10 +66,12 @@ class Wanted(NamedTuple):
     zones: Sequence[str]
     extra: str
     other: Mapping[str, str]
+    federated: bool
 
     @property
     def printed(self) -> str:
-        text = stub_block(self.kind, [self.to], self.zones)
+        plain, federated = ((), self.zones) if self.federated else (self.zones, ())
+        text = stub_block(self.kind, [self.to], plain, federation=federated)
         for old, new in self.other.items():
             assert old in text
             text = text.replace(old, new)
@@ -99,14 +102,15 @@ def running(
     address: str = "127.0.0.1",
     extra: str = "",
     other: Mapping[str, str] | None = None,
+    federated: bool = False,
 ) -> Iterator[Forwarder]:
     """Run a forwarder of *kind* that asks *to* for names in *zones*, until the block ends; wait until it answers.
 
     *extra* are further lines of its configuration: in CoreDNS's stub block, in unbound's ``server`` clause, in BIND's
-    ``options``, at the end for dnsmasq and dnsdist. *other* replaces texts of the printed lines. A folder holds at most
-    one forwarder of a kind.
+    ``options``, at the end for dnsmasq and dnsdist. *other* replaces texts of the printed lines. *federated* says that
+    the zones are those of federated names. A folder holds at most one forwarder of a kind.
     """
-    wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {})
+    wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {}, federated)
     with started(kind, folder, _PROGRAMS[kind].configured(wanted), lambda: _forwards(wanted)) as daemon:
         yield Forwarder(kind, address, wanted.port, daemon)
 

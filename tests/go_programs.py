@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 mi
 GO = (1, 26)  # as in controlplane/go.mod
 KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
 COREDNS = "v1.14.7"
+MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "private-key")
 
 _VERSION = " ".join(
@@ -61,6 +63,17 @@ def coredns() -> Path:
     return _built("coredns", [COREDNS.encode()], build) / "coredns"
 
 
+def mcs_crds() -> Path:
+    """Return the folder that holds the CRDs of the Multi-Cluster Services API (KEP-1645)."""
+
+    def fetch(go: str, folder: Path) -> None:
+        command = (go, "mod", "download", "-json", f"sigs.k8s.io/mcs-api@{MCS_API}")
+        for crd in Path(json.loads(_compile(command, cwd=folder))["Dir"]).glob("config/crd/*.yaml"):
+            (folder / crd.name).write_bytes(crd.read_bytes())
+
+    return _built("mcs-crds", [MCS_API.encode()], fetch)
+
+
 def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:
     """Return the folder that *build* fills from *inputs*, now or earlier; one process builds while others wait."""
     go = needs_tool("go")
@@ -87,8 +100,10 @@ def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None
     return folder
 
 
-def _compile(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+def _compile(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """Run Go, and return its standard output."""
     settings = {**os.environ, "GOWORK": "off", **(env or {})}
     done = subprocess.run(command, cwd=cwd, env=settings, capture_output=True, text=True, timeout=BUILDING, check=False)
     if done.returncode:
         raise BuildError(f"{' '.join(command)}: exit status {done.returncode}\n{tail(done.stdout + done.stderr)}")
+    return done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -26,7 +27,9 @@ from locator.cluster.dumps.reading import Dump
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.model import Finding, Object
+from locator.state import kept_view
 from locator.state.cluster_view import ClusterView
+from locator.state.kept_view import Origin
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
 from tests.this_machine import lacking
@@ -77,6 +80,15 @@ def snapshot_of(cluster: Cluster, flags: Flags | None = None, *, now: int = NOW)
     store = store_of(settings)
     take_in(store, dump_of(cluster).objects)
     return store.publish(now)
+
+
+def read_again(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot as another process reads it from a state file."""
+    file, origin = io.BytesIO(), Origin("", (), "")
+    kept_view.write(file, snapshot, [], origin)
+    read = kept_view.read(file.getvalue(), origin).snapshot
+    assert read is not None
+    return read
 
 
 class ClustersInMemory:

@@ -61,6 +61,7 @@ KINDS = {
     ),
     "PodLocator": ("/apis/topodns.io/v1alpha1", "podlocators", True),
     "ServicePolicy": ("/apis/topodns.io/v1alpha1", "servicepolicies", True),
+    "ServiceImport": ("/apis/multicluster.x-k8s.io/v1beta1", "serviceimports", True),
     "ServiceHealth": ("/apis/topodns.io/v1alpha1", "servicehealths", False),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
 }

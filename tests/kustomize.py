@@ -21,6 +21,7 @@ from tests.waiting import PATIENCE, until
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
 SERVER, CONTROLLER, WEBHOOK = "topodns", "topodns-controller", "topodns-webhook"  # Deployments, and ServiceAccounts
+READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, and its namespace
 
 # Variants that a user may build: the folder, and the components beside those that it includes already.
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -30,14 +31,23 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base with admission": ("base", ("admission",)),
     "base with controller": ("base", ("controller",)),
     "base with health": ("base", ("controller", "health")),
+    "base with multicluster": ("base", ("multicluster",)),
     "base with webhook": ("base", ("webhook",)),
     "base with podlocators": ("base", ("controller", "podlocators")),
     "base with podlocators and metrics": ("base", ("controller", "podlocators", "metrics")),
     "coredns-stub": ("overlays/coredns-stub", ()),
-    "coredns-stub with all": ("overlays/coredns-stub", ("metrics", "controller", "health", "podlocators", "webhook")),
+    "coredns-stub with all": (
+        "overlays/coredns-stub",
+        ("metrics", "controller", "health", "multicluster", "podlocators", "webhook"),
+    ),
     "coredns-stub without pods": ("overlays/coredns-stub", ("without-pods", "metrics", "admission")),
     "nodelocal": ("overlays/nodelocal", ()),
     "nodelocal with metrics": ("overlays/nodelocal", ("metrics",)),
+    "clusters": ("overlays/clusters", ()),
+    "clusters with multicluster": ("overlays/clusters", ("multicluster",)),
+    "clusters without pods": ("overlays/clusters", ("without-pods", "metrics", "admission")),
+    "clusters with podlocators": ("overlays/clusters", ("controller", "podlocators", "webhook")),
+    "remote": ("remote", ()),
     "webhook": ("overlays/webhook", ()),
     "webhook with metrics": ("overlays/webhook", ("metrics", "admission")),
     "snapshot": ("overlays/snapshot", ()),

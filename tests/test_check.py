@@ -18,18 +18,21 @@ from tests.api_objects import (
     HOSTNAME,
     MIN_ENDPOINTS,
     RACK,
+    SERVICE_NAME,
     TOPOLOGY_KEYS,
     ZONE,
     Item,
     endpoint,
     endpoint_slice,
     endpoints,
+    imported_slice,
     item,
     namespace,
     node,
     pod,
     pod_locator,
     service,
+    service_import,
 )
 from tests.in_memory import NOW, checked, dump_of, settings_of, snapshot_of, take_in
 
@@ -45,6 +48,8 @@ DNS = [
 HEALTHY = [*RACKS, *DNS]
 SPREAD = [endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.2.1", nodeName="b1")]
 FEDERATED = {"topodns.io/federated": "true"}
+MULTICLUSTER = {"multicluster": "clusterset.local"}
+IMPORTED = [service_import("web"), imported_slice("web", "east", SPREAD)]
 POD = {"kind": "Pod", "name": "web-0"}
 GARDENER = "endpoint-slice-hints.resources.gardener.cloud/consider"
 ANNOTATION, FIELD = f"metadata.annotations[{TOPOLOGY_KEYS}]", "spec.topologyKeys"
@@ -281,6 +286,23 @@ PLACES = [
         [("PodCidrDistrusted", WARNING, "Node c1", "spec.podCIDRs", "10.0.1.1")]),
     Row("slice-without-service", [*HEALTHY, endpoint_slice("web", 1, SPREAD)],
         [("SliceWithoutService", WARNING, SLICE, "metadata.labels[kubernetes.io/service-name]", "shop/web")]),
+    Row("imported-slices-without-multicluster", [*HEALTHY, *IMPORTED, imported_slice("gone", "east", SPREAD)]),
+    Row("imported-slices", [*HEALTHY, *IMPORTED], flags=MULTICLUSTER),
+    Row("imported-slice-without-import", [*HEALTHY, imported_slice("gone", "east", SPREAD)],
+        [("SliceWithoutService", WARNING, "EndpointSlice shop/gone-east-1",
+          "metadata.labels[multicluster.kubernetes.io/service-name]", "there is no ServiceImport shop/gone")],
+        MULTICLUSTER),
+    Row("slice-of-a-service-and-of-no-import", [*HEALTHY, service("web"), imported_slice(
+        "gone", "east", SPREAD, labels={SERVICE_NAME: "web"})], flags=MULTICLUSTER),
+    Row("headless-import-without-slices", [*HEALTHY, service_import("db"), service_import("vip", ips=["10.97.0.1"])],
+        [("ServiceImportWithoutSlices", WARNING, "ServiceImport shop/db", "spec.type", "no slice was imported")],
+        MULTICLUSTER),
+    Row("invalid-keys-of-an-import", [*HEALTHY, service_import("web", keys="*,rack"), IMPORTED[1]],
+        [("InvalidTopologyKeys", ERROR, "ServiceImport shop/web", ANNOTATION, "'*' is key 1 of 2")], MULTICLUSTER),
+    Row("keys-of-a-cluster-set-ip", [*HEALTHY, service_import("web", keys=ZONE, ips=["10.97.0.1"])],
+        [("ConstraintWithoutEffect", WARNING, "ServiceImport shop/web", ANNOTATION, "type: Headless")], MULTICLUSTER),
+    Row("keys-of-a-cluster-ip-that-count-for-its-import", [*HEALTHY, *virtual(keys=ZONE), *IMPORTED],
+        flags=MULTICLUSTER),
     Row("endpoints-cut-off", [*HEALTHY, service("web"), endpoints(
         "web", {"addresses": [{"ip": "10.0.1.1", "nodeName": "a1"}]},
         annotations={"endpoints.kubernetes.io/over-capacity": "truncated"})],

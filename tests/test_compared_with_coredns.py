@@ -20,7 +20,9 @@ from tests.api_objects import SERVICE_NAME, ZONE
 from tests.comparison import cluster
 from tests.comparison.__main__ import DOCUMENT, document
 from tests.comparison.asking import (
+    CLUSTERSET,
     DOMAIN,
+    DOMAINS,
     REVERSE,
     checked,
     dashed,
@@ -32,10 +34,12 @@ from tests.comparison.asking import (
 from tests.comparison.differences import DIFFERENCES, Book, Facts, knowing
 from tests.comparison.settings import PAIRS, Pair
 from tests.coredns import kubernetes_block, running_coredns
-from tests.kube import ControlPlane, Item
+from tests.go_programs import mcs_crds
+from tests.kube import DUMPED, ControlPlane, Item
 from tests.topodns_process import serving
 from tests.waiting import PATIENCE
 
+MCS_CRD = "serviceimports.multicluster.x-k8s.io"
 SHOWN = 12  # unequal replies that a failure prints
 
 
@@ -54,9 +58,11 @@ def outcome_of(
     """Return a function that compares both servers with a pair of settings, once for each pair."""
     folder = tmp_path_factory.mktemp("compared")
     control_plane.settle()
+    control_plane.kubectl("apply", "-f", str(mcs_crds()))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", MCS_CRD)
     cluster.fill(control_plane.api)
     dump = folder / "dump.yaml"
-    dump.write_text(control_plane.dump())
+    dump.write_text(control_plane.dump(f"{DUMPED},serviceimports"))
     items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
     books: dict[Pair, Book] = {}
     ports: dict[Pair, int] = {}
@@ -66,7 +72,7 @@ def outcome_of(
 
         def book_of(pair: Pair) -> Book:
             if pair not in books:
-                block = kubernetes_block(control_plane.kubeconfig, *pair.coredns, zones=(DOMAIN, *REVERSE))
+                block = kubernetes_block(control_plane.kubeconfig, *pair.coredns, zones=(*DOMAINS, *REVERSE))
                 if pair.upstream:
                     block += f"\nforward . 127.0.0.1:{port}"
                 server = stack.enter_context(running_coredns(folder, block, name=f"coredns-{pair.name}"))
@@ -89,12 +95,13 @@ def outcome_of(
 
         yield outcome
     cluster.empty(control_plane.api)
+    control_plane.kubectl("delete", "-f", str(mcs_crds()))
 
 
 def compared(book: Book, items: list[Item], port: int) -> Outcome:
     """Ask CoreDNS, by its book, and the server at *port*."""
     rng = random.Random(book.pair.name)
-    found = names(items, rng)
+    found = names(items, rng, domain=book.pair.domain)
     all_asked = questions({name: found[name] for name in found if rng.randrange(100) < book.pair.share}, rng)
     theirs = book.learn(all_asked)
     book.look_up(one for name, exists in found.items() if exists for one in knowing(name))
@@ -112,7 +119,7 @@ def facts_of(items: list[Item]) -> Facts:
     """Return the facts of a dump that CoreDNS does not use."""
     pods = [item for item in items if item["kind"] == "Pod" and item["status"]["phase"] in ("Running", "Pending")]
     pods = [item for item in pods if "deletionTimestamp" not in item["metadata"]]
-    slices = [item for item in items if item["kind"] == "EndpointSlice"]
+    slices = [item for item in items if item["kind"] == "EndpointSlice" and SERVICE_NAME in item["metadata"]["labels"]]
     services = {
         f"{item['metadata']['name']}.{item['metadata']['namespace']}.svc.{DOMAIN}": item
         for item in items
@@ -122,7 +129,8 @@ def facts_of(items: list[Item]) -> Facts:
     zones = {one["name"]: one.get("labels", {}).get(ZONE, "") for one in nodes}
     return Facts(
         second_addresses={
-            f"{dashed(row['ip'])}.{item['metadata']['namespace']}.pod.{DOMAIN}": row["ip"]
+            f"{dashed(row['ip'])}.{item['metadata']['namespace']}.pod.{domain}": row["ip"]
+            for domain in DOMAINS
             for item in pods
             for row in item["status"]["podIPs"][1:]
         },
@@ -139,6 +147,11 @@ def facts_of(items: list[Item]) -> Facts:
             for item in slices
             for row in item["endpoints"] or ()
             if "." in (target := row.get("targetRef", {}).get("name", "")) and "hostname" not in row
+        },
+        portless={
+            f"{item['metadata']['name']}.{item['metadata']['namespace']}.svc.{CLUSTERSET}": item["spec"].get("ips", ())
+            for item in items
+            if item["kind"] == "ServiceImport" and not item["spec"]["ports"] and item["spec"]["type"] != "Headless"
         },
     )
 

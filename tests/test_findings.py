@@ -122,6 +122,7 @@ IN_A_CLUSTER = {
     "EndpointWithoutLocation": WARNING,
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
+    "ServiceImportWithoutSlices": WARNING,
     "EndpointsTruncated": WARNING,
     "LoadBalancerWithoutAddress": WARNING,
     "HostNameWithoutUpstream": WARNING,

@@ -26,7 +26,7 @@ from locator.api.watching.listwatch import (
     ListWatchRequest,
 )
 from locator.backoff import STEADY, STEADY_WATCH
-from locator.model import EndpointSlice, Namespace, PodLocator
+from locator.model import EndpointSlice, Namespace, PodLocator, ServiceImport
 from tests.api_answers import INITIAL_END, Raw, bookmark, error, line, page, raw
 
 RESOURCE = RESOURCES[Namespace]
@@ -509,6 +509,42 @@ def test_an_optional_kind_can_vanish() -> None:
     assert gone.findings == {"PodLocator n/a": ()}, "what does not exist is not wrong"
     machine.next_request()
     assert len(machine.lines([line("ADDED", locator), bookmark(19, INITIAL_END)]).deltas) == 1
+
+
+IMPORTS = RESOURCES[ServiceImport]
+OLDER = IMPORTS.older_path
+IMPORTED = {"metadata": {"name": "db", "namespace": "n", "resourceVersion": "7"}, "spec": {"type": "Headless"}}
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_an_older_version_of_an_api_serves_as_well(streaming: bool) -> None:
+    """The newer one is asked first; the older one at once, if the API server does not know that; both again later."""
+    machine = ListWatch(ServiceImport, IMPORTS, chance=lambda: 0.0, streaming=streaming)
+    assert machine.next_request().path == IMPORTS.path
+    assert not machine.refused(404, "not found") and not machine.listed and not machine.pause
+    assert not machine.restart_reason, "nothing went wrong that would have to be counted"
+    assert machine.next_request().path == OLDER
+    assert changes(machine.refused(404, "not found")) == [Replace(ServiceImport, [])]
+    assert machine.listed and machine.absent and machine.pause == ABSENT_SECONDS
+    assert machine.next_request().path == IMPORTS.path
+    machine.refused(404, "not found")
+    assert machine.next_request().path == OLDER and not machine.pause
+
+
+def test_a_version_of_an_api_may_be_removed_while_it_is_watched() -> None:
+    """Objects stay while the other version is listed; if that is unknown, too, there are none."""
+    machine = ListWatch(ServiceImport, IMPORTS, chance=lambda: 0.0, streaming=False)
+    machine.next_request()
+    machine.refused(404, "not found")
+    for path, gone in ((OLDER, IMPORTS.path), (IMPORTS.path, OLDER)):
+        assert machine.next_request().path == path
+        listed = changes(machine.page(page(IMPORTED, version=10)))
+        assert [[found.key for found in delta.objects] for delta in listed if isinstance(delta, Replace)] == [["n/db"]]
+        assert machine.next_request().path == path
+        assert not machine.refused(404, "not found") and not machine.pause
+        assert machine.next_request().path == gone and not machine.absent
+    assert changes(machine.refused(404, "not found")) == [Replace(ServiceImport, [])]
+    assert machine.absent
 
 
 @pytest.mark.parametrize(

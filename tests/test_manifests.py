@@ -45,7 +45,7 @@ READMES = sorted(MANIFESTS.rglob("*.md"))
 @pytest.fixture(scope="module")
 def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with all objects of the manifests."""
-    with kustomize.installed(control_plane, objects_of(EVERYTHING)):
+    with kustomize.installed(control_plane, [*objects_of(EVERYTHING), *objects_of("remote")]):
         yield control_plane
 
 
@@ -66,6 +66,15 @@ def settings_of(deployment: Item) -> tuple[str, Settings]:
     return command, settings
 
 
+def projected_in(deployment: Item) -> Iterator[str]:
+    """Yield the path in the container of each file that a projected volume has; all are mounted read-only."""
+    volumes = {volume["name"]: volume for volume in deployment["spec"]["template"]["spec"].get("volumes", ())}
+    for mount in container_of(deployment).get("volumeMounts", ()):
+        for source in volumes[mount["name"]].get("projected", {}).get("sources", ()):
+            assert mount["readOnly"]
+            yield from (f"{mount['mountPath']}/{item['path']}" for item in source["secret"]["items"])
+
+
 # -- what is built
 
 
@@ -78,8 +87,24 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
         mounts = {each["mountPath"]: each for each in container_of(deployment).get("volumeMounts", ())}
         for path in settings.snapshot:
             assert any(path.startswith(f"{mount}/") for mount in mounts)
+        assert {cluster.path for cluster in settings.cluster} == set(projected_in(deployment))
         if settings.state_dir is not None:
             assert not mounts[settings.state_dir].get("readOnly")
+
+
+def test_the_prober_is_told_of_the_same_clusters() -> None:
+    """With its components in the overlay for several clusters, the controller has the names and the kubeconfigs."""
+    overlay = yaml.safe_load((MANIFESTS / "overlays" / "clusters" / "kustomization.yaml").read_text())
+    overlay["resources"] = [str(MANIFESTS / "base")]
+    overlay["components"] = [str(MANIFESTS / "components" / name) for name in ("controller", "health")]
+    deployments = [item for item in yaml.safe_load_all(kustomize.build(overlay)) if item["kind"] == "Deployment"]
+    told = [
+        (settings.cluster_name, settings.cluster, set(projected_in(item)))
+        for item in deployments
+        for _, settings in [settings_of(item)]
+    ]
+    assert len(told) == 2 and told[0] == told[1]
+    assert {cluster.path for cluster in told[0][1]} == told[0][2]
 
 
 @pytest.mark.parametrize(
@@ -250,6 +275,12 @@ def test_pods_are_admitted_where_restricted_is_enforced(everything: ControlPlane
         lambda: f"two pods of {deployment}: {conditions_of_replica_sets(everything)}",
     )
     assert {pod["spec"]["priority"] for pod in pods_of(everything, deployment)} == {CRITICAL}
+
+
+def test_kubeconfigs_can_be_mounted_where_restricted_is_enforced(everything: ControlPlane) -> None:
+    """The pod of the overlay for several clusters is admitted."""
+    spec = object_of("clusters", "Deployment", SERVER)["spec"]["template"]["spec"]
+    everything.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", item("Pod", "tried", spec=spec))
 
 
 def test_a_pod_that_is_not_restricted_is_not_made(everything: ControlPlane) -> None:

@@ -11,6 +11,7 @@ import dns.name
 import dns.rcode
 import dns.rdatatype
 import pytest
+import yaml
 
 from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of
@@ -18,7 +19,7 @@ from dnsserver.message.records import Host, Opaque, Record, type_number
 from dnsserver.names import labels_of, meaning_of, parse_zone
 from dnsserver.responder.replies import PendingReply
 from locator.ip import parse_network
-from tests.api_objects import ZONE
+from tests.api_objects import ZONE, service_import
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
 
 CLUSTER = """
@@ -318,6 +319,7 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
     assert echo.scopelen == scope
 
 
+MULTICLUSTER = {"multicluster": "clusterset.local"}
 REASONS = [
     # name, type, flags, reason
     ("example.org", "A", {}, "the name is outside the served zones"),
@@ -335,6 +337,11 @@ REASONS = [
     ("9.9.9.9.in-addr.arpa", "PTR", {}, "the name does not exist"),
     ("dbs.shop.svc.cluster.local", "A", {}, "topodns serves no Service shop/dbs, did you mean db?"),
     ("db.shopp.svc.cluster.local", "A", {}, "topodns serves no namespace shopp, did you mean shop?"),
+    ("imported.shop.svc.clusterset.local", "A", MULTICLUSTER,
+     "topodns serves no ServiceImport shop/imported, did you mean imported-db?"),
+    ("imported-db.shop.svc.clusterset.local", "A", MULTICLUSTER, "the Service has no ready endpoint"),
+    ("imported-db.shop.svc.cluster.local", "A", MULTICLUSTER,
+     "topodns serves no Service shop/imported-db, did you mean db?"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
@@ -354,6 +361,7 @@ ALIASES = "\n".join(
        for name, target in (("out", "example.org"), ("self", "self.lab.svc.cluster.local"),
                             ("missing", "none.lab.svc.cluster.local"), ("number", "192.0.2.1"))]
 )  # fmt: skip
+IMPORT = f"\n---\n{yaml.safe_dump(service_import('imported-db'))}"
 
 
 @pytest.mark.parametrize(
@@ -365,7 +373,7 @@ def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> No
         labels_of(name),
         type_number(rtype),
         parse_network("127.1.0.1"),
-        snapshot_of(CLUSTER + ALIASES, flags),
+        snapshot_of(CLUSTER + ALIASES + IMPORT, flags),
         authority_of(settings_of({**FLAGS, **flags})),
     )
     assert explained["reason"] == reason

@@ -1,4 +1,4 @@
-"""Health by quorum, from probes to what is voted out: three provers and a reader, in virtual time.
+"""Health by quorum, from probes to what is voted out: three probers and a reader, in virtual time.
 
 Each cluster has its prober, its ServiceHealths and a clock of its own, which may be hours off. The reader sees what
 stands in each cluster that it can reach.

@@ -21,25 +21,31 @@ from tests import api_objects, kustomize
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.balanced_services import balanced
 from tests.kube import ControlPlane, Item
-from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, SERVER, WEBHOOK, object_of, objects_of
-from tests.topodns_process import Process
+from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, READER, SERVER, WEBHOOK, object_of, objects_of
+from tests.this_machine import ROOT
+from tests.topodns_process import Server
 from tests.waiting import until
 
 WHERE = "rbac"
 LEASE = "topodns-controller"
 OURS = "topodns.io"
 HOOKS = "admissionregistration.k8s.io"
+MULTICLUSTER = "multicluster.x-k8s.io"
 RBAC = "rbac.authorization.k8s.io/v1"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 LOCATORS = f"/apis/{OURS}/v1alpha1/namespaces/{WHERE}/podlocators"
 HEALTHS = f"/apis/{OURS}/v1alpha1/servicehealths"
 COMMANDS = {
-    SERVER: ("serve", "--listen=127.0.0.1:0"),
+    SERVER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", "--multicluster=clusterset.local"),
+    READER: ("serve", "--listen=127.0.0.1:0", "--federation=fed.example.com", f"--snapshot={ROOT / 'examples'}"),
     CONTROLLER: ("controller", "--health", f"--lease={NAMESPACE}/{LEASE}"),
     WEBHOOK: ("webhook", "--webhook-listen=127.0.0.1:0", f"--lease={NAMESPACE}/{WEBHOOK}",
               f"--tls-secret={NAMESPACE}/{WEBHOOK}"),
 }  # fmt: skip
 WATCH = ("list", "watch")
+FEDERATED = "serviceexports", "servicehealths"  # only --federation needs them
+IMPORTED = ("serviceimports",)  # only --multicluster needs them
+SEVERAL = *FEDERATED, *IMPORTED
 
 
 class Row(NamedTuple):
@@ -70,8 +76,19 @@ ROWS = (
     Row(SERVER, OURS, "servicepolicies", WATCH, "what policies ask for", "ServicePolicy: 403"),
     Row(SERVER, "", "nodes", WATCH, "--client-source nodes", "Node: 403"),
     Row(SERVER, "", "pods", WATCH, "--client-source pods", "Pod: 403"),
+    Row(SERVER, MULTICLUSTER, "serviceexports", WATCH, "--federation: what is exported", "ServiceExport: 403"),
+    Row(SERVER, OURS, "servicehealths", WATCH, "--federation: votes", "ServiceHealth: 403"),
+    Row(SERVER, MULTICLUSTER, "serviceimports", WATCH, "--multicluster", "ServiceImport: 403"),
     Row(SERVER, "", "services", ("get",), "the uid of an Event's Service", f"{WHERE}/bad: no Event posted: 403"),
     Row(SERVER, "", "events", ("create",), "Events", f"{WHERE}/bad: no Event posted: 403"),
+    Row(READER, "", "namespaces", WATCH, "--namespace-selector", "Namespace: 403"),
+    Row(READER, "", "services", WATCH, "what is answered", "Service: 403"),
+    Row(READER, "discovery.k8s.io", "endpointslices", WATCH, "what is answered", "EndpointSlice: 403"),
+    Row(READER, OURS, "servicepolicies", WATCH, "what policies ask for", "ServicePolicy: 403"),
+    Row(READER, MULTICLUSTER, "serviceexports", WATCH, "--federation: what is exported", "ServiceExport: 403"),
+    Row(READER, OURS, "servicehealths", WATCH, "--federation: votes", "ServiceHealth: 403"),
+    Row(READER, "", "nodes", WATCH, "--client-source nodes", "Node: 403"),
+    Row(READER, "", "pods", WATCH, "--client-source pods", "Pod: 403"),
     Row(CONTROLLER, "", "pods", WATCH, "which PodLocators there are to be", "Pod: 403"),
     Row(CONTROLLER, "", "nodes", WATCH, "nodeLabels", "Node: 403"),
     Row(CONTROLLER, OURS, "podlocators", WATCH, "which PodLocators there are", "PodLocator: 403"),
@@ -138,9 +155,13 @@ def expanded(rules: Iterable[Item]) -> set[Right]:
 @pytest.mark.parametrize(
     ("variant", "account", "without", "more"),
     [
-        pytest.param("base", SERVER, (), (), id="base"),
-        pytest.param("base without pods", SERVER, ("pods",), (), id="without-pods"),
-        pytest.param("base with podlocators", SERVER, ("pods", "nodes"), ("podlocators",), id="podlocators"),
+        pytest.param("base", SERVER, SEVERAL, (), id="base"),
+        pytest.param("base without pods", SERVER, ("pods", *SEVERAL), (), id="without-pods"),
+        pytest.param("base with podlocators", SERVER, ("pods", "nodes", *SEVERAL), ("podlocators",), id="podlocators"),
+        pytest.param("base with multicluster", SERVER, FEDERATED, (), id="multicluster"),
+        pytest.param("clusters", SERVER, IMPORTED, (), id="clusters"),
+        pytest.param("clusters with multicluster", SERVER, (), (), id="clusters-and-multicluster"),
+        pytest.param("remote", READER, (), (), id="remote"),
         pytest.param("base with podlocators", CONTROLLER, ("services", "servicehealths"), (), id="controller"),
         pytest.param("base with health", CONTROLLER, (), (), id="health"),
         pytest.param("webhook", WEBHOOK, (), (), id="webhook"),
@@ -188,7 +209,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a cluster with the manifests' accounts, one account less each row, and work for both programs."""
     kinds = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRoleBinding", "Role", "RoleBinding")
     kinds = (*kinds, "Secret", "MutatingWebhookConfiguration")
-    roles = [object_of("base", "ClusterRole", SERVER)]
+    roles = [*objects_of("remote"), object_of("clusters with multicluster", "ClusterRole", SERVER)]
     roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
     control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
@@ -198,7 +219,10 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         for one in BALANCED:
             control_plane.api.patch_status(one, one["status"])
         for one in COMMANDS:  # who grants rights hears of a role a moment after it was made
-            until(lambda one=one: allowed(control_plane, one, NAMESPACE) >= rights_of(rows_of(one)), f"rights of {one}")
+            granted = rights_of(rows_of(one))
+            until(
+                lambda one=one, granted=granted: allowed(control_plane, one, NAMESPACE) >= granted, f"rights of {one}"
+            )
         yield control_plane
         control_plane.api.delete(*reversed(WORLD))
         for plural in ("clusterroles", "clusterrolebindings"):  # the others go with the namespace
@@ -226,7 +250,8 @@ def account_with(name: str, rows: Sequence[Row]) -> list[Item]:
 
 def token_of(plane: ControlPlane, account: str) -> str:
     """Return a token as a pod of the account would have it."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    where = READER if account == READER else NAMESPACE
+    path = f"/api/v1/namespaces/{where}/serviceaccounts/{account}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return str(plane.api.request("POST", path, request)["status"]["token"])
 
@@ -264,7 +289,7 @@ def test_the_lease_of_another_is_not_ours(cluster: ControlPlane) -> None:
 
 
 @contextmanager
-def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Process]:
+def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Iterator[Server]:
     """Run a program as one of ``ACCOUNTS``, with work to do; undo it afterwards."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token_of(plane, name)}
@@ -277,7 +302,8 @@ def running(plane: ControlPlane, name: str, account: str, folder: Path) -> Itera
     if account == WEBHOOK:
         plane.api.patch(SLICE, {"endpoints": HOMES})
         plane.api.patch(api_objects.item("Secret", WEBHOOK, NAMESPACE), {"data": None})
-    process = Process([*COMMANDS[account], "--http=127.0.0.1:0", "--kubeconfig", str(kubeconfig)])
+    cluster = f"--cluster=west={kubeconfig}" if account == READER else f"--kubeconfig={kubeconfig}"
+    process = Server([*COMMANDS[account], "--http=127.0.0.1:0", cluster])
     try:
         yield process
     finally:
@@ -306,6 +332,15 @@ def test_serve_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None
     with running(cluster, SERVER, SERVER, tmp_path) as process:
         process.wait_for("^ready$")
         until(lambda: events(cluster) == ["InvalidTopology bad"], lambda: f"one Event: {events(cluster)}")
+        assert not [line for line in process.lines if re.search(r"\b403\b", line)]
+
+
+def test_reading_another_cluster_is_refused_nothing(cluster: ControlPlane, tmp_path: Path) -> None:
+    """With the table's rights, ``serve --cluster`` reads all kinds."""
+    with running(cluster, READER, READER, tmp_path) as process:
+        process.wait_for("^ready$")
+        checks = process.bound().get
+        until(lambda: "cluster west ok" in checks("/readyz?verbose")[1], lambda: f"{checks('/readyz?verbose')}")
         assert not [line for line in process.lines if re.search(r"\b403\b", line)]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import Replace
@@ -16,9 +17,10 @@ from locator.api.watching.listwatch import EXPIRED, SILENT, ListWatch
 from locator.cluster import api_client
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
-from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service
+from locator.model import EndpointSlice, Namespace, Node, Pod, PodLocator, Service, ServiceImport
 from tests import api_objects
 from tests.api_objects import ZONE, namespace, node
+from tests.go_programs import mcs_crds
 from tests.kube import ControlPlane, Item
 from tests.live_server import RECOVERY
 from tests.proxy import Proxy
@@ -250,6 +252,42 @@ def test_a_kind_that_appears_and_vanishes(plane: ControlPlane, monkeypatch: pyte
         plane.api.delete(definition)
         until(lambda: not followed.view and not followed.findings, "none again")
         until(lambda: followed.replaced > 2 and not followed.reflector.problem, "the kind known to be gone")
+
+
+def test_a_kind_whose_older_version_alone_is_served(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objects are those of the older version, then those of the newer one, without a moment in which none is known.
+
+    Lists that nobody watches find them, too.
+    """
+    monkeypatch.setattr("locator.api.watching.listwatch.ABSENT_SECONDS", 0.2)
+    definition = yaml.safe_load((mcs_crds() / "multicluster.x-k8s.io_serviceimports.yaml").read_text())
+    older, newer = definition["spec"]["versions"]
+    assert (older["name"], newer["name"]) == ("v1alpha1", "v1beta1")
+
+    def serve(*served: Item) -> None:
+        for version in (older, newer):
+            version["served"], version["storage"] = version in served, version == served[0]
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(definition))
+
+    with following(cluster_of(plane), ServiceImport) as followed:
+        until(lambda: followed.reflector.listed, "none")
+        serve(older)
+        imported = {**api_objects.service_import("db", where=WHERE), "apiVersion": "multicluster.x-k8s.io/v1alpha1"}
+        plane.kubectl("wait", "--for=condition=Established", "crd", definition["metadata"]["name"])
+        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(imported))
+        until(lambda: list(followed.view) == [f"{WHERE}/db"], "the older version")
+        followed.until_same()
+        views: list[dict[str, Any]] = []
+        monkeypatch.setattr(followed, "take_in", lambda news, take_in=followed.take_in: (  # type: ignore[misc]
+            take_in(news), views.append(dict(followed.view))))  # fmt: skip
+        before = followed.replaced
+        serve(newer)
+        until(lambda: followed.replaced > before and not followed.reflector.problem, "the newer version")
+        followed.until_same()
+        plane.api.delete(imported)
+        until(lambda: not followed.view, "its changes")
+        assert all(views[:-1]), "what is known stays until it is listed anew"
+    plane.api.delete(definition)
 
 
 # An API server without a watch cache, which forgets at once

@@ -70,6 +70,8 @@ ROWS = [
         [("ExportWithoutService", WARNING, "", "ServiceExport shop/wob", "metadata.name")]),
     Row("no-balancer", cluster(1, balancer=[]), cluster(2),
         [("LoadBalancerWithoutAddress", WARNING, "", WEB, INGRESS)]),
+    Row("headless", cluster(1, balancer=[], cluster_ips=("None",)), cluster(2),
+        [("LoadBalancerWithoutAddress", WARNING, "", WEB, "spec.clusterIP")]),
     Row("no-balancer-in-a-flat-network", cluster(1, balancer=[]), cluster(2), flags={"flat-network": "east,west"}),
     Row("host-name", cluster(1), cluster(2, balancer=HOST), flags={"upstream": "127.0.0.1"}),
     Row("host-name-that-nobody-resolves", cluster(1), cluster(2, balancer=HOST),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
@@ -39,19 +38,19 @@ from locator.model import (
     canonical_labels,
 )
 from locator.places.forwarders import GRACE_SECONDS
-from locator.state import kept_view
-from locator.state.kept_view import Origin
 from locator.state.snapshot import CompiledService, Snapshot, answers_differ
 from locator.state.store import Store
 from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
+from tests.in_memory import read_again
 
 steady = settings(
     max_examples=150,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),
 )
+
 NOW = 1_700_000_000
 FOREVER = NOW + 10**6  # when nobody who left is trusted any more
 DNS = "kube-system/dns"
@@ -257,15 +256,6 @@ STORES: list[dict[str, Any]] = [
 
 def store_with(**options: Any) -> Store:
     return Store(**{"subnets": SUBNETS, "forwarder_services": [DNS], **options})
-
-
-def read_again(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot as another process reads it from a file."""
-    file, origin = io.BytesIO(), Origin("", (), "")
-    kept_view.write(file, snapshot, [], origin)
-    read = kept_view.read(file.getvalue(), origin).snapshot
-    assert read is not None
-    return read
 
 
 class State:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,13 +190,9 @@ def test_votes(clusters: Mapping[str, Cluster], server: Server, monkeypatch: pyt
             stack.callback(probing.end)
             return probing.until_leading()
 
-        def votes() -> Mapping[str, int]:
-            found = server.metrics()
-            return {name: int(found["topodns_health_votes", name]) for name in NAMES}
-
         prober("east")
         clusters["south"].balancer.stop()
-        until(lambda: votes() == {"east": 3, "west": 0, "south": 0}, votes)
+        until(lambda: votes_counted(server) == {"east": 3, "west": 0, "south": 0}, lambda: votes_counted(server))
         until(lambda: against(clusters["east"]) == {"127.0.7.3"}, lambda: against(clusters["east"]))
         assert elsewhere(server) == {"127.0.7.1", "127.0.7.2", "127.0.7.3"}
         second = prober("west")
@@ -212,6 +209,12 @@ def test_votes(clusters: Mapping[str, Cluster], server: Server, monkeypatch: pyt
         until_all(clusters, server)
 
 
+def votes_counted(server: Server) -> Mapping[str, int]:
+    """Return on how many addresses each cluster has a vote that counts."""
+    found = server.metrics()
+    return {name: int(found["topodns_health_votes", name]) for name in NAMES}
+
+
 def against(cluster: Cluster) -> set[str]:
     """Return the addresses that the prober of a cluster votes against."""
     return {
@@ -220,6 +223,36 @@ def against(cluster: Cluster) -> set[str]:
         for entry in found["status"]["entries"]
         if not entry["healthy"]
     }
+
+
+def test_clocks_that_differ(clusters: Mapping[str, Cluster], server: Server) -> None:
+    """A vote of a clock two hours slow is too old at first sight, but counts once it is seen to be renewed."""
+    until_all(clusters, server)
+    clocks, address = {"west": timedelta(hours=-2), "south": timedelta(hours=2)}, "127.0.7.1"
+    health = {"apiVersion": "topodns.io/v1alpha1", "kind": "ServiceHealth", "metadata": {"name": f"web.{SPACE}"}}
+
+    def vote(name: str, *, healthy: bool) -> None:
+        entry = {"address": address, "healthy": healthy, "message": "by hand"}
+        time = (datetime.now(UTC) + clocks[name]).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        status = {"cluster": name, "entries": [entry], "renewTime": time}
+        api = clusters[name].plane.api
+        if api.items("ServiceHealth"):
+            api.patch(health, {"status": status})
+        else:
+            api.create({**health, "status": status})
+
+    for cluster in clusters.values():
+        cluster.plane.api.delete(*cluster.plane.api.items("ServiceHealth"))
+    vote("west", healthy=False)
+    vote("south", healthy=False)
+    until(lambda: votes_counted(server)["south"] == 1, lambda: votes_counted(server))
+    assert address in elsewhere(server)
+    assert votes_counted(server)["west"] == 0
+    vote("west", healthy=False)
+    until_all(clusters, server, "east")
+    for name in clocks:
+        vote(name, healthy=True)
+    until_all(clusters, server)
 
 
 def test_a_cluster_that_is_lost(clusters: Mapping[str, Cluster], server: Server) -> None:

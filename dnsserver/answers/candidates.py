@@ -52,7 +52,7 @@ def candidates_of(case: Case) -> list[Candidate]:
         return []
     keys = [] if case.constraint is None else [key for key in case.constraint.keys if key != ANY]
     judged = list(_judged(case, service))
-    judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.service.key, ())]
+    judged += [(located, False, "not ready") for located in case.snapshot.unready.get(service.basis_key, ())]
     judged.sort(key=lambda row: (not row[1], not row[0].endpoint.ready, *order(row[0])))
     return [
         Candidate(located, {key: located.location.value(key) for key in keys}, chosen, why)
@@ -78,9 +78,9 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
         return
     why = "kube-proxy chooses behind the cluster IP" if service.service.virtual else reason(case)
     own: set[int] = set()
-    if meaning is not None and meaning.shape == names.ENDPOINT:
+    if meaning is not None and meaning.shape in (names.ENDPOINT, names.CLUSTER):
         by_name = services.endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
-        own = {id(located) for located, _ in by_name.get(meaning.endpoint, ())}
+        own = {id(located) for located, _ in by_name.get(meaning.endpoint_labels, ())}
     for located in service.endpoints:
         if id(located) in own:
             yield located, True, f"the name is its own{without_record(case, located)}"

@@ -118,18 +118,19 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
 
 def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     if meaning.zone.about == names.FEDERATION and meaning.service:
-        known = snapshot.federated
-        closest = nearest_key(meaning.namespace, meaning.service, known)
+        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated)
         suggestion = f", did you mean {closest}?" if closest else ""
         what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
         return f"no cluster exports {what}{suggestion}"
-    if not meaning.service or meaning.service_key in snapshot.services:
+    is_import = meaning.zone.about == names.MULTICLUSTER
+    known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
+    if not meaning.service or meaning.service_key in known:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
         return f"topodns serves no namespace {meaning.namespace}{nearest(meaning.namespace, snapshot.namespaces)}"
-    closest = nearest_key(meaning.namespace, meaning.service, snapshot.services)
+    closest = nearest_key(meaning.namespace, meaning.service, known)
     suggestion = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?" if closest else ""
-    return f"topodns serves no Service {meaning.service_key}{suggestion}"
+    return f"topodns serves no {kind} {meaning.service_key}{suggestion}"
 
 
 def _federated(case: Case, found: FederatedService) -> str:

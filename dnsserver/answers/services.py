@@ -62,8 +62,7 @@ def protocol(request: Request, compiled: CompiledService) -> Decision:
 
 def endpoint(request: Request, compiled: CompiledService) -> Decision:
     """The name of an endpoint. It is never narrowed: a client that uses it wants exactly this endpoint."""
-    label, cluster = request.meaning.endpoint, request.meaning.cluster
-    located_addresses = request.names_of(compiled).endpoints.get(f"{label}.{cluster}" if cluster else label)
+    located_addresses = request.names_of(compiled).endpoints.get(request.meaning.endpoint_labels)
     if located_addresses is None:
         return request.decision(wire.NXDOMAIN, service=compiled)
     if request.qtype == wire.SRV:
@@ -74,8 +73,13 @@ def endpoint(request: Request, compiled: CompiledService) -> Decision:
 
 
 def cluster(request: Request, compiled: CompiledService) -> Decision:
-    """The name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's name does."""
+    """The name of a cluster under a multi-cluster Service: it has no records, and exists if an endpoint's name does.
+
+    An endpoint whose slice does not say which cluster it is in has a name of this shape, too.
+    """
     labels = request.names_of(compiled).endpoints
+    if request.meaning.endpoint_labels in labels:
+        return endpoint(request, compiled)
     exists = any(label.partition(".")[2] == request.meaning.cluster for label in labels)
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN, service=compiled)
 
@@ -128,9 +132,13 @@ def endpoint_names(compiled: CompiledService, *, pod_names: bool) -> EndpointNam
 
 
 def _endpoint_label(compiled: CompiledService, located: LocatedEndpoint, address: bytes, *, pod_names: bool) -> str:
-    """Return the first label of an endpoint's name; that of a multi-cluster Service is followed by the cluster's."""
+    """Return the labels of an endpoint's name before its Service's: one, and under a multi-cluster Service its cluster.
+
+    An endpoint of such a Service whose slice names no cluster has one label, too.
+    """
     label = endpoint_label(located.endpoint, address, pod_names=pod_names)
-    return f"{label}.{located.endpoint.cluster or ''}" if isinstance(compiled, ImportedService) else label
+    cluster = located.endpoint.cluster if isinstance(compiled, ImportedService) else ""
+    return f"{label}.{cluster}" if cluster else label
 
 
 def any_port(port: tuple[str, str]) -> bool:

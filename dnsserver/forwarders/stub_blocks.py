@@ -55,7 +55,9 @@ def stub_block(
         list(dict.fromkeys(map(stub_zone, names))) for names in (zones, federation, multicluster)
     )
     to, names = list(dict.fromkeys(to)), list(dict.fromkeys((*plain, *imported, *federated)))
-    if forwarder != COREDNS:
+    if forwarder == UNBOUND:
+        lines = _unbound(to, names, keep_order=bool(federated))
+    elif forwarder != COREDNS:
         lines = _WRITERS[forwarder](to, names)
     elif not fail_open:
         lines = ["# CoreDNS 1.11.4 or later", *_coredns(to, names)]
@@ -163,7 +165,7 @@ def _dnsmasq(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
     ]
 
 
-def _unbound(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
+def _unbound(to: Sequence[ListenAddress], zones: Sequence[str], *, keep_order: bool) -> list[str]:
     addresses = list(dict.fromkeys(address_text(topodns.address) for topodns in to))
     lines = [
         "server:",
@@ -172,6 +174,8 @@ def _unbound(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
         "    max-client-subnet-ipv4: 32",
         "    max-client-subnet-ipv6: 128",
     ]
+    if keep_order:
+        lines.append("    rrset-roundrobin: no")  # for all its zones; otherwise spares would come first
     if any(ip_address(topodns.address).is_loopback for topodns in to):
         lines.append("    do-not-query-localhost: no")
     if any(parse_zone(zone).reverse for zone in zones):
@@ -206,7 +210,7 @@ def _dnsdist(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
     ]
 
 
-_WRITERS = {NODELOCAL: _nodelocal, DNSMASQ: _dnsmasq, UNBOUND: _unbound, DNSDIST: _dnsdist}
+_WRITERS = {NODELOCAL: _nodelocal, DNSMASQ: _dnsmasq, DNSDIST: _dnsdist}
 
 
 def _keys(zones: Sequence[str], port: int) -> str:

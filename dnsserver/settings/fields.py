@@ -115,7 +115,7 @@ class Settings:
         help="Answer for the names in this zone",
         shown="cluster.local, in-addr.arpa, ip6.arpa",
     )
-    """The given zones replace the default zones."""
+    """The given zones replace the default zones. A file can give none, if there are federated or multi-cluster ones."""
 
     ttl: int = single(5, seconds(0, 3600), theme=ANSWERS, help="TTL of the records in an answer")
     """5 s is the default of CoreDNS: endpoints come and go."""

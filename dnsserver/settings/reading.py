@@ -79,7 +79,7 @@ def _value(name: str, source: str, texts: Sequence[str]) -> object:
 
 def _check(settings: Settings, sources: Mapping[str, str]) -> None:
     """Raise InvalidSetting if settings contradict each other. *sources* maps a given field to its source."""
-    if all(zone.reverse for zone in settings.zone):
+    if all(zone.reverse for zone in settings.zone) and not settings.federation and not settings.multicluster:
         raise InvalidSetting(f"{sources['zone']}: only reverse zones found, expected a zone for the names of Services")
     live = [name for name in ("kubeconfig", "context") if name in sources]
     if settings.snapshot and live:
@@ -99,11 +99,12 @@ def _check(settings: Settings, sources: Mapping[str, str]) -> None:
 
 def _check_defaults(settings: Settings, sources: Mapping[str, str]) -> None:
     """Raise InvalidSetting unless each zone with default topology keys is served, and has them once."""
-    served, seen = [zone.name for zone in settings.zone if not zone.reverse], list[str]()
+    zones = (*(zone for zone in settings.zone if not zone.reverse), *settings.multicluster)
+    served, seen = [zone.name for zone in zones], list[str]()
     for default in settings.default_topology_keys:
         name = default.zone.name
         if name not in served:
-            expected = f"one of --zone: {', '.join(served)}"
+            expected = f"one of --zone{' and --multicluster' if settings.multicluster else ''}: {', '.join(served)}"
             raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is not served, expected {expected}")
         if name in seen:
             raise InvalidSetting(f"{sources['default_topology_keys']}: {name} is given twice, expected each zone once")

@@ -27,7 +27,8 @@ LAST_SAVE_SECONDS = 5.0  # for the save at the end: a file system that hangs mus
 class Informer:
     """Sends *publisher* all objects of *kinds* in a live cluster, then their changes.
 
-    With *state_file*, starts from the view saved there, and saves the view regularly.
+    With *state_file*, starts from the view saved there, and saves the view regularly. *cluster* is the name of another
+    cluster, for the log.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class Informer:
         publisher: Publisher,
         *,
         state_file: StateFile | None = None,
+        cluster: str = "",
     ) -> None:
         self.reflectors: Mapping[type[Object], Reflector] = {
-            kind: Reflector(client, kind, RESOURCES[kind], publisher.batches) for kind in kinds
+            kind: Reflector(client, kind, RESOURCES[kind], publisher.batches, cluster=cluster) for kind in kinds
         }
         self._publisher = publisher
         self._state_file = state_file

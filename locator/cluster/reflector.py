@@ -36,7 +36,8 @@ BRIEF_SECONDS = 10.0  # a watch that ends sooner and brought no event does not c
 class Reflector:
     """Sends deltas of one *kind* to *send* for ever: first a list, then its changes.
 
-    *silence* is how many seconds a response may bring no byte before contact counts as lost.
+    *silence* is how many seconds a response may bring no byte before contact counts as lost. *cluster* is the name of
+    another cluster, for the log; empty for the own one.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Reflector:
         send: trio.MemorySendChannel[DeltaBatch],
         *,
         silence: float = SILENCE,
+        cluster: str = "",
     ) -> None:
         self.listed = False
         """Whether a complete list has been sent."""
@@ -60,7 +62,8 @@ class Reflector:
         self.restarts: Counter[str] = Counter()
         """The number of restarted lists and watches by reason (``listwatch.REASONS``)."""
         self._client = client
-        self._name, self._path = resource.name, resource.path
+        self._name = f"cluster {cluster}: {resource.name}" if cluster else resource.name
+        self._path = resource.path
         self._absent = False  # whether the API server does not know the resource, as last logged
         self._send = send
         self._silence = silence

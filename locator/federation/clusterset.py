@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
 from locator.federation.findings import export_advice, export_findings, overlaps
-from locator.federation.importing import imported
+from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding
 from locator.places.address_book import AddressBook, Addresses
@@ -28,6 +28,7 @@ from locator.state.snapshot import (
     book_of,
     mapping_after,
 )
+from locator.topology.selection import LocatedEndpoint
 
 _NOTHING = Snapshot({}, frozenset(), AddressBook(), 0)
 
@@ -46,6 +47,7 @@ class ClusterSet:
         self._snapshots: dict[str, Snapshot] = {}
         self._before: dict[str, Snapshot] = {}  # as of the last publication
         self._resolved_anew: set[str] = set()  # host names
+        self._unready: dict[str, tuple[LocatedEndpoint, ...]] = {}  # of multi-cluster Services, by their basis_key
         self._votes = Votes((own, *self._others))
         self._voted_anew: set[str] = set()  # Services
         self._of_service: dict[str, tuple[Finding, ...]] = {}
@@ -101,6 +103,8 @@ class ClusterSet:
             imported=self._imported(before.imported),
             serial=int(now),
         )
+        if self._unready:
+            after = replace(after, unready={**own.unready, **self._unready})
         if self._snapshot is not None and not answers_differ(before, after):
             after = replace(after, serial=before.serial)
         self._before = dict(self._snapshots)
@@ -206,16 +210,31 @@ class ClusterSet:
         nodes, old_nodes = (
             {name: known.get(name, _NOTHING).nodes for name in (self._own, *self._others)} for known in self._known()
         )
-        if any(of_cluster is not old_nodes[name] for name, of_cluster in nodes.items()):
-            changed.update(own.imports)  # nodes come and go rarely
+        moved = {
+            node
+            for name, of_cluster in nodes.items()
+            if of_cluster is not old_nodes[name]
+            for node, _ in of_cluster.items() ^ old_nodes[name].items()
+        }
+        if moved:
+            changed.update(key for key, objects in own.imports.items() if key not in changed and is_on(objects, moved))
         changes: dict[str, ImportedService | None] = {}
         for key in changed:
             known, objects = before.get(key), own.imports.get(key)
             after = None
             if objects is not None:
                 after = imported(
-                    objects, self._own, nodes, own.services.get(key), known, honor_kubernetes=self._honor_kubernetes
+                    objects,
+                    nodes,
+                    namesake=own.services.get(key),
+                    before=known,
+                    honor_kubernetes=self._honor_kubernetes,
                 )
             if after is not known:
                 changes[key] = after
+            for service in (known, after):
+                if service is not None:
+                    self._unready.pop(service.basis_key, None)
+            if objects is not None and after is not None and (unready := imported_unready(objects, nodes)):
+                self._unready[after.basis_key] = unready
         return mapping_after(before, changes)

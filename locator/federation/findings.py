@@ -26,10 +26,16 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
         ingress = service.compiled.service.ingress
         joined = [(cluster, other) in joining.flat for other in clusters if other != cluster]
         if not ingress and not all(joined):
-            outside = f"of cluster {cluster} and its flat networks" if any(joined) else f"of cluster {cluster}"
-            message = f"no address of a load balancer: clients outside {outside} get nothing of it"
+            outside = f"cluster {cluster} and its flat networks" if any(joined) else f"cluster {cluster}"
+            headless = service.compiled.service.headless  # the API server refuses it the type LoadBalancer
+            lacking = "a headless Service has no load balancer" if headless else "no address of a load balancer"
             expected = "type: LoadBalancer, and an address in its status"
-            yield _about(cluster, service, own, ClusterCode.LoadBalancerWithoutAddress, INGRESS, message, expected)
+            yield _about(
+                cluster, service, own, ClusterCode.LoadBalancerWithoutAddress,
+                "spec.clusterIP" if headless else INGRESS,
+                f"{lacking}: clients outside of {outside} get nothing of it",
+                f"a cluster IP, {expected}; or --flat-network" if headless else expected,
+            )  # fmt: skip
         if not joining.resolves and any(map(is_host_name, ingress)):
             name = next(filter(is_host_name, ingress))
             message = f"nobody resolves {name}: the load balancer is in no answer"

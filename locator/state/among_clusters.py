@@ -31,12 +31,17 @@ class AmongClusters:
         self._objects, self._locations, self._exposes = objects, locations, exposes
         self._exports, self._imports, self._nodes_by_name = exports, imports, imports or nodes_by_name
         self._imports_changed: set[str] = set()
+        self._namespaces_changed: set[str] = set()
         self._nodes_changed: set[str] = set()
         self._healths_changed: set[str] = set()
 
     def mark_imports(self, keys: Iterable[str]) -> None:
         """Note that some ServiceImports, or their slices, have changed."""
         self._imports_changed.update(keys)
+
+    def mark_namespace(self, namespace: str) -> None:
+        """Note that a namespace may be served from now on, or no longer."""
+        self._namespaces_changed.add(namespace)
 
     def mark_nodes(self, names: Iterable[str]) -> None:
         """Note that the locations of some nodes have changed."""
@@ -66,6 +71,10 @@ class AmongClusters:
     def imports_after(self, before: Mapping[str, ImportedObjects]) -> Mapping[str, ImportedObjects]:
         """Return what the cluster has imported; *before* itself if nothing differs."""
         changes: dict[str, ImportedObjects | None] = {}
+        if self._namespaces_changed:
+            imports = self._objects.of(ServiceImport).values()
+            self.mark_imports(found.key for found in imports if found.namespace in self._namespaces_changed)
+            self._namespaces_changed = set()
         for key in self._imports_changed if self._imports else ():
             known, service_import = before.get(key), self._objects.of(ServiceImport).get(key)
             if service_import is not None and self._exposes(service_import.namespace):

@@ -18,6 +18,7 @@ from locator.model import (
     PodLocator,
     Service,
     ServiceExport,
+    ServiceImport,
     ServicePolicy,
 )
 from locator.places.locations import Locations
@@ -25,10 +26,12 @@ from locator.state.findings import (
     Findings,
     Rank,
     export_without_service,
+    import_findings,
     is_located,
     location_findings,
     no_forwarder,
     orphan_findings,
+    orphan_of_import,
     without_zone,
 )
 from locator.state.objects import Objects
@@ -61,9 +64,11 @@ class Checks:
     ) -> None:
         self._objects, self._locations, self._default_keys = objects, locations, default_keys
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
+        self._reads_imports = ServiceImport in kinds
         self._findings = Findings()
         self._services: set[str] = set()  # to check again, by key
         self._slices: set[str] = set()  # likewise
+        self._imports: set[str] = set()  # likewise
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._zoned: set[str] = set()  # nodes that have a zone
@@ -79,6 +84,11 @@ class Checks:
     def mark_slices(self, keys: Iterable[str]) -> None:
         """Note that the findings of some slices may change."""
         self._slices.update(keys)
+
+    def mark_imports(self, keys: Iterable[str]) -> None:
+        """Note that the findings of some ServiceImports, of their slices and their namesakes may change."""
+        if self._reads_imports:
+            self._imports.update(keys)
 
     def mark_policies(self, namespace: str) -> None:
         """Note that the findings of the policies of a namespace may change."""
@@ -107,6 +117,10 @@ class Checks:
     def all_findings(self, services: Services) -> tuple[Finding, ...]:
         """Return all findings in order, after the due checks; the same object until one changes."""
         self._follow_keys()
+        for key in self._imports:
+            self._findings.set(Rank.IMPORT, key, self._import_findings(key))
+            self._services.add(key)
+            self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_imported_with(key))
         for key in self._services:
             self._check_service(key, services.get(key))
         for key in self._slices:
@@ -115,7 +129,7 @@ class Checks:
             self._findings.set(Rank.SLICE, key, found)
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
-        self._services, self._slices, self._namespaces = set(), set(), set()
+        self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
         return self._findings.all()
 
     def advice(self, services: Services) -> Iterator[Finding]:
@@ -158,8 +172,12 @@ class Checks:
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
 
     def _as_exported(self, service: Service) -> Service:
-        """Return a Service that counts as exported if it is: a ServiceExport does what the annotation does."""
-        if service.key not in self._objects.of(ServiceExport):
+        """Return a Service that counts as exported if its constraint matters beyond its own name.
+
+        A ServiceExport does what the annotation does, and a headless ServiceImport may take the constraint over.
+        """
+        imported = self._objects.of(ServiceImport).get(service.key)
+        if service.key not in self._objects.of(ServiceExport) and (imported is None or not imported.headless):
             return service
         return replace(service, annotations={**service.annotations, FEDERATED: "true"})
 
@@ -195,9 +213,19 @@ class Checks:
             locations = (location for compiled in decided for location in compiled.locations)
             yield from policy_key_findings(policy, locations, self._carried)
 
+    def _import_findings(self, key: str) -> Iterator[Finding]:
+        service_import = self._objects.of(ServiceImport).get(key)
+        if service_import is not None:
+            has_slices = bool(self._objects.slices_imported_with(key))
+            yield from import_findings(service_import, has_slices=has_slices)
+
     def _slice_findings(self, endpoint_slice: EndpointSlice) -> Iterator[Finding]:
-        service = endpoint_slice.service_key
-        yield from orphan_findings(endpoint_slice, service_known=service in self._objects.of(Service))
+        service, imported = endpoint_slice.service_key, endpoint_slice.import_key
+        service_known = service in self._objects.of(Service)
+        if imported is None:
+            yield from orphan_findings(endpoint_slice, service_known=service_known)
+        elif self._reads_imports and not service_known and imported not in self._objects.of(ServiceImport):
+            yield orphan_of_import(endpoint_slice)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes, locate = self._objects.of(Node), self._locations.of_endpoint

@@ -6,22 +6,38 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
+from msgspec.structs import replace
+
 from locator.finding_codes import ClusterCode
-from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, ZONE, EndpointSlice, Finding, Location, ServiceExport
+from locator.model import (
+    CLUSTER,
+    ENDPOINTS,
+    HOSTNAME,
+    ZONE,
+    EndpointSlice,
+    Finding,
+    Location,
+    ServiceExport,
+    ServiceImport,
+)
+from locator.topology.constraint_findings import service_findings
+from locator.topology.constraints import declarations_of
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
+IMPORTED = "multicluster.kubernetes.io/service-name"
 
 
 class Rank(IntEnum):
     """The subjects of findings, in the order in which topodns reports them."""
 
     SERVICE = 0
-    POLICIES = 1
-    NODE = 2
-    SLICE = 3
-    POD_CIDR = 4
-    FORWARDERS = 5
-    SETTINGS = 6
+    IMPORT = 1
+    POLICIES = 2
+    NODE = 3
+    SLICE = 4
+    POD_CIDR = 5
+    FORWARDERS = 6
+    SETTINGS = 7
 
 
 class Findings:
@@ -86,6 +102,25 @@ def orphan_findings(endpoint_slice: EndpointSlice, *, service_known: bool) -> It
     elif not service_known:
         message = f"{message}: there is no Service {endpoint_slice.service_key}"
         yield _about(endpoint_slice, code, SERVICE_LABEL, message, "a Service in the same namespace")
+
+
+def orphan_of_import(endpoint_slice: EndpointSlice) -> Finding:
+    """Return the finding that a slice was imported with a ServiceImport that is not there."""
+    message = f"slice without a ServiceImport: there is no ServiceImport {endpoint_slice.import_key}"
+    code, expected = ClusterCode.SliceWithoutService, "a ServiceImport in the same namespace"
+    return _about(endpoint_slice, code, f"metadata.labels[{IMPORTED}]", message, expected)
+
+
+def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Iterator[Finding]:
+    """Yield the findings about a ServiceImport: about its constraint, and that it is headless without slices."""
+    kind, service = "ServiceImport", service_import.as_service()
+    for finding in service_findings(service, declarations_of(service)):
+        in_vain = finding.code == ClusterCode.ConstraintWithoutEffect.name
+        yield replace(finding, kind=kind, expected="type: Headless" if in_vain else finding.expected)
+    if service_import.headless and not has_slices:
+        code, namespace, name = ClusterCode.ServiceImportWithoutSlices, service.namespace, service.name
+        message, expected = "headless, but no slice was imported with it", f"slices with the label {IMPORTED}"
+        yield code.finding(kind, namespace, name, field="spec.type", message=message, expected=expected)
 
 
 def location_findings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -53,20 +53,24 @@ class EndpointIdentities:
     """Says which ready endpoints of one Service's slices are the same endpoint.
 
     A pod may be in several slices (IPv4, IPv6, ports). It is one endpoint, so that one selection holds for A, AAAA and
-    SRV. Two pods on their node's network may share an address and remain two.
+    SRV. Two pods on their node's network may share an address and remain two, and so do endpoints in two clusters.
     """
 
     def __init__(self) -> None:
-        self._keys: dict[bytes, object] = {}  # by address: the identity of the first endpoint that has it
+        # By address, and by cluster where slices name one: the identity of the first endpoint that has it.
+        self._keys: dict[object, object] = {}
 
     def of(self, endpoint: Endpoint) -> object:
         """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
-        keys = self._keys
-        key: object = (endpoint.pod, endpoint.node, endpoint.cluster)
+        keys, cluster = self._keys, endpoint.cluster
+        key: object = (endpoint.pod, endpoint.node, cluster)
+        addresses: Sequence[object] = endpoint.addresses
+        if cluster is not None:  # clusters may use the same addresses
+            addresses = [(address, cluster) for address in addresses]
         if endpoint.pod is None:  # its addresses identify it
-            fresh = tuple(address for address in endpoint.addresses if address not in keys)
-            key = next((keys[address] for address in endpoint.addresses if address in keys), fresh)
-        for address in endpoint.addresses:
+            fresh = tuple(address for address in addresses if address not in keys)
+            key = next((keys[address] for address in addresses if address in keys), fresh)
+        for address in addresses:
             keys.setdefault(address, key)
         return key
 

@@ -248,6 +248,7 @@ class Store:
         if before is not None and after is not None and labels_of(before) == labels_of(after):
             return False
         self._mark_namespace(key)
+        self._among_clusters.mark_namespace(key)
         return True
 
     def _update_node(self, key: str, before: Node | None, after: Node | None) -> bool:
@@ -299,7 +300,7 @@ class Store:
                 self._services_changed.add(self._objects.known_key(Service, service))
                 self._forwarders_changed |= service in self._dns_services.keys
             if endpoint_slice is not None and endpoint_slice.import_key is not None:
-                self._among_clusters.mark_imports((endpoint_slice.import_key,))
+                self._mark_import(endpoint_slice.import_key)
         return True
 
     def _update_export(self, key: str, before: ServiceExport | None, after: ServiceExport | None) -> bool:
@@ -311,8 +312,12 @@ class Store:
         return True
 
     def _update_import(self, key: str, before: ServiceImport | None, after: ServiceImport | None) -> bool:
-        self._among_clusters.mark_imports((key,))
+        self._mark_import(key)
         return True
+
+    def _mark_import(self, key: str) -> None:
+        self._among_clusters.mark_imports((key,))
+        self._checks.mark_imports((key,))
 
     def _mark_namespace(self, namespace: str) -> None:
         self._services_changed.update(self._objects.services_in(namespace))

@@ -19,14 +19,15 @@ import dns.query
 import dns.rcode
 import dns.rdatatype
 
-from tests.api_objects import SERVICE_NAME
+from tests.api_objects import IMPORTED_SERVICE_NAME, SERVICE_NAME, SOURCE_CLUSTER
 from tests.comparison.cluster import OUTSIDE, ZONES
 from tests.dns_queries import AD, CD, RD, opt, query
 from tests.kube import Item
 from tests.this_machine import free_port
 from tests.waiting import PATIENCE
 
-DOMAIN = "cluster.local"
+DOMAIN, CLUSTERSET = "cluster.local", "clusterset.local"
+DOMAINS = (DOMAIN, CLUSTERSET)
 REVERSE = ("in-addr.arpa", "ip6.arpa")
 NEVER = 65280  # a type for private use that no name has: its reply tells whether the name exists
 TYPES = ("A", "TXT", "PTR", "SRV", f"TYPE{NEVER}")  # asked for every name
@@ -86,18 +87,18 @@ class Asked(NamedTuple):
 # Names
 
 
-def names(items: Sequence[Item], rng: random.Random) -> dict[str, bool]:
-    """Return the names worth asking for, each with whether it should exist.
+def names(items: Sequence[Item], rng: random.Random, *, domain: str = DOMAIN) -> dict[str, bool]:
+    """Return the names worth asking for in *domain* and the reverse zones, each with whether it should exist.
 
     They are all names that should exist, the names above them up to the zones, and for each a related name and a
     misspelling that *rng* picks.
     """
-    existing = list(dict.fromkeys(_existing(items, rng)))
+    existing = list(dict.fromkeys((_existing if domain == DOMAIN else _imported)(items, rng)))
     above = [ancestor for name in existing for ancestor in _ancestors(name)]
     related = [rng.choice(list(_relatives(name))) for name in existing]
     wrong = [rng.choice(spelt) for name in existing if (spelt := list(_misspelt(name)))]
     exists: dict[str, bool] = {}
-    for name in (*existing, *above, *strange()):
+    for name in (*existing, *above, *strange(domain)):
         exists[name.lower()] = True
     for name in (*related, *wrong):
         exists.setdefault(name.lower(), False)
@@ -124,19 +125,49 @@ def _existing(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
                 yield from (f"{value}.{rng.choice(('pin', 'prefer'))}._zone.{base}" for value in rng.sample(_VALUES, 3))
                 yield from (reverse(ip) for ip in item["spec"].get("clusterIPs", ()) if ip != "None")
                 yield from _ports(item["spec"].get("ports"), base)
-            case "EndpointSlice":
+            case "EndpointSlice" if SERVICE_NAME in item["metadata"]["labels"]:
                 base = f"{item['metadata']['labels'][SERVICE_NAME]}.{where}.svc.{DOMAIN}"
                 yield base
                 yield from _ports(item["ports"], base)
-                for endpoint in item["endpoints"] or ():
-                    for address in endpoint["addresses"]:
-                        yield f"{dashed(address)}.{base}"
-                        if item["addressType"] != "FQDN":
-                            yield reverse(address)
-                    if host := endpoint.get("hostname"):
-                        yield f"{host}.{base}"
-                    if target := endpoint.get("targetRef"):
-                        yield f"{target['name']}.{base}"
+                yield from _of_endpoints(item, base)
+
+
+def _imported(items: Sequence[Item], rng: random.Random) -> Iterator[str]:
+    """Yield the names of multi-cluster Services, and those of an ordinary Service, which the zone does not have."""
+    zone = CLUSTERSET
+    yield from (zone, f"svc.{zone}", f"pod.{zone}", f"ns.dns.{zone}", f"dns-version.{zone}", f"apex.dns.{zone}")
+    for item in items:
+        where, name = item["metadata"].get("namespace"), item["metadata"]["name"]
+        labels = item["metadata"].get("labels", {})
+        match item["kind"]:
+            case "Namespace":
+                yield from (f"{name}.svc.{zone}", f"{name}.pod.{zone}")
+            case "Pod" if rng.randrange(4) == 0:
+                yield from (f"{dashed(row['ip'])}.{where}.pod.{zone}" for row in item["status"].get("podIPs", ()))
+            case "Service" if rng.randrange(4) == 0:
+                yield f"{name}.{where}.svc.{zone}"
+            case "ServiceImport":
+                base = f"{name}.{where}.svc.{zone}"
+                yield from (base, f"b.pin._zone.{base}", f"pin._zone.{base}", f"_zone.{base}")
+                yield from _ports(item["spec"]["ports"], base)
+            case "EndpointSlice" if IMPORTED_SERVICE_NAME in labels:
+                base, cluster = f"{labels[IMPORTED_SERVICE_NAME]}.{where}.svc.{zone}", labels[SOURCE_CLUSTER]
+                yield from _ports(item["ports"], base)
+                for beneath in (f"{cluster}.{base}", base):  # an endpoint's name has its cluster
+                    # CoreDNS ends a connection on which the reverse name of such an endpoint is asked.
+                    yield from (found for found in _of_endpoints(item, beneath) if found.endswith(zone))
+
+
+def _of_endpoints(item: Item, base: str) -> Iterator[str]:
+    for endpoint in item["endpoints"] or ():
+        for address in endpoint["addresses"]:
+            yield f"{dashed(address)}.{base}"
+            if item["addressType"] != "FQDN":
+                yield reverse(address)
+        if host := endpoint.get("hostname"):
+            yield f"{host}.{base}"
+        if target := endpoint.get("targetRef"):
+            yield f"{target['name']}.{base}"
 
 
 _VALUES = (*ZONES, "nowhere")
@@ -149,7 +180,7 @@ def _ports(ports: Sequence[Item] | None, base: str) -> Iterator[str]:
 
 def _ancestors(name: str) -> Iterator[str]:
     parent = name.partition(".")[2]
-    while parent.endswith((DOMAIN, *REVERSE)):
+    while parent.endswith((*DOMAINS, *REVERSE)):
         yield parent
         parent = parent.partition(".")[2]
 
@@ -163,7 +194,7 @@ def _relatives(name: str) -> Iterator[str]:
 
 
 def _misspelt(name: str) -> Iterator[str]:
-    labels = name.split(".")
+    labels, zone = name.split("."), zone_of(name)
     if labels[0].startswith("_"):
         yield ".".join((labels[0][1:], *labels[1:]))
         yield ".".join((labels[0], labels[1].lstrip("_"), *labels[2:]))
@@ -175,12 +206,12 @@ def _misspelt(name: str) -> Iterator[str]:
     if "_zone" in labels:
         yield name.replace(".pin.", ".near.")
         yield name.replace("._zone.", ".zone.")
-    if name.endswith(f".pod.{DOMAIN}"):
+    if name.endswith(f".pod.{zone}"):
         yield name.replace("-", "--", 1)
         yield f"0{name}"
         yield name.replace(".pod.", ".svc.")
-    if name.endswith(f".svc.{DOMAIN}"):
-        yield f"{name.removesuffix(f'.svc.{DOMAIN}')}.{DOMAIN}"
+    if name.endswith(f".svc.{zone}"):
+        yield f"{name.removesuffix(f'.svc.{zone}')}.{zone}"
         yield name.replace(".svc.", ".pod.")
         if len(labels) > 4:
             where = len(labels) - 4
@@ -225,10 +256,10 @@ STRANGE = (
 )
 
 
-def strange() -> list[str]:
-    """Return ``STRANGE``, and a name that has to be computed."""
+def strange(domain: str) -> list[str]:
+    """Return ``STRANGE`` in *domain*, and a name that has to be computed."""
     mapped = f"{int(ipaddress.ip_address('::ffff:10.100.0.1')):032x}"
-    return [*STRANGE, ".".join(reversed(mapped)) + ".ip6.arpa"]
+    return [*(name.replace(DOMAIN, domain) for name in STRANGE), ".".join(reversed(mapped)) + ".ip6.arpa"]
 
 
 def reverse(address: str) -> str:
@@ -249,7 +280,7 @@ def _askable(name: str) -> bool:
 
 def zone_of(name: str) -> str:
     """Return the zone of a name; empty if it is in none."""
-    return next((zone for zone in (DOMAIN, *REVERSE) if name == zone or name.endswith(f".{zone}")), "")
+    return next((zone for zone in (*DOMAINS, *REVERSE) if name == zone or name.endswith(f".{zone}")), "")
 
 
 # Questions

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests import api_objects
-from tests.api_objects import SERVICE_NAME, ZONE, Item, Port, endpoint, endpoint_slice, external, namespace, node
+from tests.api_objects import (
+    SERVICE_NAME,
+    ZONE,
+    Item,
+    Port,
+    endpoint,
+    endpoint_slice,
+    external,
+    imported_slice,
+    namespace,
+    node,
+    service_import,
+)
 from tests.kube import Api
 from tests.waiting import until
 
@@ -192,6 +204,7 @@ def corners() -> list[Item]:
         *_endpoints(),
         *_pods(),
         *_externals(),
+        *_imports(),
     ]
 
 
@@ -297,6 +310,61 @@ def _externals() -> list[Item]:
     ]
 
 
+def _imports() -> list[Item]:
+    """Return multi-cluster Services, as an MCS controller imports them from three clusters."""
+
+    def imported(owner: str, cluster: str, number: int, endpoints: Sequence[Item], **more: Any) -> Item:
+        return imported_slice(owner, cluster, endpoints, number, where=EDGE, **{"ports": HTTP, **more})
+
+    several = (("http", 80, "TCP"), ("dns", 53, "UDP"), ("dns-tcp", 53, "TCP"))
+    reference = {"kind": "Pod", "name": "pod-0"}
+    return [
+        service_import("vip", where=EDGE, ips=["10.97.0.1", "fd00:97::1"], ports=several),
+        imported("vip", "east", 4, [endpoint("10.110.0.1", hostname="behind"), endpoint("10.110.0.2")]),
+        imported("vip", "west", 6, [endpoint("fd00:110::1"), endpoint("fd00:110::2", ready=False)], family="IPv6"),
+        service_import("vip-empty", where=EDGE, ips=["10.97.0.2"], ports=HTTP),
+        service_import("vip-not-ready", where=EDGE, ips=["fd00:97::3"], ports=HTTP),
+        imported("vip-not-ready", "east", 0, [endpoint("10.110.1.1", ready=False)]),
+        service_import("vip-pending", where=EDGE, ports=HTTP, type="ClusterSetIP"),
+        service_import("vip-no-ports", where=EDGE, ips=["10.97.0.4", "fd00:97::4"], ports=()),
+        # One name for pods of two clusters, one address in two clusters, both families, an endpoint that is not ready.
+        service_import("db", where=EDGE, ports=HTTP),
+        imported("db", "east", 4, [
+            endpoint("10.110.2.1", hostname="db-0", nodeName="edge-a", targetRef=reference),
+            endpoint("10.110.2.2", hostname="db-1"),
+            endpoint("10.110.2.9", hostname="db-2", ready=False),
+        ]),
+        imported("db", "east", 6, [
+            endpoint("fd00:110:2::1", hostname="db-0"),
+            endpoint("fd00:110:2::"),
+        ], family="IPv6"),
+        imported("db", "west", 4, [
+            endpoint("10.110.3.1", hostname="db-0"),
+            endpoint("10.110.2.2", targetRef=reference),
+            endpoint("10.110.3.3", ready=None),
+        ]),
+        imported("db", "North-1", 4, [endpoint("10.110.4.1", hostname="east"), endpoint("10.110.4.2")]),
+        # Ports by name and protocol, without a name, without a number, and none.
+        service_import("ports", where=EDGE, ports=several),
+        imported("ports", "east", 0, [endpoint("10.110.5.1")], ports=several),
+        imported("ports", "east", 1, [endpoint("10.110.5.2")], ports=several[:1]),
+        imported("ports", "west", 0, [endpoint("10.110.5.3")], ports=(("http", 8080, "TCP"), ("dns", 53, "TCP"))),
+        imported("ports", "west", 1, [endpoint("10.110.5.4")], ports=((None, 7, "TCP"), ("all", None, "TCP"))),
+        imported("ports", "west", 2, [endpoint("10.110.5.5")], ports=()),
+        service_import("six", where=EDGE, ports=HTTP),
+        imported("six", "west", 6, [endpoint("fd00:110:6::1")], family="IPv6"),
+        service_import("bare", where=EDGE, ports=HTTP),
+        service_import("not-ready", where=EDGE, ports=HTTP),
+        imported("not-ready", "east", 0, [endpoint("10.110.7.1", ready=False)]),
+        # The name of a Service that has other endpoints; no ServiceImport; a namespace that is not always served.
+        service_import("web", where=EDGE, ports=HTTP),
+        imported("web", "east", 0, [endpoint("10.110.8.1", hostname="web-0")]),
+        imported("gone", "east", 0, [endpoint("10.110.9.1", hostname="gone-0")]),
+        service_import("far", where=f"shop-{SEEDS[0]}", ports=HTTP),
+        imported_slice("far", "east", [endpoint("10.110.10.1")], where=f"shop-{SEEDS[0]}", ports=HTTP),
+    ]  # fmt: skip
+
+
 TERMINATING = "pods-1"  # a pod of the corner cases that is deleted with a long grace period and never ends
 
 
@@ -338,7 +406,7 @@ def _ends(item: Item) -> bool:
 def _written(api: Api, wanted: dict[tuple[str, str], Any]) -> dict[tuple[str, str], set[tuple[str, bool]]]:
     written: dict[tuple[str, str], set[tuple[str, bool]]] = {key: set() for key in wanted}
     for item in api.items("EndpointSlice"):
-        key = item["metadata"]["namespace"], item["metadata"]["labels"][SERVICE_NAME]
+        key = item["metadata"]["namespace"], item["metadata"]["labels"].get(SERVICE_NAME)
         if key in written:
             written[key] |= {
                 (address, row["conditions"]["ready"]) for row in item["endpoints"] or () for address in row["addresses"]

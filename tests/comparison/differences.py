@@ -18,7 +18,9 @@ import dns.rdatatype
 
 from dnsserver.answers.decision import UPSTREAM_TYPES
 from tests.comparison.asking import (
+    CLUSTERSET,
     DOMAIN,
+    DOMAINS,
     NEVER,
     Asked,
     Question,
@@ -54,7 +56,8 @@ class Facts(NamedTuple):
     ``second_addresses``: names of pods by an address that is not their first, with that address. ``zones``: addresses
     of endpoints with the zone of their Node, in lower case, empty if there is none. ``services``: names of Services
     other than ExternalName. ``named``: those whose endpoints are host names (``addressType: FQDN``). ``dotted``: names
-    of endpoints made of a pod's name with a dot, with their names made of the address.
+    of endpoints made of a pod's name with a dot, with their names made of the address. ``portless``: the IPs of
+    ServiceImports without ports, by their names.
     """
 
     second_addresses: Mapping[str, str]
@@ -62,6 +65,7 @@ class Facts(NamedTuple):
     services: frozenset[str]
     named: frozenset[str]
     dotted: Mapping[str, str]
+    portless: Mapping[str, Sequence[str]]
 
 
 class Book:
@@ -188,7 +192,7 @@ def _replaced(reply: Reply, other: Reply) -> Reply:
 
 def knowing(name: str) -> list[Question]:
     """Return the questions that together tell whether a name exists: CoreDNS may deny it for some types."""
-    return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) != DOMAIN else ()))]
+    return [Question(name, qtype) for qtype in (EXISTENCE, "TXT", *(("PTR",) if zone_of(name) not in DOMAINS else ()))]
 
 
 def _capitals(question: Question, reply: Reply, book: Book) -> Reply | None:
@@ -258,14 +262,15 @@ def _dotted_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
 
 
 def _pod_spellings(question: Question, reply: Reply, book: Book) -> Reply | None:
-    labels = beneath(question.name, f"pod.{DOMAIN}")
+    zone = zone_of(question.name)
+    labels = beneath(question.name, f"pod.{zone}")
     if reply.rcode != NXDOMAIN or "pods verified" not in book.pair.coredns or len(labels) != 2:
         return None
     try:
         address = ipaddress.IPv6Address(labels[0].replace("-", ":"))
     except ValueError:
         return None
-    shortest = f"{dashed(str(address))}.{labels[1]}.pod.{DOMAIN}"
+    shortest = f"{dashed(str(address))}.{labels[1]}.pod.{zone}"
     if shortest == question.name:
         return None
     other = book.before("pod-spellings", Question(shortest, question.type))
@@ -286,6 +291,15 @@ def _dangling(question: Question, reply: Reply, book: Book) -> Reply | None:
     return reply._replace(answer=sound) if sound else _nxdomain(question, reply, book)
 
 
+def _no_ports(question: Question, reply: Reply, book: Book) -> Reply | None:
+    addresses = book.facts.portless.get(question.name)
+    if addresses is None or reply.rcode != NXDOMAIN or "ignore empty_service" in book.pair.coredns:
+        return None
+    found = [address for address in addresses if question.type == ("AAAA" if ":" in address else "A")]
+    answer = tuple(Record(question.name, question.type, book.pair.ttl, address) for address in found)
+    return reply._replace(rcode=NOERROR, answer=answer, authority=()) if answer else _nodata(question, reply, book)
+
+
 def _soa_anywhere(question: Question, reply: Reply, book: Book) -> Reply | None:
     missing = reply.rcode == NOERROR and not reply.answer and not book.exists(question.name)
     return _nxdomain(question, reply, book) if question.type == "SOA" and missing else None
@@ -300,8 +314,11 @@ def _every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
 
 
 def _port(name: str) -> tuple[str, str] | None:
-    labels = beneath(name, f"svc.{DOMAIN}")
-    return (labels[0], labels[1]) if len(labels) == 4 else None
+    zone = zone_of(name)
+    labels = beneath(name, f"svc.{zone}")
+    if len(labels) != 4 or (zone == CLUSTERSET and not (labels[0] + labels[1]).count("_")):  # an endpoint's name
+        return None
+    return labels[0], labels[1]
 
 
 def _underscores(question: Question, reply: Reply, book: Book) -> Reply | None:
@@ -315,7 +332,8 @@ def _no_number(question: Question, reply: Reply, book: Book) -> Reply | None:
     found = _port(question.name) is not None and reply.rcode == NOERROR and not is_zonal(question.name)
     if not found or book.reply(Question(question.name, "SRV")).answer:
         return None
-    return _nxdomain(question, reply, book)
+    has_addresses = any(book.reply(Question(question.name, qtype)).answer for qtype in ("A", "AAAA"))
+    return _nxdomain(question, reply, book) if has_addresses else None  # else its ServiceImport has no IP yet
 
 
 def _srv_alone(question: Question, reply: Reply, book: Book) -> Reply | None:
@@ -324,13 +342,13 @@ def _srv_alone(question: Question, reply: Reply, book: Book) -> Reply | None:
 
 
 def _labels_before_pods(question: Question, reply: Reply, book: Book) -> Reply | None:
-    longer = len(beneath(question.name, f"pod.{DOMAIN}")) > 2 and reply.rcode == NOERROR
+    longer = len(beneath(question.name, f"pod.{zone_of(question.name)}")) > 2 and reply.rcode == NOERROR
     return _nxdomain(question, reply, book) if longer else None
 
 
 def _pod_srv(question: Question, reply: Reply, book: Book) -> Reply | None:
-    found = question.type == "SRV" and bool(reply.answer) and bool(beneath(question.name, f"pod.{DOMAIN}"))
-    return _nodata(question, reply, book) if found else None
+    of_pod = bool(beneath(question.name, f"pod.{zone_of(question.name)}"))
+    return _nodata(question, reply, book) if of_pod and question.type == "SRV" and reply.answer else None
 
 
 def _second_address(question: Question, reply: Reply, book: Book) -> Reply | None:
@@ -504,6 +522,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "named after its address",
         "An endpoint's name is one label (schema, 2.4.1).",
         _dotted_pods,
+    ),
+    Difference(
+        "import-without-ports",
+        "a ServiceImport of type `ClusterSetIP` without ports, with `multicluster`",
+        "NXDOMAIN",
+        "its addresses",
+        "It has them, whatever its ports are.",
+        _no_ports,
     ),
     Difference(
         "soa-of-missing-names",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.comparison.asking import CLUSTERSET, DOMAIN
 from tests.comparison.cluster import ROLE, SEEDS
 
 
 class Pair(NamedTuple):
-    """Equivalent settings of both servers; ``share`` is the percentage of names that are asked for."""
+    """Equivalent settings of both servers; ``share`` is the percentage of names in ``domain`` that are asked for."""
 
     name: str
     coredns: tuple[str, ...]
@@ -16,6 +17,7 @@ class Pair(NamedTuple):
     share: int = 18
     upstream: bool = True
     ttl: int = 5
+    domain: str = DOMAIN
 
 
 PAIRS = (
@@ -39,4 +41,25 @@ PAIRS = (
         ttl=0,
     ),
     Pair("without-endpoints", ("noendpoints",), ("--no-endpoints", "--zonal", "off")),
+    Pair(
+        "multicluster",
+        (f"multicluster {CLUSTERSET}", "pods verified", "zonal"),
+        ("--multicluster", CLUSTERSET, "--pods", "verified"),
+        share=100,
+        domain=CLUSTERSET,
+    ),
+    Pair(
+        "multicluster-filtered",
+        (
+            *(f"multicluster {CLUSTERSET}", "namespaces edge empty", "ignore empty_service", "pods insecure"),
+            *("endpoint_pod_names", "noendpoints", "ttl 600"),
+        ),
+        (
+            *("--multicluster", CLUSTERSET, "--namespace", "edge", "--namespace", "empty", "--ignore-empty-service"),
+            *("--pods", "insecure", "--endpoint-pod-names", "--no-endpoints", "--zonal", "off", "--ttl", "600"),
+        ),
+        share=100,
+        ttl=600,
+        domain=CLUSTERSET,
+    ),
 )

@@ -32,7 +32,9 @@ PAGE = 500  # objects, as in client-go
 LARGER = 10  # factor by which pages grow when a continue token has expired
 WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
-ABSENT_SECONDS = 10.0  # between tries for an optional kind that the API does not know: six small requests a minute
+ABSENT_SECONDS = (
+    10.0  # between tries for an optional kind that the API does not know: six small requests a minute for a version
+)
 LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let objects age
 # What to ask or know when the API server lacks a kind that is needed, by its group. Other groups come with CRDs.
 SERVED_BY = {"": "is this the API server of a cluster?", "discovery.k8s.io": "Kubernetes serves it from 1.21 on"}
@@ -136,6 +138,8 @@ class ListWatch:
         self.absent = False
         """Whether the API did not know the kind, an optional one, at the last request."""
         self._resource = resource
+        self._path = resource.path
+        self._tried_other = False  # since the last request that the API server accepted
         self._chance = chance
         # A change of an object, decoded in one go: to look for the object first takes half as long again.
         self._changes: Decoder[Any] = Decoder(
@@ -155,13 +159,13 @@ class ListWatch:
         self.over, self.pause, self.restart_reason = False, 0.0, ""
         self._requested = self._state
         if self._state is _State.CHECK:
-            path, query = (self._witness or Witness()).request(self._resource.path)
+            path, query = (self._witness or Witness()).request(self._path)
             return ListWatchRequest(path, query, watch=False, check=True)
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
             if self._continue:
                 query["continue"] = self._continue
-            return ListWatchRequest(self._resource.path, query, watch=False)
+            return ListWatchRequest(self._path, query, watch=False)
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
             self._deltas.forget_list()
@@ -170,7 +174,7 @@ class ListWatch:
         else:
             query["resourceVersion"] = self._version
         query["timeoutSeconds"] = str(int(WATCH_SECONDS * (1 + self._chance())))
-        return ListWatchRequest(self._resource.path, query, watch=True)
+        return ListWatchRequest(self._path, query, watch=True)
 
     def lines(self, batch: Sequence[bytes]) -> DeltaBatch:
         """Process whole lines of a watch, and return their deltas. Never raises; check ``over`` afterwards."""
@@ -214,6 +218,7 @@ class ListWatch:
 
     def page(self, body: bytes) -> DeltaBatch:
         """Process one page of a list, and return its deltas. Never raises; check ``over`` afterwards."""
+        self._tried_other = False
         try:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -245,7 +250,7 @@ class ListWatch:
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
         if self._resource.optional and status == NOT_FOUND:
-            self._set_absent()
+            self._try_other_version()
         elif self._state is _State.STREAM and status in STREAM_REFUSALS:
             self._listing = self._state = _State.PAGES
         elif self._state is _State.PAGES and status == GONE and self._continue and self._limit <= WHOLE:
@@ -262,6 +267,7 @@ class ListWatch:
 
     def begun(self) -> None:
         """Note that the API server has accepted the request and starts to answer."""
+        self._tried_other = False
         if self._state is _State.WATCH:
             self.problem = ""
 
@@ -319,6 +325,17 @@ class ListWatch:
         self.absent = False
         self.listed = True
         self.problem = ""
+
+    def _try_other_version(self) -> None:
+        """List by the other version of the API at once; if the API server has neither, there are no objects."""
+        resource = self._resource
+        if resource.older_path and not self._tried_other:
+            self._path = resource.older_path if self._path == resource.path else resource.path
+            self._tried_other = True
+            self._list_again()
+        else:
+            self._path, self._tried_other = resource.path, False
+            self._set_absent()
 
     def _set_absent(self) -> None:
         """Report that an optional kind has no objects, since the API does not know it, and try again later."""

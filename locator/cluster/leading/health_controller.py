@@ -158,7 +158,7 @@ class HealthController:
 async def follow_services(name: str, source: ApiClient | DumpFiles, send: Batches) -> None:
     """Send the Services of the cluster called *name*, and then their changes, for ever. What cannot be read stays."""
     if isinstance(source, ApiClient):
-        await Reflector(source, Service, RESOURCES[Service], send).run()
+        await Reflector(source, Service, RESOURCES[Service], send, cluster=name).run()
         return
     while True:
         signature = await trio.to_thread.run_sync(source.signature, abandon_on_cancel=True)
