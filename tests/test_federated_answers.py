@@ -227,6 +227,21 @@ def test_who_gets_another_endpoint_of_the_same_hostname_gets_its_address(native:
             assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{number}.0.5"]
 
 
+def test_spares_of_a_hostname_that_is_told_already_take_no_priority() -> None:
+    """The endpoints of one hostname have one SRV record: that of the nearest."""
+    items = [*cluster(1, 1, keys=f"{HOSTNAME},*")[:3], node("n2", cidrs=["10.2.0.0/16"])]
+    for number in (1, 2):
+        items.append(
+            endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
+        )
+    responder = ClustersInMemory(items, {"west": renamed(cluster(3, 1, "203.0.113.3"), "n9")}, FLAGS).responder()
+    reply = asked(responder, "10.1.0.9", "SRV")
+    assert [(row.priority, str(row.target).split(".")[0]) for row in reply.answer[0]] == [
+        (0, "web"), (10, "203-0-113-3"),
+    ]  # fmt: skip
+    assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "203.0.113.3"]
+
+
 @with_and_without_native
 def test_a_change_elsewhere_forgets_nothing(native: bool) -> None:
     """An answer holds until a Service of its name changes; a change there is in the next one."""

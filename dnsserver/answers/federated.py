@@ -206,13 +206,15 @@ def _srv(
                 name = f"{_label(request, endpoint, address)}.{cluster}.{_base(request)}"
                 if len(name) > MAX_NAME:
                     continue  # longer than a query can hold
+                fresh = [number for number in numbers if (name, number) not in targets]
+                if is_spare and not fresh:
+                    continue  # a nearer entry has this hostname
                 priority = 0
                 if is_spare:
                     priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1))
                 glue[name, address] = ttl = _ttl(request, located, address)
                 ttls[name] = min(ttls.get(name, request.authority.ttl), ttl)
-                for number in numbers:
-                    targets.setdefault((name, number), priority)
+                targets |= dict.fromkeys([(name, number) for number in fresh], priority)
     weight = max(1, 100 // (len(targets) or 1))
     records = [
         Record(request.meaning.name, wire.SRV, ttls[name], Srv(weight, number, name, priority))
