@@ -17,6 +17,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address, parse_network
+from locator.model import CLUSTER
 from tests.api_objects import HOSTNAME, REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
 from tests.in_memory import (
     NOW,
@@ -270,6 +271,19 @@ def test_a_cluster_that_is_lost_and_comes_back() -> None:
     responder.publish(clusters.snapshot())
     assert sorted(addresses(responder, "10.2.0.99")) == ["10.2.0.5", "10.2.0.6"]
     assert clusters.snapshot().federated.keys() == kept.federated.keys()
+
+
+def test_a_block_of_the_only_cluster_is_in_that_cluster() -> None:
+    """Its nodes may have nothing else in common: clients in it reach the cluster IP, as beside other clusters."""
+    items = [
+        *cluster(1, 1, "203.0.113.1", headless=False),
+        node("n2", {ZONE: "z9", REGION: "r9"}, cidrs=["10.2.0.0/16"]),
+    ]
+    for others in ({}, {"west": [namespace("shop")]}):
+        found = explained(ClustersInMemory(items, others, FLAGS), "10.0.0.0/14")
+        assert (found["client"]["labels"], [answer["data"] for answer in found["answers"]]) == (
+            {CLUSTER: "east"}, ["10.96.1.1"],
+        )  # fmt: skip
 
 
 # Votes of the clusters' probers
