@@ -228,6 +228,19 @@ def test_who_gets_another_endpoint_of_the_same_hostname_gets_its_address(native:
             assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{number}.0.5"]
 
 
+def test_a_spare_of_both_families_has_one_target() -> None:
+    """Its name has all its addresses, and one priority."""
+    west = renamed(cluster(2, 1), "n9")
+    west[3]["endpoints"] = [
+        endpoint("10.2.0.5", nodeName="n9", hostname="web-0", targetRef={"kind": "Pod", "name": "w"})
+    ]
+    six = endpoint_slice("web", 2, [{**west[3]["endpoints"][0], "addresses": ["fd00:2::5"]}], family="IPv6")
+    flags = {**FLAGS, "flat-network": ["east,west"]}
+    reply = asked(ClustersInMemory(cluster(1, 1), {"west": [*west, six]}, flags).responder(), "10.1.0.9", "SRV")
+    assert [row.priority for row in reply.answer[0]] == [0, 10]
+    assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "10.2.0.5", "fd00:2::5"]
+
+
 def test_spares_of_a_hostname_that_is_told_already_take_no_priority() -> None:
     """The endpoints of one hostname have one SRV record: that of the nearest."""
     items = [*cluster(1, 1, keys=f"{HOSTNAME},*")[:3], node("n2", cidrs=["10.2.0.0/16"])]

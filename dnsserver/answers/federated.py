@@ -207,7 +207,7 @@ def _srv(
                 if len(name) > MAX_NAME:
                     continue  # longer than a query can hold
                 fresh = [number for number in numbers if (name, number) not in targets]
-                if is_spare and not fresh:
+                if is_spare and not fresh and name not in priorities:
                     continue  # a nearer entry has this hostname
                 priority = 0
                 if is_spare:
