@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +17,8 @@ from dnsserver.from_settings import authority_of
 from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address, parse_network
-from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
+from locator.model import CLUSTER
+from tests.api_objects import HOSTNAME, REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
 from tests.in_memory import (
     NOW,
     ClustersInMemory,
@@ -48,6 +51,17 @@ def cluster(number: int, size: int = 2, *balancers: str, headless: bool = True, 
         web,
         endpoint_slice("web", 1, endpoints),
     ]
+
+
+def explained(clusters: ClustersInMemory, client: str) -> dict[str, Any]:
+    """Return what ``explain --candidates`` tells about an A query."""
+    snapshot, authority = clusters.snapshot(), authority_of(settings_of(clusters.flags))
+    return explain(labels_of(NAME), 1, asker_at(parse_network(client), snapshot), snapshot, authority, candidates=True)
+
+
+def renamed(items: list[Item], name: str) -> list[Item]:
+    """Return a cluster whose node n1 has another name."""
+    return json.loads(json.dumps(items).replace('"n1"', f'"{name}"'))  # type: ignore[no-any-return]
 
 
 def addresses(
@@ -169,10 +183,77 @@ def test_one_ttl_for_all_records() -> None:
     hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 3})}
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [(rrset.ttl, len(rrset)) for rrset in asked(responder, "10.1.0.99").answer] == [(3, 2)]
+    reply = asked(responder, "10.1.0.99", "SRV")
+    assert [(row.ttl, str(row[0])) for row in (*reply.answer, *reply.additional) if row.rdtype == 1] == [
+        (5, "10.1.0.5"), (3, "203.0.113.9"),
+    ]  # fmt: skip
     hosts = {"lb.example.com": ResolvedHost((parse_address("203.0.113.9"),), {4: 60})}
     responder = ClustersInMemory(cluster(1, 1), others, FLAGS, hosts=hosts).responder()
     assert [rrset.ttl for rrset in asked(responder, "10.1.0.99").answer] == [5]
     assert [rrset.ttl for rrset in asked(responder, "198.51.100.1").answer] == [60]
+
+
+@with_and_without_native
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["known-first", "unknown-first"])
+def test_who_has_no_cluster_shares_nothing_with_who_is_in_another(order: Sequence[int], native: bool) -> None:
+    """The former match a node name in any cluster, the latter only in their own; whoever asks first."""
+    subnet = f"192.0.2.0/24={HOSTNAME}=n1"
+    web = cluster(2, 1, "203.0.113.2", keys=f"{HOSTNAME},*")
+    north = renamed(cluster(4, 1, "203.0.113.4"), "n9")
+    clusters = ClustersInMemory(
+        [namespace("shop")], {"west": web, "north": north, "south": [node("n1", cidrs=["10.3.0.0/16"])]},
+        {**FLAGS, "subnet": [subnet]},
+    )  # fmt: skip
+    expected = [("10.3.0.9", {"203.0.113.2", "203.0.113.4"}), ("192.0.2.1", {"203.0.113.2"})]
+    responder = responder_with(clusters, native=native)
+    for _ in range(8):
+        for client, first in (expected[number] for number in order):
+            assert addresses(responder, client)[0] in first
+    firsts = {client: {addresses(responder, client)[0] for _ in range(8)} for client, _ in expected}
+    assert firsts == dict(expected)
+
+
+@with_and_without_native
+def test_who_gets_another_endpoint_of_the_same_hostname_gets_its_address(native: bool) -> None:
+    """Pods of a Deployment may share a hostname: the SRV records are the same for both clients, their addresses not."""
+    items = [*cluster(1, 1, keys=HOSTNAME)[:3], node("n2", cidrs=["10.2.0.0/16"])]
+    for number in (1, 2):
+        items.append(
+            endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
+        )
+    responder = responder_with(ClustersInMemory(items, {"west": [namespace("shop")]}, FLAGS), native=native)
+    for _ in range(3):
+        for number in (1, 2):
+            reply = asked(responder, f"10.{number}.0.9", "SRV")
+            assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{number}.0.5"]
+
+
+def test_a_spare_of_both_families_has_one_target() -> None:
+    """Its name has all its addresses, and one priority."""
+    west = renamed(cluster(2, 1), "n9")
+    west[3]["endpoints"] = [
+        endpoint("10.2.0.5", nodeName="n9", hostname="web-0", targetRef={"kind": "Pod", "name": "w"})
+    ]
+    six = endpoint_slice("web", 2, [{**west[3]["endpoints"][0], "addresses": ["fd00:2::5"]}], family="IPv6")
+    flags = {**FLAGS, "flat-network": ["east,west"]}
+    reply = asked(ClustersInMemory(cluster(1, 1), {"west": [*west, six]}, flags).responder(), "10.1.0.9", "SRV")
+    assert [row.priority for row in reply.answer[0]] == [0, 10]
+    assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "10.2.0.5", "fd00:2::5"]
+
+
+def test_spares_of_a_hostname_that_is_told_already_take_no_priority() -> None:
+    """The endpoints of one hostname have one SRV record: that of the nearest."""
+    items = [*cluster(1, 1, keys=f"{HOSTNAME},*")[:3], node("n2", cidrs=["10.2.0.0/16"])]
+    for number in (1, 2):
+        items.append(
+            endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
+        )
+    responder = ClustersInMemory(items, {"west": renamed(cluster(3, 1, "203.0.113.3"), "n9")}, FLAGS).responder()
+    reply = asked(responder, "10.1.0.9", "SRV")
+    assert [(row.priority, str(row.target).split(".")[0]) for row in reply.answer[0]] == [
+        (0, "web"), (10, "203-0-113-3"),
+    ]  # fmt: skip
+    assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "203.0.113.3"]
 
 
 @with_and_without_native
@@ -203,6 +284,19 @@ def test_a_cluster_that_is_lost_and_comes_back() -> None:
     responder.publish(clusters.snapshot())
     assert sorted(addresses(responder, "10.2.0.99")) == ["10.2.0.5", "10.2.0.6"]
     assert clusters.snapshot().federated.keys() == kept.federated.keys()
+
+
+def test_a_block_of_the_only_cluster_is_in_that_cluster() -> None:
+    """Its nodes may have nothing else in common: clients in it reach the cluster IP, as beside other clusters."""
+    items = [
+        *cluster(1, 1, "203.0.113.1", headless=False),
+        node("n2", {ZONE: "z9", REGION: "r9"}, cidrs=["10.2.0.0/16"]),
+    ]
+    for others in ({}, {"west": [namespace("shop")]}):
+        found = explained(ClustersInMemory(items, others, FLAGS), "10.0.0.0/14")
+        assert (found["client"]["labels"], [answer["data"] for answer in found["answers"]]) == (
+            {CLUSTER: "east"}, ["10.96.1.1"],
+        )  # fmt: skip
 
 
 # Votes of the clusters' probers
@@ -289,14 +383,62 @@ def test_a_renewal_changes_nothing() -> None:
 
 def test_explain_shows_the_votes() -> None:
     """What each cluster says, and that most are against it."""
-    clusters = voting("east", "south")
-    client = asker_at(parse_network("192.0.2.1"), clusters.snapshot())
-    settings = settings_of(clusters.flags)
-    explained = explain(labels_of(NAME), 1, client, clusters.snapshot(), authority_of(settings), candidates=True)
-    (row,) = (row for row in explained["candidates"] if row["cluster"] == "west")
+    found = explained(voting("east", "south"), "192.0.2.1")
+    (row,) = (row for row in found["candidates"] if row["cluster"] == "west")
     assert (row["chosen"], row["why"]) == (False, "most clusters vote against it: east, south")
     assert row["votes"] == [
         {"cluster": "east", "vote": "unhealthy"},
         {"cluster": "west", "vote": "none"},
         {"cluster": "south", "vote": "unhealthy"},
     ]
+
+
+# Why
+
+
+NO_ADDRESS = "the client reaches only the load balancer of cluster west, and it has no address"
+OUT_OF_REACH = [
+    ("no-balancer", (), True, {}, "198.51.100.1", NO_ADDRESS),
+    ("no-balancer-beside-a-flat-network", (), True, {"flat-network": ["west,south"]}, "10.1.0.99", NO_ADDRESS),
+    ("unresolved", ("lb.example.com",), True, {}, "10.1.0.99",
+     "the client reaches only the load balancer of cluster west, and nothing resolves lb.example.com"),
+    ("no-cluster-ip", ("203.0.113.2",), False, {}, "10.2.0.99",
+     "the Service has no cluster IP in cluster west"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("balancers", "headless", "flags", "client", "why"),
+    [row[1:] for row in OUT_OF_REACH],
+    ids=[row[0] for row in OUT_OF_REACH],
+)
+def test_why_a_cluster_offers_nothing(
+    balancers: Sequence[str], headless: bool, flags: dict[str, Any], client: str, why: str
+) -> None:
+    """``explain`` tells what is missing: a load balancer, its address, or a cluster IP."""
+    west = cluster(2, 1, *balancers, headless=headless)
+    if not headless:
+        west[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
+    clusters = ClustersInMemory(
+        cluster(1, 1, "203.0.113.1"), {"west": west, "south": cluster(3, 1, "203.0.113.3")}, {**FLAGS, **flags}
+    )
+    assert [row["why"] for row in explained(clusters, client)["candidates"] if row["cluster"] == "west"] == [why]
+
+
+def test_why_a_node_of_the_same_name_does_not_match() -> None:
+    """It is in another cluster."""
+    flags = {**FLAGS, "flat-network": ["east,west"]}
+    own = [*cluster(1, 1, keys=HOSTNAME)[:2], node("n2", cidrs=["10.9.0.0/24"])]
+    found = explained(ClustersInMemory(own, {"west": cluster(2, 1, keys=HOSTNAME)}, flags), "10.1.0.99")
+    (row,) = found["candidates"]
+    assert (row["chosen"], row["why"]) == (False, f"{HOSTNAME} is n1, but in another cluster")
+
+
+def test_a_service_that_nobody_can_reach() -> None:
+    """It has a ready endpoint, but no address for anybody: the name does not exist."""
+    web = cluster(1, 1, headless=False)
+    web[2]["spec"] |= {"clusterIP": "", "clusterIPs": []}
+    found = explained(ClustersInMemory(web, {"west": [namespace("shop")]}, FLAGS), "10.1.0.99")
+    assert (found["rcode"], found["reason"]) == (
+        "NXDOMAIN", "no cluster exports a Service shop/web that has a ready endpoint and an address for anybody",
+    )  # fmt: skip

@@ -134,9 +134,38 @@ def test_the_last_addresses_stay_while_nobody_answers(caplog: pytest.LogCaptureF
 
     run(main)
     assert [record.message for record in caplog.records] == [
-        f"load balancer {NAME}: the upstream does not answer; it is in no answer until it is resolved",
+        f"load balancer {NAME}: the upstream does not answer for A and AAAA; the addresses that are known stay",
         f"load balancer {NAME}: resolved",
-        f"load balancer {NAME}: the upstream does not answer; it is in no answer until it is resolved",
+        f"load balancer {NAME}: the upstream does not answer for A and AAAA; the addresses that are known stay",
+        f"load balancer {NAME}: the upstream does not answer for A and AAAA; it is in no answer until it is resolved",
+    ]
+
+
+def test_one_family_that_fails_does_not_freeze_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Some name servers never answer for AAAA: the IPv4 addresses are followed all the same."""
+    caplog.set_level(logging.INFO)
+
+    async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
+        for text in ("192.0.2.1", "192.0.2.2"):
+            servers.records = {(NAME, A): (address(text),), (NAME, AAAA): None}
+            hosts.want(frozenset({NAME}))
+            await trio.sleep(3)
+            assert seen[-1] == {NAME: resolved(text, v4=60)}
+        servers.records = {(NAME, A): (address("192.0.2.2"),), (NAME, AAAA): (address("2001:db8::1"),)}
+        await trio.sleep(3)
+        servers.records = {(NAME, A): (address("192.0.2.3"),), (NAME, AAAA): None}
+        await trio.sleep(3)
+        assert seen[-1] == {NAME: resolved("192.0.2.3", "2001:db8::1", v4=60, v6=30)}
+        await trio.sleep(STALE_SECONDS)
+        assert seen[-1] == {NAME: resolved("192.0.2.3", v4=60)}
+        servers.records = {(NAME, AAAA): None}
+        await trio.sleep(3)
+        assert seen[-1] == {}
+
+    run(main)
+    assert caplog.messages[:2] == [
+        f"load balancer {NAME}: the upstream does not answer for AAAA; the addresses that are known stay",
+        f"load balancer {NAME}: resolved",
     ]
 
 

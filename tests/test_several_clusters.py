@@ -17,7 +17,7 @@ from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view
 from locator.state.kept_view import Origin
 from locator.state.store import Store
-from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, service
+from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, pod, service
 from tests.commands_in_process import Run
 from tests.in_memory import NOW, ClustersInMemory, dump_of, take_in
 from tests.kube import config_of
@@ -39,6 +39,11 @@ def cluster(
     located = node("n1", {ZONE: f"z{number}"})
     located["spec"] = {"podCIDRs": [f"10.{number}.0.0/24"]}
     return [located, web, endpoint_slice("web", 1, endpoints)]
+
+
+def without_cidrs(items: Sequence[Item]) -> list[Item]:
+    """Return a cluster whose nodes state no pod CIDR."""
+    return [found for item in items for found in [{**item, "spec": {}} if item["kind"] == "Node" else item]]
 
 
 HOST = [{"hostname": "lb.example.com"}]
@@ -85,6 +90,13 @@ ROWS = [
     Row("a-constraint-of-an-exported-service", [*cluster(1, keys=f"{ZONE},*", **PLAIN), EXPORT], cluster(2)),
     Row("flat-networks-that-overlap", cluster(1), cluster(1),
         [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")], {"flat-network": "east,west"}),
+    Row("pod-cidrs-around-pods-of-the-other", without_cidrs(cluster(2)), [*cluster(2), pod("p", ["10.9.0.7"], "n1")],
+        [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")], {"flat-network": "east,west"}),
+    Row("pods-without-pod-cidrs-that-overlap", *[[*without_cidrs(cluster(number)), pod("p", ["10.9.0.7"], "n1")]
+        for number in (1, 2)], [("FlatNetworkOverlaps", WARNING, "", "", "--flat-network")],
+        {"flat-network": "east,west"}),
+    Row("pods-without-pod-cidrs", without_cidrs(cluster(1)), without_cidrs(cluster(2)),
+        flags={"flat-network": "east,west"}),
     Row("overlaps-elsewhere-are-fine", cluster(1), cluster(1)),
     Row("health-that-is-none", cluster(1, annotations={**FEDERATED, "topodns.io/health": "ping"}), cluster(2),
         [("InvalidHealth", WARNING, "", WEB, "metadata.annotations[topodns.io/health]")]),
@@ -126,6 +138,17 @@ def test_a_finding_goes_with_its_cause() -> None:
     clusters.take_in(cluster(1))
     clusters.take_in(cluster(2), "west")
     assert clusters.checked() == []
+
+
+@pytest.mark.parametrize(
+    ("flat", "outside"), [((), "cluster east"), (("east,west",), "cluster east and its flat networks")]
+)
+def test_who_gets_nothing_without_a_load_balancer(flat: Sequence[str], outside: str) -> None:
+    """Clients in a flat network with the cluster get its endpoints."""
+    others = {"west": cluster(2), "south": cluster(3)}
+    flags = {**FLAGS, **OFF, "flat-network": list(flat)}
+    (finding,) = ClustersInMemory(cluster(1, balancer=[]), others, flags).checked()
+    assert finding.message == f"no address of a load balancer: clients outside of {outside} get nothing of it"
 
 
 def test_a_host_name_counts_once_it_is_resolved() -> None:
@@ -180,6 +203,39 @@ def test_a_cluster_that_is_given_twice_is_told_of(topodns: Run, tmp_path: Path) 
         "--cluster other: https://127.0.0.1:1 is cluster one, too, expected each cluster once",
         f"--cluster here: {tmp_path}/./own.json is cluster local, too, expected each cluster once",
     ]
+
+
+def test_findings_between_clusters_name_the_file(topodns: Run, tmp_path: Path) -> None:
+    """As those within one do: each cluster has files of its own."""
+    paths = {name: written(tmp_path, name, items) for name, items in (
+        ("own", cluster(1, keys=f"{ZONE},*")), ("west", cluster(2, keys=f"{HOSTNAME},*", balancer=HOST)),
+        ("south", cluster(3, annotations={})),
+    )}  # fmt: skip
+    others = [word for name in ("west", "south") for word in ("--cluster", f"{name}={paths[name]}")]
+    flags = ("--cluster-name", "east", "--federation", "fed.example", "--upstream", "off", *others)
+    checked = topodns("check", "--snapshot", paths["own"], *flags, "-o", "json").json
+    files = {(found["code"], found["cluster"]): found["file"] for found in checked if found["kind"] == "Service"}
+    assert files == {
+        ("FederatedConstraintsDiffer", "west"): paths["west"], ("HostNameWithoutUpstream", "west"): paths["west"],
+    }  # fmt: skip
+    alone = ("--cluster", f"south={paths['south']}", "--cluster-name", "east", "--federation", "fed.example")
+    checked = topodns("check", "--snapshot", paths["own"], *alone, "-o", "json").json
+    assert [found["file"] for found in checked if found["code"] == "ExportedInOneCluster"] == [paths["own"]]
+
+
+def test_a_client_may_be_anywhere(topodns: Run, tmp_path: Path) -> None:
+    """Its labels are those of nodes in any cluster, the cluster's own among them: others are told with the nearest."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    flags = ("--snapshot", own, "--cluster-name", "east", "--cluster", f"west={west}", "--federation", "fed.example")
+    for client, hint in (
+        ("topodns.io/cluster=west", f"all nodes there have {ZONE}=z2, too; "),
+        (f"{ZONE}=z2", "all nodes there have topodns.io/cluster=west, too; "),
+        ("topodns.io/cluster=wets", "no node has topodns.io/cluster=wets, did you mean west?\n"),
+        (f"topodns.io/cluster=west,{ZONE}=z2", ""),
+    ):
+        explained = topodns("explain", "web.shop.fed.example", "--client", client, *flags)
+        expected = f"topodns: --client: {hint}" if hint else ""
+        assert (explained.status, explained.err[: len(expected)], bool(explained.err)) == (0, expected, bool(hint))
 
 
 WRONG = [

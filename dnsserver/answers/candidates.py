@@ -14,6 +14,7 @@ from dnsserver.answers import services
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.answers.reasons import HINTED, Case, reason, why_all
 from dnsserver.message.records import type_name
+from locator.model import HOSTNAME, in_two_clusters
 from locator.state.snapshot import CompiledService, Vote
 from locator.topology.hints import Hinted, names_for
 from locator.topology.selection import (
@@ -21,7 +22,6 @@ from locator.topology.selection import (
     ANY,
     NEAREST,
     UNMET,
-    Constraint,
     FirstMatch,
     LocatedEndpoint,
     NamedDomain,
@@ -111,23 +111,28 @@ def why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
         return f"its hints name {HINTED[step.key]} {named}, not the client's {step.value}"
     if not case.location.known and selection.outcome == UNMET and not isinstance(constraint, NamedDomain):
         return "the client cannot be located, so it has no labels"
-    differing = [step for step in selection.steps if not _matches(step, located)]
+    differing = [step for step in selection.steps if not _matches(case, step, located)]
     ruling = [step for step in differing if step.key in selection.narrowed][:1]
     texts = [f"{_difference(step, located)}{_policies(case, step.key)}" for step in ruling or differing]
     before = selection.steps[: selection.steps.index(ruling[0])] if ruling else ()
     skipped = [step for step in before if step.key not in selection.narrowed]
-    return "; ".join(texts + _too_few(constraint, skipped, located))
+    return "; ".join(texts + _too_few(case, skipped, located))
 
 
-def _matches(step: Step, located: LocatedEndpoint) -> bool:
+def _matches(case: Case, step: Step, located: LocatedEndpoint) -> bool:
     value = located.location.value(step.key)
-    return value is not None and value == step.value
+    if value is None or value != step.value:
+        return False
+    # Two nodes of one name may be in two clusters.
+    return step.key != HOSTNAME or not in_two_clusters(case.location, located.location)
 
 
 def _difference(step: Step, located: LocatedEndpoint) -> str:
     value = located.location.value(step.key)
     if step.value is None:
         return f"the client has no {step.key}"
+    if value == step.value:
+        return f"{step.key} is {value}, but in another cluster"
     return f"has no {step.key}" if value is None else f"{step.key} is {value}, not {step.value}"
 
 
@@ -140,14 +145,15 @@ def _policies(case: Case, key: str) -> str:
     return f" (policy {', '.join(name for name, named in of_key if named == key)})"
 
 
-def _too_few(constraint: Constraint | None, steps: Iterable[Step], located: LocatedEndpoint) -> list[str]:
+def _too_few(case: Case, steps: Iterable[Step], located: LocatedEndpoint) -> list[str]:
     """Name the keys of *steps* that the endpoint matches, but too few others do (``topodns.io/min-endpoints``)."""
+    constraint = case.constraint
     if not isinstance(constraint, FirstMatch | Narrowing):
         return []
     return [
         f"{step.key} is the client's, but {step.matched} with it are too few (min-endpoints is {constraint.at_least})"
         for step in steps
-        if _matches(step, located)
+        if _matches(case, step, located)
     ]
 
 

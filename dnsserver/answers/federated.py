@@ -6,7 +6,7 @@ balancer. Which entries there are depends on where the client is; of these, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from msgspec import Struct
@@ -117,7 +117,7 @@ def entry(request: Request, found: FederatedService) -> Decision:
     if request.qtype == wire.SRV:
         ports = dict.fromkeys(port.number for located, _ in named for port in located.endpoint.ports)
         answers = [request.record(wire.SRV, Srv(max(1, 100 // len(ports)), number, name)) for number in ports]
-        glue = request.glue([(name, address) for _, address in named])
+        glue = _glue(request, {(name, address): _ttl(request, located, address) for located, address in named})
         return request.federated_decision(found, answers=answers, additional_records=glue if answers else ())
     return request.federated_decision(found, answers=_address_records(request, named))
 
@@ -195,7 +195,7 @@ def _srv(
     """Return the SRV records of the chosen entries, those of the spares, and the addresses of their targets."""
     targets: dict[tuple[str, int], int] = {}  # name and port -> priority
     ttls: dict[str, int] = {}
-    glue: dict[tuple[str, bytes], None] = {}
+    glue: dict[tuple[str, bytes], int] = {}  # the TTL of each
     priorities: dict[str, int] = {}  # of the spares, by name
     for rows, is_spare in ((chosen, False), (spares, True)):
         for located, addresses in rows:
@@ -206,20 +206,27 @@ def _srv(
                 name = f"{_label(request, endpoint, address)}.{cluster}.{_base(request)}"
                 if len(name) > MAX_NAME:
                     continue  # longer than a query can hold
+                fresh = [number for number in numbers if (name, number) not in targets]
+                if is_spare and not fresh and name not in priorities:
+                    continue  # a nearer entry has this hostname
                 priority = 0
                 if is_spare:
                     priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1))
-                glue[name, address] = None
-                ttls[name] = min(ttls.get(name, request.authority.ttl), _ttl(request, located, address))
-                for number in numbers:
-                    targets.setdefault((name, number), priority)
+                glue[name, address] = ttl = _ttl(request, located, address)
+                ttls[name] = min(ttls.get(name, request.authority.ttl), ttl)
+                targets |= dict.fromkeys([(name, number) for number in fresh], priority)
     weight = max(1, 100 // (len(targets) or 1))
     records = [
         Record(request.meaning.name, wire.SRV, ttls[name], Srv(weight, number, name, priority))
         for (name, number), priority in targets.items()
     ]
     split = sum(not priority for priority in targets.values())
-    return records[:split], records[split:], request.glue(list(glue))
+    return records[:split], records[split:], _glue(request, glue)
+
+
+def _glue(request: Request, ttls: Mapping[tuple[str, bytes], int]) -> tuple[Record, ...]:
+    """Return an A or AAAA record for each name and address, with its TTL."""
+    return tuple(replace(record, ttl=ttl) for record, ttl in zip(request.glue(list(ttls)), ttls.values(), strict=True))
 
 
 def _base(request: Request) -> str:

@@ -87,7 +87,7 @@ def _judged(
         return
     if not entries:
         for located in member.endpoints:
-            yield located, False, f"only clients in cluster {member.cluster} reach it, and it has no load balancer"
+            yield located, False, _why_out_of_reach(member, viewer)
         return
     chosen = set(map(id, selection.endpoints))
     for located in entries:
@@ -102,6 +102,15 @@ def _judged(
             yield located, False, f"most clusters vote against it: {against}"
         else:
             yield located, False, why_not(case, selection, located) or "there are nearer spares"
+
+
+def _why_out_of_reach(member: FederatedMember, viewer: str) -> str:
+    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints."""
+    service = member.exported.compiled.service
+    if viewer == member.cluster:
+        return f"the Service has no cluster IP in cluster {member.cluster}"
+    lacks = f"nothing resolves {', '.join(service.ingress)}" if service.ingress else "it has no address"
+    return f"the client reaches only the load balancer of cluster {member.cluster}, and {lacks}"
 
 
 def _is_down(located: LocatedEndpoint) -> bool:

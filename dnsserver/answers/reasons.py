@@ -120,7 +120,8 @@ def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     if meaning.zone.about == names.FEDERATION and meaning.service:
         closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated)
         suggestion = f", did you mean {closest}?" if closest else ""
-        return f"no cluster exports a Service {meaning.service_key} that has a ready endpoint{suggestion}"
+        what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
+        return f"no cluster exports {what}{suggestion}"
     is_import = meaning.zone.about == names.MULTICLUSTER
     known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
     if not meaning.service or meaning.service_key in known:

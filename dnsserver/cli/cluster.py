@@ -6,9 +6,11 @@ It imports everything that reads clusters, so commands import it in ``run``, whe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.from_settings import (
@@ -26,7 +28,7 @@ from dnsserver.settings.values import ClusterSource
 from locator.api.deltas import DeltaBatch, Replace
 from locator.federation.clusterset import ClusterSet
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Object
+from locator.model import Finding, Node, Object, in_cluster
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 
@@ -63,12 +65,14 @@ class Reading(NamedTuple):
     """The clusters as they were read once.
 
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
-    the own cluster by kind. ``namespace`` is that of the kubeconfig's context, or of the pod; "default" for files.
+    the own cluster by kind, ``nodes`` those of all clusters, each with the label of its cluster. ``namespace`` is that
+    of the kubeconfig's context, or of the pod; "default" for files.
     """
 
     publication: Publication
     own: Snapshot
     objects: Mapping[type[Object], Sequence[Any]]
+    nodes: Sequence[Node]
     namespace: str
 
 
@@ -87,7 +91,7 @@ def check_cluster(settings: Settings) -> Checked:
     for name, view in views.items():
         findings += [finding.in_cluster(name) for finding in view.advice()]
     if clusters is not None:
-        findings += clusters.advice()
+        findings += _with_files(clusters.advice(), views)
     return Checked(reading.own, findings, views[OWN].namespaces())
 
 
@@ -135,8 +139,17 @@ def _read(
             clusters.update(cluster.name, other.snapshot)
             findings += [finding.in_cluster(cluster.name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
-        publication = Publication(snapshot, [*findings, *clusters.findings()], ())
-    return Reading(publication, own.snapshot, objects, namespace), views, clusters
+        publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), views)], ())
+    nodes = [replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())]
+    for name in views.keys() - {OWN}:
+        nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
+    return Reading(publication, own.snapshot, objects, nodes, namespace), views, clusters
+
+
+def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -> Iterator[Finding]:
+    """Yield findings between clusters, each with the file that contains its object, if there is one."""
+    for finding in findings:
+        yield views[finding.cluster].with_file(finding)
 
 
 def _other(settings: Settings, cluster: ClusterSource, client: ApiClient | None) -> ClusterView | Finding:

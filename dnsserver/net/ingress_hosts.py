@@ -1,17 +1,21 @@
 """Resolves the host names of load balancers ahead of queries, so that answers to federated names need not wait.
 
-A name is asked for again when its TTL is over. While it cannot be resolved, its last addresses stay for an hour.
+A name is asked for again when its TTL is over. While its addresses of a type cannot be resolved, the last ones stay for
+an hour.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.answers.decision import ADDRESS_SIZES
 from dnsserver.message.records import Opaque, Record
+from dnsserver.message.wire import AAAA, A
 from dnsserver.net.upstream import Upstream
 from locator.federation.federating import ResolvedHost
 
@@ -26,6 +30,17 @@ AT_ONCE = 16  # queries
 Answer = tuple[Record, ...] | None  # None: the upstream does not answer
 
 
+_TYPES = {A: "A", AAAA: "AAAA"}
+
+
+class _Answered(Struct, frozen=True):
+    """What the upstream last said about a name: its addresses of one type, their TTL, and when, by trio's clock."""
+
+    addresses: tuple[bytes, ...]
+    ttl: int
+    at: float
+
+
 class IngressHosts:
     """Keeps the addresses of host names up to date by *upstream*, and gives them to *publish* when they change."""
 
@@ -34,8 +49,8 @@ class IngressHosts:
         self._wanted: frozenset[str] = frozenset()
         self._changed = trio.Event()
         self._resolved: dict[str, ResolvedHost] = {}
-        self._since: dict[str, float] = {}  # when a name was last resolved
-        self._failing: set[str] = set()
+        self._last: dict[tuple[str, int], _Answered] = {}  # by name and type
+        self._problems: dict[str, str] = {}  # by name, as logged
 
     def want(self, hosts: frozenset[str]) -> None:
         """Resolve these names from now on, and no others."""
@@ -60,6 +75,8 @@ class IngressHosts:
         before, limit = dict(self._resolved), trio.CapacityLimiter(AT_ONCE)
         for name in self._resolved.keys() - self._wanted:
             del self._resolved[name]
+        self._last = {key: last for key, last in self._last.items() if key[0] in self._wanted}
+        self._problems = {name: problem for name, problem in self._problems.items() if name in self._wanted}
         found: dict[str, dict[int, Answer]] = {name: {} for name in sorted(self._wanted)}
         async with trio.open_nursery() as nursery:
             for name, answers in found.items():
@@ -79,36 +96,43 @@ class IngressHosts:
             answers[qtype] = await self._upstream.find(name, qtype)
 
     def _take_in(self, name: str, answers: Mapping[int, Answer]) -> None:
-        """Take in what the upstream says about a name, by type."""
-        failed, addresses, ttls = None in answers.values(), list[bytes](), dict[int, int]()
-        for qtype, records in answers.items():
-            of_type = [record.data.octets for record in records or () if isinstance(record.data, Opaque)]
-            if records and of_type:
-                addresses += of_type
-                ttls[ADDRESS_SIZES[qtype]] = min(record.ttl for record in records)
-        self._note(name, failed=failed, empty=not addresses)
-        now, known = trio.current_time(), self._resolved.get(name)
-        if failed and known is not None and now - self._since[name] < STALE_SECONDS:
-            stale = {size: min(ttl, STALE_TTL) for size, ttl in known.ttls.items()}
-            self._resolved[name] = ResolvedHost(known.addresses, stale)
-            return
-        self._since[name] = now
-        after = ResolvedHost(tuple(sorted(addresses)), ttls)
+        """Take in what the upstream says about a name, by type: a type that fails changes nothing for the other."""
+        now, addresses, ttls = trio.current_time(), list[bytes](), dict[int, int]()
+        for qtype, size in ADDRESS_SIZES.items():
+            key, records = (name, qtype), answers[qtype]
+            last = self._last.pop(key, None)
+            if records is not None:
+                of_type = tuple(record.data.octets for record in records if isinstance(record.data, Opaque))
+                last = _Answered(of_type, min(record.ttl for record in records), now) if of_type else None
+            elif last is not None:
+                stays = now - last.at < STALE_SECONDS
+                last = replace(last, ttl=min(last.ttl, STALE_TTL)) if stays else None
+            if last is not None:
+                self._last[key] = last
+                addresses += last.addresses
+                ttls[size] = last.ttl
+        self._note(name, [qtype for qtype in ADDRESS_SIZES if answers[qtype] is None], empty=not addresses)
+        known, after = self._resolved.get(name), ResolvedHost(tuple(sorted(addresses)), ttls)
         if not addresses:
             self._resolved.pop(name, None)
         elif known is None or known.addresses != after.addresses or _differs(known.ttls, after.ttls):
             self._resolved[name] = after
 
-    def _note(self, name: str, *, failed: bool, empty: bool) -> None:
-        """Log once that a name cannot be resolved, and that it can again."""
-        if (failed or empty) == (name in self._failing):
-            return
+    def _note(self, name: str, failed: Sequence[int], *, empty: bool) -> None:
+        """Log a problem with a name when it begins or changes, and that it is over. *failed* are types."""
+        problem = ""
         if failed or empty:
-            self._failing.add(name)
-            why = "the upstream does not answer" if failed else "it has no address"
-            log.warning("load balancer %s: %s; it is in no answer until it is resolved", name, why)
+            types = " and ".join(_TYPES[qtype] for qtype in failed)
+            why = f"the upstream does not answer for {types}" if failed else "it has no address"
+            then = "it is in no answer until it is resolved" if empty else "the addresses that are known stay"
+            problem = f"{why}; {then}"
+        if problem == self._problems.get(name, ""):
+            return
+        if problem:
+            self._problems[name] = problem
+            log.warning("load balancer %s: %s", name, problem)
         else:
-            self._failing.discard(name)
+            del self._problems[name]
             log.info("load balancer %s: resolved", name)
 
 

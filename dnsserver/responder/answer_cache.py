@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -28,6 +29,8 @@ MAX_ANSWERS = 1024  # to one question, by the client's values
 MAX_DIRECT = MAX_ANSWERS // 2  # of them by all of the client's values; at most this many displace no shared answer
 MAX_QUESTIONS = 16  # for each Service and address: types times zones, with room
 
+OTHER = "*"  # stands for any value that matches no endpoint; no label has this value
+
 Values = tuple[object, ...]  # whether the client is known, and its values of some label keys
 UsefulValues = tuple[frozenset[str | None], ...]  # for each of these keys, those that can match an endpoint
 
@@ -38,8 +41,8 @@ Remembered = RenderedAnswer | tuple[Mapping[Location, Values], Mapping[object, R
 class DependentAnswers:
     """The answers to one question that depend on the client's values of the label keys ``terms``.
 
-    *useful* returns the values that can match an endpoint (``Constraint.useful_values``). Clients with other values
-    share the answers of clients without a value: in a large cluster, most nodes have no endpoint of a Service.
+    *useful* returns the values that can match an endpoint (``Constraint.useful_values``). All clients with other values
+    share one answer: in a large cluster, most nodes have no endpoint of a Service.
     """
 
     __slots__ = ("_answers", "_find_useful", "_useful", "_values", "terms")
@@ -49,7 +52,9 @@ class DependentAnswers:
     ) -> None:
         self.terms = terms
         self._find_useful = useful
-        self._useful: Sequence[dict[Any, Any]] = ()  # maps each useful value to itself; empty before a second client
+        self._useful: Sequence[
+            dict[Any, Any]
+        ] = ()  # each useful value, and None, to itself; empty before a second client
         self._values = values
         self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
 
@@ -67,7 +72,7 @@ class DependentAnswers:
         """Return the answer for all clients that have the same useful values, None if it is not remembered."""
         if not self._useful:
             useful = self._find_useful()
-            self._useful = ({True: True, False: False}, *(dict(zip(each, each, strict=True)) for each in useful))
+            self._useful = ({True: True, False: False}, *({value: value for value in (None, *each)} for each in useful))
             # Room for the answer of each endpoint, by values and by share key, in each generation.
             self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
         answer = self._answers.get(self._useful_of(values))
@@ -104,8 +109,8 @@ class DependentAnswers:
         return self._answers.values()
 
     def _useful_of(self, values: Values) -> Values:
-        """Return *values* without those that match no endpoint."""
-        return tuple(map(dict.get, self._useful, values))
+        """Return *values*, with OTHER for those that match no endpoint."""
+        return tuple(map(dict.get, self._useful, values, repeat(OTHER)))
 
 
 class _ServiceAnswers:

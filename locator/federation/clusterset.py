@@ -132,8 +132,6 @@ class ClusterSet:
 
     def _addresses(self, before: Addresses) -> Addresses:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""
-        if not self._others:
-            return self._snapshots[self._own].addresses
         books, old = (
             [book_of(known.get(name, _NOTHING)) for name in (self._own, *self._others)] for known in self._known()
         )

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from locator.federation.federating import Joining, is_host_name
 from locator.finding_codes import ClusterCode
-from locator.ip import network_text
+from locator.ip import Network, network_text
 from locator.model import Finding
-from locator.places.address_book import AddressBook
+from locator.places.address_book import POD, AddressBook
 from locator.places.address_map import PrefixTable
 from locator.state.snapshot import ExportedService
 from locator.topology.constraint_findings import SOURCE_FIELDS
@@ -24,14 +24,16 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
     yield from _disagreeing(exported, own)
     for cluster, service in sorted(exported.items()):
         ingress = service.compiled.service.ingress
-        if not ingress and any((cluster, other) not in joining.flat for other in clusters if other != cluster):
+        joined = [(cluster, other) in joining.flat for other in clusters if other != cluster]
+        if not ingress and not all(joined):
+            outside = f"cluster {cluster} and its flat networks" if any(joined) else f"cluster {cluster}"
             headless = service.compiled.service.headless  # the API server refuses it the type LoadBalancer
             lacking = "a headless Service has no load balancer" if headless else "no address of a load balancer"
             expected = "type: LoadBalancer, and an address in its status"
             yield _about(
                 cluster, service, own, ClusterCode.LoadBalancerWithoutAddress,
                 "spec.clusterIP" if headless else INGRESS,
-                f"{lacking}: clients outside of the cluster get nothing",
+                f"{lacking}: clients outside of {outside} get nothing of it",
                 f"a cluster IP, {expected}; or --flat-network" if headless else expected,
             )  # fmt: skip
         if not joining.resolves and any(map(is_host_name, ingress)):
@@ -77,17 +79,27 @@ def overlaps(books: Mapping[str, AddressBook], flat: Iterable[tuple[str, str]]) 
     for one, other in sorted(flat):
         if one > other or not {one, other} <= books.keys():
             continue
-        for network in sorted(books[one].cidrs.changes_since(PrefixTable())):
-            if books[other].has_part_of(network):
-                yield ClusterCode.FlatNetworkOverlaps.finding(
-                    "",
-                    "",
-                    "",
-                    field="--flat-network",
-                    message=f"both {one} and {other} have addresses in {network_text(network)}",
-                    expected="clusters whose pods have different addresses",
-                )
-                break
+        network = _in_both(books[one], books[other]) or _in_both(books[other], books[one])
+        if network is not None:
+            yield ClusterCode.FlatNetworkOverlaps.finding(
+                "",
+                "",
+                "",
+                field="--flat-network",
+                message=f"both {one} and {other} have addresses in {network_text(network)}",
+                expected="clusters whose pods have different addresses",
+            )
+
+
+def _in_both(one: AddressBook, other: AddressBook) -> Network | None:
+    """Return the first pod CIDR of *one* in which *other* has addresses, else the first pod that both have, or None."""
+    for network in sorted(one.cidrs.changes_since(PrefixTable())):
+        if other.has_part_of(network):
+            return network
+    pods = (address for address, place in one.places.items() if place.located_by == POD)
+    both = (address for address in pods if (place := other.places.get(address)) and place.located_by == POD)
+    first = min(both, default=None)
+    return None if first is None else Network(first, 8 * len(first))
 
 
 def _about(

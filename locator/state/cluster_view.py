@@ -104,9 +104,9 @@ class ClusterView:
         return [finding for finding in findings if not finding.namespace or self._store.exposes(finding.namespace)]
 
     def _located(self, findings: Iterable[Finding]) -> Iterable[Finding]:
-        return map(self._with_file, findings) if self._files else findings
+        return map(self.with_file, findings) if self._files else findings
 
-    def _with_file(self, finding: Finding) -> Finding:
+    def with_file(self, finding: Finding) -> Finding:
         """Return a finding with the file that contains its object, if there is one."""
         file = self._files.get(object_reference(finding.kind, object_key(finding.namespace, finding.name)))
         return finding if file is None else replace(finding, file=file)

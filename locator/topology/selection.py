@@ -68,7 +68,8 @@ class Constraint(Protocol):
     def useful_values(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[frozenset[str | None], ...]:
         """Return, for each of ``terms``, the client's values that can match some of *endpoints*.
 
-        To have any other value is the same as to have none: it leads to the same endpoints.
+        All other values lead to the same endpoints. To have no value may lead to others: a client whose cluster is not
+        known matches nodes in all clusters.
         """
 
     def select(self, client: Location, endpoints: Sequence[LocatedEndpoint]) -> Selection:

@@ -12,7 +12,7 @@ from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.finding_codes import ClusterCode
-from locator.model import Node, Object, is_dns_label
+from locator.model import Object, is_dns_label
 
 
 def add_arguments(parser: Parser) -> None:
@@ -78,7 +78,7 @@ def run(arguments: Namespace) -> int:
     write(_rendered(explanation, arguments.output))
     if isinstance(client, kubectl_names.Topology):
         keys = (explanation["constraint"] or {}).get("keys", ())
-        for hint in kubectl_names.topology_hints(client, keys, reading.objects.get(Node, ())):
+        for hint in kubectl_names.topology_hints(client, keys, reading.nodes):
             print(f"topodns: --client: {hint}", file=sys.stderr)
     return DONE
 
