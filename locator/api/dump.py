@@ -70,6 +70,12 @@ class _Envelope(_Typed):
     items: list[Raw] | None = None
 
 
+_TYPED, _ENVELOPES = (
+    msgspec.json.Decoder(_Typed),
+    msgspec.json.Decoder(_Envelope),
+)  # on import: see ``decoding.RESOURCES``
+
+
 def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Finding]:
     """Yield the objects of a dump, and the findings about them. Raises ``NotADump``.
 
@@ -112,7 +118,7 @@ def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
     before it yields anything.
     """
     try:
-        envelope = msgspec.json.decode(document, type=_Envelope)
+        envelope = _ENVELOPES.decode(document)
     except msgspec.ValidationError as error:
         raise NotJSON(f"{error_words(error)[0]} in a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -130,7 +136,7 @@ def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
 def _object(raw: Raw | bytes, where: str, list_kind: str, api_version: str | None) -> Iterator[Object | Finding]:
     """Yield one object or its findings; *list_kind* and *api_version* are those of its list, if it states none."""
     try:
-        envelope = msgspec.json.decode(raw, type=_Typed)
+        envelope = _TYPED.decode(raw)
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         message, path = error_words(error)
         message = f"unreadable object: {message}"

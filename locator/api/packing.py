@@ -41,6 +41,7 @@ class _Batch(Struct):
     healths: list[ServiceHealth] = []
 
 
+_BATCHES = msgspec.msgpack.Decoder(_Batch)  # created on import, since threads share it: see ``decoding.RESOURCES``
 _FIELDS: dict[type[Object], str] = dict(zip(KINDS, _Batch.__struct_fields__, strict=True))
 
 
@@ -56,7 +57,7 @@ def batches(objects: Sequence[Object]) -> Iterator[bytes]:
 def unbatched(packed: Iterable[bytes]) -> Iterator[Object]:
     """Yield the objects of packed batches, ordered by kind within a batch. Raises msgspec.DecodeError."""
     for part in packed:
-        batch = msgspec.msgpack.decode(part, type=_Batch)
+        batch = _BATCHES.decode(part)
         for name in _FIELDS.values():
             for item in getattr(batch, name):
                 share_parts(item)

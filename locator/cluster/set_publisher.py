@@ -22,7 +22,7 @@ from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
 
-START_SECONDS = 5.0  # for which the first snapshot waits: small clusters are read within a second or two
+START_SECONDS = 2.0  # for which the first snapshot waits: small clusters are read within a second or two
 POLL_SECONDS = 0.02  # meanwhile
 
 

@@ -101,6 +101,11 @@ class _Header(Struct):
     origin: Origin
 
 
+# Created on import, since threads share them: see ``decoding.RESOURCES``.
+_HEADERS = msgspec.msgpack.Decoder(_Header)
+_PACKED = msgspec.msgpack.Decoder(tuple[Service, tuple[EndpointSlice, ...]])
+
+
 def write(file: Writable, snapshot: Snapshot, objects: Sequence[Object], origin: Origin) -> None:
     """Write a view of *origin*, with all objects of its kinds. ``read`` reads it.
 
@@ -130,7 +135,7 @@ def read(data: bytes, origin: Origin) -> KeptView:
     start = len(MAGIC) + LENGTH
     end = start + int.from_bytes(data[len(MAGIC) : start])
     try:
-        header = msgspec.msgpack.decode(content[start:end], type=_Header)
+        header = _HEADERS.decode(content[start:end])
     except msgspec.DecodeError:
         raise Unusable(OTHER_VERSION) from None
     if header.layout != _layout():
@@ -186,7 +191,7 @@ class _Checked:
 def _compiled(
     packed: bytes, declarations: tuple[Declaration, ...], locations: tuple[Location, ...], empty: bool
 ) -> CompiledService:
-    service, slices = msgspec.msgpack.decode(packed, type=tuple[Service, tuple[EndpointSlice, ...]])
+    service, slices = _PACKED.decode(packed)
     share_parts(service)
     for part in slices:  # at once: the equal parts of all slices would take 50 MB meanwhile
         share_parts(part)
