@@ -80,7 +80,7 @@ def test_a_cluster_that_is_slow_holds_up_the_first_publication_for_a_while() -> 
             nursery.start_soon(both.publisher.run)
             await trio.sleep(START_SECONDS - 0.5)
             assert (both.published, both.publisher.health().ok) == ([], False)
-            assert both.publisher.health().text == "waiting up to 5 s for west"
+            assert both.publisher.health().text == "waiting up to 2 s for west"
         assert trio.current_time() < START_SECONDS + 0.1
         assert both.publisher.health().ok
         assert both.knows() == ["east", ""]
