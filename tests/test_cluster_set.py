@@ -194,7 +194,7 @@ def places(snapshot: Snapshot, clusters: Mapping[str, Sequence[Item]]) -> dict[s
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=12,
+    max_examples=8,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),
 )

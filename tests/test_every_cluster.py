@@ -37,7 +37,7 @@ steady = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=60,
+    max_examples=30,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate),
 )
@@ -108,7 +108,7 @@ def assert_as_expected(case: Case, responder: CountedResponder, asked: Sequence[
         assert (question, found) == (question, expected)
 
 
-@settings(steady, max_examples=120)
+@settings(steady, max_examples=50)
 @given(seed=SEEDS)
 def test_every_client_gets_what_its_cluster_and_the_others_offer(seed: int) -> None:
     """Federated and plain names, by every type: computed, and remembered among all others' answers."""

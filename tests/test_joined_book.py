@@ -85,6 +85,8 @@ BLOCKS = [
     ("10.1.0.0/16", {CLUSTER: "east", REGION: "r1"}),  # the own one's; what west has of it is hidden
     ("10.4.0.0/26", {}),  # around an endpoint of another cluster
     ("10.4.0.128/25", {CLUSTER: "west", ZONE: "w", REGION: "r1"}),
+    ("10.5.0.0/26", {}),  # in pod CIDRs of two others
+    ("10.5.0.0/24", {REGION: "r1"}),  # partly: whoever it is
     ("10.0.0.0/8", {REGION: "r1"}),  # of all clusters
     ("172.16.0.0/16", {ZONE: "outside"}),
     ("192.0.2.0/24", {}),

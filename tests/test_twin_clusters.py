@@ -495,7 +495,7 @@ def test_the_random_clusters_reach_every_rule() -> None:
 def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
     """In many worlds, some client gets something else after a few changes."""
     seen = 0
-    for seed in range(40):
+    for seed in range(20):
         case = case_of(seed)
         asked = [question for question in questions(case, 40) if question.name.endswith(FEDERATION)]
         before = TwinClusters(case.world)
@@ -503,4 +503,4 @@ def test_changes_of_the_random_clusters_are_seen_by_clients() -> None:
             case = changed(case, 10 * seed + change)
         after = TwinClusters(case.world)
         seen += any(before.expected(*question) != after.expected(*question) for question in asked)
-    assert seen >= 10
+    assert seen >= 5

@@ -39,7 +39,11 @@ def federated_sources(case: Case, found: FederatedService) -> list[Source]:
         if declaration is None:
             continue
         heard = declaration.valid and not counting
-        why = "the Service in the client's cluster" if member.cluster == viewer else "the oldest that declares one"
+        why = (
+            "the Service in the client's cluster"
+            if member.cluster == viewer
+            else "the oldest that declares a valid one"
+        )
         if not heard:
             why = "that of another cluster counts" if declaration.valid else f"invalid: {declaration.error}"
         counting |= heard

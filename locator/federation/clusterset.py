@@ -90,7 +90,7 @@ class ClusterSet:
         return self._votes.numbers
 
     def publish(self, now: float, *, moment: float = 0.0) -> Snapshot:
-        """Return the snapshot of all clusters at *now* (seconds since 1970); the previous one if nothing differs.
+        """Return the snapshot of all clusters at *now* (seconds since 1970), with a new serial if an answer differs.
 
         *moment* is the time on a monotonic clock, by which votes age. The own cluster must be known.
         """

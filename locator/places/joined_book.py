@@ -70,6 +70,8 @@ class JoinedBook:
         if not books or self._own.cidrs.find(network.address, network.length) is not None:
             return self._own.locate_network(network, cache)
         parts = list(self._parts_of(network))
+        if not parts:
+            return UNKNOWN_PLACE
         location = shared_location(place.location for _, place in parts)
         _, first = min(parts, key=lambda part: part[0].address)
         return _known(Place(location, first.located_by, network_text(network)))
@@ -100,11 +102,13 @@ class JoinedBook:
         return BookChanges(own.places, list(EVERYTHING) if next(addresses, None) is not None else networks)
 
     def _parts_of(self, network: Network) -> Iterator[tuple[Network, Place]]:
-        """Yield the parts of a block that some cluster has, those of others only where the own has them not."""
+        """Yield the parts of a block that some cluster has, those of others only where the own has them not.
+
+        If pod CIDRs of several others have all of it, it is unknown like each address in it.
+        """
+        around = [book.cidrs.find(network.address, network.length) for book in self._others]
+        yield from [(network, place) for place in around if place is not None and around.count(None) == len(around) - 1]
         for book in self._others:
-            around = book.cidrs.find(network.address, network.length)
-            if around is not None:
-                yield network, around
             for part, place in book.parts_within(network):
                 if self._own.cidrs.find(part.address, part.length) is None and not (
                     part.length == 8 * len(part.address) and self._own.places.get(part.address)
