@@ -52,9 +52,8 @@ class DependentAnswers:
     ) -> None:
         self.terms = terms
         self._find_useful = useful
-        self._useful: Sequence[
-            dict[Any, Any]
-        ] = ()  # each useful value, and None, to itself; empty before a second client
+        # Maps each useful value, and None, to itself; empty before a second client.
+        self._useful: Sequence[dict[Any, Any]] = ()
         self._values = values
         self._answers: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_ANSWERS)
 
@@ -72,7 +71,10 @@ class DependentAnswers:
         """Return the answer for all clients that have the same useful values, None if it is not remembered."""
         if not self._useful:
             useful = self._find_useful()
-            self._useful = ({True: True, False: False}, *({value: value for value in (None, *each)} for each in useful))
+            self._useful = (
+                {True: True, False: False},
+                *({value: value for value in (None, *known)} for known in useful),
+            )
             # Room for the answer of each endpoint, by values and by share key, in each generation.
             self._answers.resize(MAX_ANSWERS + 4 * sum(map(len, useful)))
         answer = self._answers.get(self._useful_of(values))
