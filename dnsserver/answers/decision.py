@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver import names
 from dnsserver.message import wire
@@ -166,16 +167,8 @@ class Request(Struct, frozen=True, gc=False):
         additional_records: Sequence[Record] = (),
     ) -> Decision:
         """Return a decision about a name under a federated Service; without *answers* it carries the zone's SOA."""
-        return Decision(
-            meaning=self.meaning,
-            qtype=self.qtype,
-            rcode=rcode,
-            answers=tuple(answers),
-            authority_records=() if answers else (self.soa(),),
-            additional_records=tuple(additional_records),
-            federated=federated,
-            basis=None if rcode == wire.NXDOMAIN else federated,
-        )
+        decision = self.decision(rcode, answers, additional_records=additional_records)
+        return replace(decision, federated=federated, basis=None if rcode == wire.NXDOMAIN else federated)
 
     def declaration(self, service: CompiledService) -> Declaration | None:
         """Return the constraint that counts for this name: the Service's, else the default of the DNS zone."""
