@@ -19,9 +19,11 @@ import dns.update
 import pytest
 
 from dnsserver.forwarders.stub_blocks import stub_block
+from locator.ip import address_text
 from tests.forwarders import BIND, COREDNS, DNSDIST, UNBOUND, Forwarder, at, running, started, where
 from tests.network_namespaces import loopback_with
-from tests.this_machine import ROOT
+from tests.programs import Daemon
+from tests.this_machine import ROOT, free_port, needs_tool
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 
@@ -139,6 +141,41 @@ def test_a_resolver_that_is_not_trusted_is_the_client(server: Server) -> None:
     assert any(f"{client} is no trusted forwarder" in option.to_text() for option in reply.options)
 
 
+# PowerDNS Recursor, as docs/clusters.md configures it; ``corefile`` does not print that
+
+OF_POWERDNS = f"""
+local-address=127.0.0.1
+local-port=%d
+socket-dir=%s
+hint-file=no
+security-poll-suffix=
+dont-query=
+forward-zones={ZONE}=%s
+edns-subnet-allow-list={ZONE}
+ecs-add-for=0.0.0.0/0, ::/0
+ecs-ipv4-bits=32
+ecs-ipv6-bits=128
+ecs-ipv4-cache-bits=32
+ecs-ipv6-cache-bits=128
+"""
+
+
+def test_powerdns_names_clients_and_shuffles_addresses(server: Server, tmp_path: Path) -> None:
+    """Each client gets its own answer; the order is that of the priorities in SRV records alone."""
+    port, to = free_port(), where(server)
+    (tmp_path / "recursor.conf").write_text(OF_POWERDNS % (port, tmp_path, f"{address_text(to.address)}:{to.port}"))
+    daemon = Daemon.start([needs_tool("pdns_recursor"), f"--config-dir={tmp_path}"], tmp_path, name="powerdns")
+    try:
+        daemon.until(lambda: answers("127.0.0.1", ZONE, port))
+        for client, expected in (*NEAREST.items(), *NEAREST.items()):
+            records = sorted(ask(port, client, f"_http._tcp.{WEB}", "SRV"), key=lambda record: int(record.split()[0]))
+            labels = [record.split()[3].partition(".")[0] for record in records]
+            assert labels == [text.replace(".", "-") for text in expected]
+            assert {*ask(port, client, WEB)} == {*expected}
+    finally:
+        daemon.end()
+
+
 # A delegation
 
 PARENT, DELEGATED_TO, RESOLVER = "127.0.0.2", "127.0.0.53", "127.0.0.1"
@@ -177,10 +214,10 @@ stub-addr: {PARENT}
 """
 
 
-def answers(address: str, name: str) -> bool:
+def answers(address: str, name: str, port: int = 53) -> bool:
     try:
         query = dns.message.make_query(name, "SOA")
-        return dns.query.udp(query, address, timeout=1).rcode() == dns.rcode.NOERROR
+        return dns.query.udp(query, address, port=port, timeout=1).rcode() == dns.rcode.NOERROR
     except (dns.exception.DNSException, OSError):
         return False
 
