@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
     from locator.cluster.event_poster import EventPoster
     from locator.cluster.informer import Informer
+    from locator.cluster.reflector import Reflector
 
 
 class OwnCluster(NamedTuple):
@@ -39,7 +40,7 @@ def own_cluster(settings: Settings, store: Store, publisher: Publisher, counts: 
         return OwnCluster(_files(publisher, settings.snapshot, counts))
     client = cluster_of(settings)
     informer = _informer(settings, client, store, publisher)
-    return OwnCluster(informer, client, {kind.__name__: watch for kind, watch in informer.reflectors.items()})
+    return OwnCluster(informer, client, _watches_of(informer))
 
 
 def other_clusters(settings: Settings, own: OwnCluster, counts: Counts) -> list[OtherCluster]:
@@ -58,8 +59,7 @@ def _other_cluster(
         files = _files(publisher, [cluster.path], counts, source_of(cluster))
         return OtherCluster(cluster.name, files, publisher)
     informer = _informer(settings, client, store, publisher, cluster.name)
-    watches = {kind.__name__: watch for kind, watch in informer.reflectors.items()}
-    return OtherCluster(cluster.name, informer, publisher, watches)
+    return OtherCluster(cluster.name, informer, publisher, _watches_of(informer))
 
 
 def event_poster(client: ApiClient) -> EventPoster:
@@ -91,3 +91,8 @@ def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Pu
             max_age=settings.state_max_age,
         )
     return Informer(client, store.kinds, publisher, state_file=kept, cluster=cluster)
+
+
+def _watches_of(informer: Informer) -> dict[str, Reflector]:
+    """Return the reflectors of a live cluster by the names of their kinds."""
+    return {kind.__name__: reflector for kind, reflector in informer.reflectors.items()}

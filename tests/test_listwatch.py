@@ -178,12 +178,8 @@ def test_expired_continue_tokens_lead_to_larger_pages() -> None:
     assert machine.next_request().query == {"limit": "500"}
 
 
-@pytest.mark.parametrize("fault", [429, 500, 503, 403, CUT, UNREACHABLE])
-def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
-    """The pages before it are kept."""
-    machine = listwatch(streaming=False)
-    machine.next_request()
-    machine.page(page(raw("a", 5), version=10, more="token"))
+def fails_and_asks_again(machine: ListWatch, fault: int | str) -> None:
+    """Let a request fail by an HTTP status, or by what cut it off: after a pause, the same one comes again."""
     ask = machine.next_request()
     if isinstance(fault, int):
         machine.refused(fault, "no")
@@ -192,6 +188,15 @@ def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
     assert machine.pause >= 0.8
     assert machine.problem == "no"
     assert machine.next_request() == ask
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, 403, CUT, UNREACHABLE])
+def test_a_refused_page_is_asked_for_again(fault: int | str) -> None:
+    """The pages before it are kept."""
+    machine = listwatch(streaming=False)
+    machine.next_request()
+    machine.page(page(raw("a", 5), version=10, more="token"))
+    fails_and_asks_again(machine, fault)
     assert changes(machine.page(page(raw("b", 5), version=10))) == replaced(kind("a"), kind("b"))
     assert not machine.problem
     assert machine.pause == 0
@@ -371,14 +376,7 @@ def test_a_comparison_that_fails_is_tried_again(fault: int | str) -> None:
     """What a load balancer or an API server that starts says proves nothing."""
     machine = watching()
     machine.ended(300, CUT, "cut")
-    ask = machine.next_request()
-    if isinstance(fault, int):
-        machine.refused(fault, "no")
-    else:
-        machine.ended(0, fault, "no")
-    assert machine.pause >= 0.8
-    assert machine.problem == "no"
-    assert machine.next_request() == ask
+    fails_and_asks_again(machine, fault)
 
 
 def test_the_next_page_of_a_version_of_the_future_means_listing_again() -> None:
