@@ -295,6 +295,11 @@ def endpoint_label(endpoint: Endpoint, address: bytes, *, pod_names: bool = Fals
         return endpoint.hostname
     if pod_names and endpoint.pod and is_dns_label(endpoint.pod):
         return endpoint.pod
+    return dashed_label(address)
+
+
+def dashed_label(address: bytes) -> str:
+    """Return an address as a label, with dashes."""
     if len(address) == 4:
         return "-".join(map(str, address))
     dashed = address_text(address).replace(":", "-")

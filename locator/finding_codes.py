@@ -239,6 +239,14 @@ class ClusterCode(FindingCode):
         "Name a resolver with `--upstream ADDR`:",
         "kubectl -n NAMESPACE get service NAME -o jsonpath='{.status.loadBalancer.ingress}'",
     )
+    ExternalNameExported = (
+        WARNING,
+        "A cluster exports a Service of type ExternalName. Such a Service is an alias without endpoints of its own, so"
+        " this cluster contributes nothing to the federated name.",
+        "Export the Service that has the endpoints, or take the export back: delete the ServiceExport, or remove the"
+        " annotation:",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/federated-",
+    )
     FederatedConstraintsDiffer = (
         WARNING,
         "A Service asks for other topology keys than the Service of its name in another cluster. A client gets a"

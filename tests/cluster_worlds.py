@@ -175,6 +175,9 @@ def federate(rng: random.Random, items: list[Item], number: int) -> None:
         if chance(rng, 12):
             for row in (row for owned in slices_of(items, name) for row in owned["endpoints"]):
                 row["conditions"] = {"ready": False}
+        if chance(rng, 15):  # as pods of a Deployment have it
+            for row in (row for owned in slices_of(items, name) for row in owned["endpoints"]):
+                row["hostname"] = "peer"
     for found in of_kind(items, "ServicePolicy"):
         if chance(rng, 25):
             found["spec"]["topology"]["key"] = CLUSTER

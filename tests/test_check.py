@@ -330,7 +330,7 @@ def test_findings(row: Row) -> None:
 
 AMONG_CLUSTERS = {  # tests/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
-    "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
+    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
 }  # fmt: skip
 OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS]
 

@@ -55,16 +55,19 @@ def host_of(addresses: Sequence[str]) -> ResolvedHost:
     return ResolvedHost(tuple(packed), {len(address): 60 for address in packed})
 
 
+def message_for(responder: CountedResponder, question: Question) -> dns.message.Message:
+    source = parse_address(question.client)
+    reply = responder.answer(query(question.name, question.qtype, edns=opt()), source, responder.channel(source, "tcp"))
+    assert isinstance(reply, bytes)
+    return parsed(reply)
+
+
 def answer(responder: CountedResponder, question: Question, selected: int) -> Expected:
     """Ask, and read the reply: its first *selected* addresses are the selection, the others spares.
 
     In SRV the priorities tell them apart.
     """
-    source = parse_address(question.client)
-    wire = query(question.name, question.qtype, edns=opt())
-    reply = responder.answer(wire, source, responder.channel(source, "tcp"))
-    assert isinstance(reply, bytes)
-    message = parsed(reply)
+    message = message_for(responder, question)
     if message.rcode() == dns.rcode.NXDOMAIN:
         return Expected(NXDOMAIN)
     assert message.rcode() == dns.rcode.NOERROR
@@ -90,6 +93,20 @@ def targets(message: dns.message.Message) -> Expected:
     return told(first, list(chain(*others)), FAMILIES["SRV"])
 
 
+def assert_targets_are_entries(twin: TwinClusters, responder: CountedResponder, question: Question) -> None:
+    """Each target resolves to addresses of one entry, those that the reply has for it among them."""
+    key = ("shop", question.name.split(".")[-5])
+    entries = [entry.addresses for context in (*twin.world.clusters, None) for entry in twin.entries(key, context)]
+    glue: dict[str, set[str]] = {}
+    for rrset in message_for(responder, question).additional:
+        glue.setdefault(str(rrset.name), set()).update(data.address for data in rrset)
+    for target, listed in glue.items():
+        replies = [message_for(responder, Question(target, qtype, question.client)) for qtype in ("A", "AAAA")]
+        addresses = {data.address for reply in replies for rrset in reply.answer for data in rrset}
+        assert listed <= addresses
+        assert any(addresses <= entry for entry in entries), (question, target, addresses)
+
+
 def told(selection: Sequence[str], spares: Sequence[str], families: Sequence[int]) -> Expected:
     listed = {family: tuple(text for text in spares if version(text) == family) for family in families}
     return Expected(ANSWER, frozenset(selection), listed)
@@ -102,6 +119,8 @@ def assert_as_expected(case: Case, responder: CountedResponder, asked: Sequence[
         found = answer(responder, question, len(expected.addresses))
         if expected.kind == NODATA and found.kind == UNKEPT:  # costs queries only
             found = expected
+        if question.qtype == "SRV" and found.kind == ANSWER and expected.spares:
+            assert_targets_are_entries(twin, responder, question)
         if not expected.spares:  # of a plain name
             assert not any(found.spares.values())
             found = found._replace(spares={})

@@ -13,6 +13,7 @@ import dns.message
 import pytest
 
 from dnsserver.answers.explain import asker_at, explain
+from dnsserver.answers.explanation_text import as_text
 from dnsserver.from_settings import authority_of
 from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
@@ -72,9 +73,15 @@ def addresses(
 
 
 def asked(
-    responder: CountedResponder, client: str, qtype: str = "A", *, edns: bool = True, proto: str = "udp"
+    responder: CountedResponder,
+    client: str,
+    qtype: str = "A",
+    *,
+    name: str = NAME,
+    edns: bool = True,
+    proto: str = "udp",
 ) -> dns.message.Message:
-    query = dns.message.make_query(NAME, qtype, use_edns=0 if edns else -1)
+    query = dns.message.make_query(name, qtype, use_edns=0 if edns else -1)
     reply = ask_in_memory(responder, query, client, proto=proto)
     assert reply is not None
     return reply
@@ -213,19 +220,42 @@ def test_who_has_no_cluster_shares_nothing_with_who_is_in_another(order: Sequenc
     assert firsts == dict(expected)
 
 
-@with_and_without_native
-def test_who_gets_another_endpoint_of_the_same_hostname_gets_its_address(native: bool) -> None:
-    """Pods of a Deployment may share a hostname: the SRV records are the same for both clients, their addresses not."""
-    items = [*cluster(1, 1, keys=HOSTNAME)[:3], node("n2", cidrs=["10.2.0.0/16"])]
+def of_one_hostname() -> ClustersInMemory:
+    """Return clusters whose own one has two endpoints of the hostname ``web``, as pods of a Deployment may have it."""
+    items = [*cluster(1, 1, keys=f"{HOSTNAME},*")[:3], node("n2", cidrs=["10.2.0.0/16"])]
     for number in (1, 2):
         items.append(
             endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
         )
-    responder = responder_with(ClustersInMemory(items, {"west": [namespace("shop")]}, FLAGS), native=native)
+    west = renamed(cluster(3, 1), "n9")
+    west[3]["endpoints"] = [endpoint("10.3.0.5", nodeName="n9", hostname="web")]
+    return ClustersInMemory(items, {"west": west}, {**FLAGS, "flat-network": ["east,west"]})
+
+
+@with_and_without_native
+def test_a_hostname_of_several_pods_in_a_cluster_is_no_target(native: bool) -> None:
+    """Each target is one entry, so its address names it; a hostname that one endpoint of a cluster has is its name."""
+    responder = responder_with(of_one_hostname(), native=native)
     for _ in range(3):
-        for number in (1, 2):
-            reply = asked(responder, f"10.{number}.0.9", "SRV")
-            assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{number}.0.5"]
+        for near, far in ((1, 2), (2, 1)):
+            reply = asked(responder, f"10.{near}.0.9", "SRV")
+            targets = [f"10-{near}-0-5.east", f"10-{far}-0-5.east", "web.west"]
+            assert [(row.priority, str(row.target)) for row in reply.answer[0]] == [
+                (10 * number, f"{target}.{NAME}.") for number, target in enumerate(targets)
+            ]
+            assert [str(rrset[0]) for rrset in reply.additional] == [f"10.{near}.0.5", f"10.{far}.0.5", "10.3.0.5"]
+
+
+def test_each_target_has_one_address() -> None:
+    responder = of_one_hostname().responder()
+
+    def of(name: str) -> list[str] | str:
+        reply = asked(responder, "10.1.0.9", name=f"{name}.{NAME}")
+        return [str(data) for data in reply.answer[0]] if reply.answer else dns.rcode.to_text(reply.rcode())
+
+    assert [of(name) for name in ("10-1-0-5.east", "10-2-0-5.east", "web.east", "web.west", "10-3-0-5.west")] == [
+        ["10.1.0.5"], ["10.2.0.5"], "NXDOMAIN", ["10.3.0.5"], "NXDOMAIN",
+    ]  # fmt: skip
 
 
 def test_a_spare_of_both_families_has_one_target() -> None:
@@ -239,21 +269,6 @@ def test_a_spare_of_both_families_has_one_target() -> None:
     reply = asked(ClustersInMemory(cluster(1, 1), {"west": [*west, six]}, flags).responder(), "10.1.0.9", "SRV")
     assert [row.priority for row in reply.answer[0]] == [0, 10]
     assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "10.2.0.5", "fd00:2::5"]
-
-
-def test_spares_of_a_hostname_that_is_told_already_take_no_priority() -> None:
-    """The endpoints of one hostname have one SRV record: that of the nearest."""
-    items = [*cluster(1, 1, keys=f"{HOSTNAME},*")[:3], node("n2", cidrs=["10.2.0.0/16"])]
-    for number in (1, 2):
-        items.append(
-            endpoint_slice("web", number, [endpoint(f"10.{number}.0.5", nodeName=f"n{number}", hostname="web")])
-        )
-    responder = ClustersInMemory(items, {"west": renamed(cluster(3, 1, "203.0.113.3"), "n9")}, FLAGS).responder()
-    reply = asked(responder, "10.1.0.9", "SRV")
-    assert [(row.priority, str(row.target).split(".")[0]) for row in reply.answer[0]] == [
-        (0, "web"), (10, "203-0-113-3"),
-    ]  # fmt: skip
-    assert [str(rrset[0]) for rrset in reply.additional] == ["10.1.0.5", "203.0.113.3"]
 
 
 @with_and_without_native
@@ -423,6 +438,58 @@ def test_why_a_cluster_offers_nothing(
         cluster(1, 1, "203.0.113.1"), {"west": west, "south": cluster(3, 1, "203.0.113.3")}, {**FLAGS, **flags}
     )
     assert [row["why"] for row in explained(clusters, client)["candidates"] if row["cluster"] == "west"] == [why]
+
+
+def test_what_is_missing_beside_what_is_there() -> None:
+    """A cluster without a ready endpoint has a row, too, and so has a host name that nothing resolves."""
+    empty, unresolved = cluster(2, 0, "203.0.113.2"), cluster(3, 1, "203.0.113.3", "lb.example.com")
+    clusters = ClustersInMemory(cluster(1, 1), {"west": empty, "south": unresolved}, FLAGS)
+    found = explained(clusters, "10.1.0.99")
+    rows = [(row["cluster"], row["kind"], row["addresses"], row["ready"], row["why"]) for row in found["candidates"]]
+    assert rows[2:] == [
+        ("south", "load balancer", [], True, "nothing resolves lb.example.com"),
+        ("west", "endpoint", [], False, "no endpoint of the Service is ready in cluster west"),
+    ]
+    assert [" ".join(line.split()) for line in as_text(found).splitlines()[-2:]] == [
+        "no south load balancer - - - - - nothing resolves lb.example.com",
+        "no west endpoint - - - - - no endpoint of the Service is ready in cluster west",
+    ]
+
+
+def test_an_alias_contributes_nothing() -> None:
+    west = [namespace("shop"), service("web", type="ExternalName", externalName="db.example", annotations=EXPORTED)]
+    found = explained(ClustersInMemory(cluster(1, 1), {"west": west}, FLAGS), "10.1.0.99")
+    assert [row["why"] for row in found["candidates"]][1:] == [
+        "an ExternalName Service in cluster west has no address to contribute"
+    ]
+
+
+def test_without_endpoint_records_load_balancers_are_where_their_endpoints_are() -> None:
+    """With ``--no-endpoints`` clients in a region still get the load balancer there."""
+    clusters = ClustersInMemory(
+        cluster(1, 1, "203.0.113.1", headless=False, keys=f"{REGION},*"),
+        {"west": cluster(2, 1, "203.0.113.2", headless=False)},
+        {**FLAGS, "no-endpoints": True},
+    )
+    responder = clusters.responder()
+    assert [addresses(responder, "198.51.100.1")[0] for _ in range(4)] == ["203.0.113.2"] * 4
+    assert addresses(responder, "10.1.0.99")[0] == "10.96.1.1"
+
+
+def test_a_namespace_exists_while_it_has_a_federated_service() -> None:
+    """Its name has no records, and names beneath it (RFC 8020)."""
+    clusters = ClustersInMemory([namespace("shop")], {"west": [namespace("shop")]}, FLAGS)
+    responder = clusters.responder()
+
+    def rcode() -> str:
+        return dns.rcode.to_text(asked(responder, "10.1.0.9", name="shop.fed.example").rcode())
+
+    found = [rcode()]
+    for west in (cluster(2, 1), cluster(2, 0), [*cluster(2, 1)[:2], namespace("shop")]):
+        clusters.take_in(west, "west")
+        responder.publish(clusters.snapshot())
+        found.append(rcode())
+    assert found == ["NXDOMAIN", "NOERROR", "NXDOMAIN", "NXDOMAIN"]
 
 
 def test_why_a_node_of_the_same_name_does_not_match() -> None:

@@ -126,6 +126,7 @@ IN_A_CLUSTER = {
     "EndpointsTruncated": WARNING,
     "LoadBalancerWithoutAddress": WARNING,
     "HostNameWithoutUpstream": WARNING,
+    "ExternalNameExported": WARNING,
     "FederatedConstraintsDiffer": WARNING,
     "ExportedInOneCluster": INFO,
     "ExportWithoutService": WARNING,

@@ -78,6 +78,8 @@ ROWS = [
         [("HostNameWithoutUpstream", WARNING, "west", WEB, INGRESS)]),
     Row("host-name-that-is-none", cluster(1), cluster(2, balancer=[{"hostname": "a b"}, {"ip": "203.0.113.2"}]),
         [("UnreadableObject", "error", "west", WEB, f"{INGRESS}[0].hostname")]),
+    Row("external-name", cluster(1, balancer=[], type="ExternalName", externalName="db.example.org"), cluster(2),
+        [("ExternalNameExported", WARNING, "", WEB, "spec.type")]),
     Row("the-same-constraint", cluster(1, keys=f"{ZONE},*"), cluster(2, keys=f"{ZONE}, *")),
     Row("constraints-that-differ", cluster(1, keys=f"{ZONE},*"), cluster(2, keys="topodns.io/cluster,*"),
         [("FederatedConstraintsDiffer", WARNING, "west", WEB, ANNOTATION)]),
@@ -120,7 +122,7 @@ def test_findings(row: Row) -> None:
 
 AMONG_CLUSTERS = (
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
-    "FederatedConstraintsDiffer", "FlatNetworkOverlaps",
+    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps",
 )  # fmt: skip
 
 

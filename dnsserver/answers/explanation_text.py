@@ -142,7 +142,7 @@ def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
                 "yes" if row["chosen"] else "no",
                 *((row["cluster"], row["kind"]) if federated else ()),
                 row["pod"] or "-",
-                ",".join(row["addresses"]),
+                ",".join(row["addresses"]) or "-",
                 row["node"] or "-",
                 *(row["values"][key] or "-" for key in shown),
                 _shortened(row["why"], short),

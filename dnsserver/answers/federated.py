@@ -6,7 +6,7 @@ balancer. Which entries there are depends on where the client is; of these, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from msgspec import Struct
@@ -16,8 +16,8 @@ from dnsserver.answers.decision import ADDRESS_SIZES, Decision, Request
 from dnsserver.answers.services import WantedPort, any_port, unmet_text
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Record, Srv
-from dnsserver.names import endpoint_label
-from locator.model import CLUSTER, MAX_NAME, Endpoint, Location
+from dnsserver.names import dashed_label, endpoint_label
+from locator.model import CLUSTER, MAX_NAME, Location
 from locator.state.snapshot import Entry, FederatedService
 from locator.topology.constraints import Declaration
 from locator.topology.selection import UNMET, LocatedEndpoint, Selection, select, tiers_after
@@ -104,12 +104,13 @@ def cluster(request: Request, found: FederatedService) -> Decision:
 
 def entry(request: Request, found: FederatedService) -> Decision:
     """The name of one entry, which SRV records point to. It is the same for all clients."""
+    shared = _shared_labels(request, found)
     named = [
         (located, address)
         for located in found.endpoints
         if located.location.labels[CLUSTER] == request.meaning.cluster
         for address in located.endpoint.addresses
-        if _label(request, located.endpoint, address) == request.meaning.endpoint
+        if _label(request, located, address, shared) == request.meaning.endpoint
     ]
     if not named:
         return request.federated_decision(found, wire.NXDOMAIN)
@@ -144,7 +145,7 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
         return replace(for_others, extended_error=(wire.EDE_OTHER, text))
     chosen = [(located, located.endpoint.addresses) for located in selection.endpoints]
     if request.qtype == wire.SRV:
-        answers, spares, glue = _srv(request, chosen, choice.spares, wanted)
+        answers, spares, glue = _srv(request, chosen, choice.spares, wanted, _shared_labels(request, found))
     else:
         glue = ()
         answers, spares = (
@@ -190,9 +191,12 @@ Rows = Sequence[tuple[LocatedEndpoint, Sequence[bytes]]]
 
 
 def _srv(
-    request: Request, chosen: Rows, spares: Rows, wanted: WantedPort
+    request: Request, chosen: Rows, spares: Rows, wanted: WantedPort, shared: Labels
 ) -> tuple[list[Record], list[Record], tuple[Record, ...]]:
-    """Return the SRV records of the chosen entries, those of the spares, and the addresses of their targets."""
+    """Return the SRV records of the chosen entries, those of the spares, and the addresses of their targets.
+
+    *shared* are the labels that are not a target's.
+    """
     targets: dict[tuple[str, int], int] = {}  # name and port -> priority
     ttls: dict[str, int] = {}
     glue: dict[tuple[str, bytes], int] = {}  # the TTL of each
@@ -203,15 +207,11 @@ def _srv(
             numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
             for address in addresses if numbers else ():
                 cluster = located.location.labels.get(CLUSTER, "")
-                name = f"{_label(request, endpoint, address)}.{cluster}.{_base(request)}"
+                name = f"{_label(request, located, address, shared)}.{cluster}.{_base(request)}"
                 if len(name) > MAX_NAME:
                     continue  # longer than a query can hold
                 fresh = [number for number in numbers if (name, number) not in targets]
-                if is_spare and not fresh and name not in priorities:
-                    continue  # a nearer entry has this hostname
-                priority = 0
-                if is_spare:
-                    priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1))
+                priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1)) if is_spare else 0
                 glue[name, address] = ttl = _ttl(request, located, address)
                 ttls[name] = min(ttls.get(name, request.authority.ttl), ttl)
                 targets |= dict.fromkeys([(name, number) for number in fresh], priority)
@@ -234,5 +234,22 @@ def _base(request: Request) -> str:
     return f"{meaning.service}.{meaning.namespace}.{meaning.zone.name}"
 
 
-def _label(request: Request, endpoint: Endpoint, address: bytes) -> str:
-    return endpoint_label(endpoint, address, pod_names=request.authority.endpoint_pod_names)
+Labels = Collection[tuple[str, str]]  # of entries, each with its cluster
+
+
+def _shared_labels(request: Request, found: FederatedService) -> Labels:
+    """Return the labels that several endpoints of one cluster have: pods of a Deployment may have one hostname."""
+    owners: dict[tuple[str, str], LocatedEndpoint] = {}
+    shared = set[tuple[str, str]]()
+    for located in found.endpoints:
+        for address in located.endpoint.addresses:
+            key = located.location.labels[CLUSTER], _label(request, located, address, ())
+            if owners.setdefault(key, located) is not located:
+                shared.add(key)
+    return shared
+
+
+def _label(request: Request, located: LocatedEndpoint, address: bytes, shared: Labels) -> str:
+    """Return the label of an entry; a hostname that is *shared* names none, so the address does."""
+    label = endpoint_label(located.endpoint, address, pod_names=request.authority.endpoint_pod_names)
+    return dashed_label(address) if (located.location.labels[CLUSTER], label) in shared else label

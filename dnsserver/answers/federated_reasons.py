@@ -12,7 +12,7 @@ from dnsserver.answers.reasons import Case
 from dnsserver.answers.sources import Source
 from dnsserver.message.records import Address
 from locator.health.votes import UNHEALTHY
-from locator.model import CLUSTER
+from locator.model import CLUSTER, Endpoint, Location
 from locator.state.snapshot import Entry, FederatedMember, FederatedService
 from locator.topology.selection import ANY, LocatedEndpoint
 
@@ -89,10 +89,16 @@ def _judged(
             own = not named.isdisjoint(located.endpoint.addresses)
             yield located, own, "the name is its own" if own else "the name is another entry's"
         return
+    if member.exported.compiled.empty:
+        yield _without_address(member, Endpoint((), ready=False)), False, _why_empty(member)
+        return
     if not entries:
         for located in member.endpoints:
             yield located, False, _why_out_of_reach(member, viewer)
         return
+    if entries == member.balancers:
+        for name in member.unresolved:
+            yield _without_address(member, Endpoint(()), name), False, f"nothing resolves {name}"
     chosen = set(map(id, selection.endpoints))
     for located in entries:
         if id(located) in chosen:
@@ -106,6 +112,18 @@ def _judged(
             yield located, False, f"most clusters vote against it: {against}"
         else:
             yield located, False, why_not(case, selection, located) or "there are nearer spares"
+
+
+def _without_address(member: FederatedMember, endpoint: Endpoint, balancer: str = "") -> LocatedEndpoint:
+    """Return what a member would contribute if it had an address."""
+    location = Location(None, {CLUSTER: member.cluster})
+    return Entry(endpoint, location, balancer) if balancer else LocatedEndpoint(endpoint, location)
+
+
+def _why_empty(member: FederatedMember) -> str:
+    if member.exported.compiled.service.alias is not None:
+        return f"an ExternalName Service in cluster {member.cluster} has no address to contribute"
+    return f"no endpoint of the Service is ready in cluster {member.cluster}"
 
 
 def _why_out_of_reach(member: FederatedMember, viewer: str) -> str:

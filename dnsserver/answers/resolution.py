@@ -171,8 +171,7 @@ def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[st
 
 def _federated_namespace(request: Request) -> Decision:
     """A namespace exists if a federated Service in it does: there are names beneath it (RFC 8020)."""
-    start = f"{request.meaning.namespace}/"
-    exists = any(key.startswith(start) for key in request.snapshot.federated)
+    exists = request.meaning.namespace in request.snapshot.federated_namespaces
     return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
 
 

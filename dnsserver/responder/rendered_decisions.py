@@ -112,7 +112,7 @@ def share_key(decision: Decision) -> object:
     selection = decision.selection
     if selection is None or decision.extended_error is not None:  # its text differs by client
         return None
-    if decision.federated is not None:  # its spares may differ, too; and targets of one name have several addresses
+    if decision.federated is not None:  # its spares may differ, too
         records = (decision.answers, decision.spares, decision.additional_records)
         return records, selection.outcome, selection.key
     return tuple(map(id, selection.endpoints)), selection.outcome, selection.key

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from locator.federation.federating import Joining, ResolvedHost, Verdict, federated, is_host_name
+from locator.federation.federating import Joining, ResolvedHost, Verdict, federated_service, is_host_name
 from locator.federation.findings import export_advice, export_findings, overlaps
 from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
@@ -96,10 +96,12 @@ class ClusterSet:
         """
         self._count_votes(now, moment)
         own, before = self._snapshots[self._own], self._snapshot or _NOTHING
+        federated, namespaces = self._federated(before)
         after = replace(
             own,
             addresses=self._addresses(before.addresses),
-            federated=self._federated(before.federated),
+            federated=federated,
+            federated_namespaces=namespaces,
             imported=self._imported(before.imported),
             serial=int(now),
         )
@@ -142,7 +144,9 @@ class ClusterSet:
         """Return the snapshots of now, and those of the last publication."""
         return self._snapshots, self._before
 
-    def _federated(self, before: Mapping[str, FederatedService]) -> Mapping[str, FederatedService]:
+    def _federated(self, last: Snapshot) -> tuple[Mapping[str, FederatedService], frozenset[str]]:
+        """Return the federated Services, and their namespaces; those of the *last* snapshot if nothing differs."""
+        before = last.federated
         changed = set[str]()
         for name in (self._own, *self._others):
             now, then = (known.get(name, _NOTHING).exported for known in self._known())
@@ -157,10 +161,13 @@ class ClusterSet:
             known = before.get(key)
             exported = self._exported(key)
             self._note_findings(key, exported)
-            after = federated(key, exported, self._joining, partial(self._verdict, key), known)
+            after = federated_service(key, exported, self._joining, partial(self._verdict, key), known)
             if after is not known:
                 changes[key] = after
-        return mapping_after(before, changes)
+        services = mapping_after(before, changes)
+        if any(after is None or key not in before for key, after in changes.items()):
+            return services, frozenset(service.namespace for service in services.values())
+        return services, last.federated_namespaces
 
     def _follow_hosts(self, changed: Iterable[str]) -> None:
         """Note the host names of load balancers of the Services that have changed."""

@@ -49,7 +49,7 @@ def default_constraint(keys: tuple[str, ...]) -> Declaration:
     return Declaration(ZONE_DEFAULT, FirstMatch(keys))
 
 
-def federated(
+def federated_service(
     key: str,
     exported: Mapping[str, ExportedService],
     joining: Joining,

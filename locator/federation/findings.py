@@ -23,6 +23,10 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
     """Yield what is wrong with a Service that some of the *clusters* export; *own* is the own one's name."""
     yield from _disagreeing(exported, own)
     for cluster, service in sorted(exported.items()):
+        if service.compiled.service.alias is not None:
+            code, message = ClusterCode.ExternalNameExported, "an ExternalName Service has no address to contribute"
+            yield _about(cluster, service, own, code, "spec.type", message, "a Service with endpoints")
+            continue
         ingress = service.compiled.service.ingress
         joined = [(cluster, other) in joining.flat for other in clusters if other != cluster]
         if not ingress and not all(joined):

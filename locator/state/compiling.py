@@ -26,15 +26,13 @@ def compiled(
 ) -> CompiledService:
     """Return a Service with its declarations and the ready endpoints of its slices, each with its location.
 
-    Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, and
-    ``empty`` alone tells whether any is ready.
+    Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, but their
+    locations: a load balancer is where the endpoints behind it are.
     """
     # An ExternalName Service has no endpoints, even if it has slices.
     located = _locations_of(service.namespace, slices, locations) if service.alias is None else ()
     empty = not located
-    if not endpoint_records:
-        located = ()
-    known = tuple(slices) if located else ()
+    known = tuple(slices) if located and endpoint_records else ()
     unlabelled = replace(service, labels={}) if service.labels else service
     if before is not None:
         same = before.empty == empty and list(map(id, before.locations)) == list(map(id, located))

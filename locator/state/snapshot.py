@@ -31,8 +31,8 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
 
     ``declarations`` are the constraints that its sources declare, in their order of precedence.
     ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
-    endpoint is ready; a store without endpoint records leaves ``endpoints`` empty in any case.
-    ``slices`` has the endpoints as they came, ``locations`` one for each of ``endpoints``.
+    endpoint is ready; a store without endpoint records leaves ``slices`` and ``endpoints`` empty in any case.
+    ``slices`` has the endpoints as they came, ``locations`` one for each that is ready.
     """
 
     service: Service
@@ -123,6 +123,12 @@ class FederatedMember(Struct, frozen=True, eq=False, gc=False):
     exported: ExportedService
     virtual: Entry | None
     balancers: tuple[Entry, ...]
+
+    @property
+    def unresolved(self) -> list[str]:
+        """The host names of its load balancers that have no addresses."""
+        resolved = {entry.balancer for entry in self.balancers}
+        return [name for name in self.exported.compiled.service.ingress if name not in resolved]
 
     @property
     def endpoints(self) -> tuple[LocatedEndpoint, ...]:
@@ -230,7 +236,8 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
     its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
     ``healths`` has the votes of the cluster's prober, by the name of the ServiceHealth.
-    From all clusters, likewise: ``federated`` and ``imported`` are what federated and multi-cluster names mean.
+    From all clusters, likewise: ``federated`` and ``imported`` are what federated and multi-cluster names mean;
+    ``federated_namespaces`` are those of ``federated``.
     """
 
     services: Mapping[str, CompiledService]
@@ -247,6 +254,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     nodes: Mapping[str, Location] = {}
     healths: Mapping[str, ServiceHealth] = {}
     federated: Mapping[str, FederatedService] = {}
+    federated_namespaces: frozenset[str] = frozenset()
     imported: Mapping[str, ImportedService] = {}
 
     def holds(self, basis: Basis) -> bool:
