@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from locator.api.deltas import DeltaBatch
+from locator.cluster import api_client
+from locator.cluster.responses import Unreachable
 from locator.federation.federating import ResolvedHost
 from locator.finding_codes import ClusterCode
 from locator.ip import parse_address
@@ -21,6 +25,7 @@ from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, end
 from tests.commands_in_process import Run
 from tests.in_memory import NOW, ClustersInMemory, dump_of, take_in
 from tests.kube import config_of
+from tests.waiting import PATIENCE
 
 FEDERATED = {"topodns.io/federated": "true"}
 FLAGS = {"cluster-name": "east", "federation": ["fed.example"], "forwarder-service": "off"}
@@ -190,6 +195,23 @@ def test_an_unreachable_cluster_is_a_warning(topodns: Run, tmp_path: Path) -> No
     assert [answer["data"] for answer in explained.json["answers"]] == ["10.96.2.1", "203.0.113.1"]
     assert explained.err.startswith("topodns: --cluster away: Namespace: https://127.0.0.1:1: ")
     assert explained.status == 0
+
+
+def test_clusters_are_read_side_by_side(topodns: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that say nothing hold a command up once, not twice. Here, each waits until the other is being read."""
+    both = threading.Barrier(2)
+
+    def list_once(*_: object, **__: object) -> DeltaBatch:
+        both.wait(PATIENCE)
+        raise Unreachable("https://127.0.0.1:1: nothing for 10 s", "silent")
+
+    monkeypatch.setattr(api_client, "list_once", list_once)
+    flags = ["--snapshot", written(tmp_path, "own", cluster(1)), "--cluster-name", "east"]
+    for number, name in enumerate(("west", "south"), 1):
+        (tmp_path / name).write_text(json.dumps(config_of(f"https://127.0.0.1:{number}")))
+        flags.append(f"--cluster={name}={tmp_path / name}")
+    checked = topodns("check", *flags)
+    assert (checked.status, checked.out.count("[ClusterUnreachable]")) == (0, 2)
 
 
 def test_a_cluster_that_is_given_twice_is_told_of(topodns: Run, tmp_path: Path) -> None:

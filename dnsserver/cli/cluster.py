@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -103,6 +104,7 @@ def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
     return _read(settings, also)[0]
 
 
+OTHER_SILENCE = 10.0  # seconds: commands do without another cluster that sends nothing
 OWN = ""  # in findings, the cluster is empty where it is the own one
 
 
@@ -129,15 +131,15 @@ def _read(
     if clusters is not None:
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
-        for cluster in settings.cluster:
-            read = _other(settings, cluster, clients[cluster.name])
+        for name, read in _read_others(settings, clients).items():
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
-            views[cluster.name] = read
-            other = read.publish(now)
-            clusters.update(cluster.name, other.snapshot)
-            findings += [finding.in_cluster(cluster.name) for finding in other.findings]
+            views[name] = ClusterView(other_store_of(settings, name))
+            views[name].apply(read)
+            other = views[name].publish(now)
+            clusters.update(name, other.snapshot)
+            findings += [finding.in_cluster(name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
         publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), views)], ())
     nodes = [replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())]
@@ -152,25 +154,39 @@ def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -
         yield views[finding.cluster].with_file(finding)
 
 
-def _other(settings: Settings, cluster: ClusterSource, client: ApiClient | None) -> ClusterView | Finding:
-    """Read another cluster; return a finding if it cannot be reached. Raises CommandError."""
+def _read_others(settings: Settings, clients: Mapping[str, ApiClient | None]) -> dict[str, DeltaBatch | Finding]:
+    """Read the other clusters, side by side: a slow one costs no more than its own time. Raises CommandError.
+
+    For a cluster that cannot be reached there is a finding.
+    """
+    sources = {cluster.name: cluster for cluster in settings.cluster}
+    live = {name: client for name, client in clients.items() if client is not None}
+    read = {name: _file(source) for name, source in sources.items() if name not in live}
+
+    def listed(name: str) -> tuple[str, DeltaBatch | Finding]:
+        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds)
+
+    with ThreadPoolExecutor(max(1, len(live))) as threads:
+        read |= threads.map(listed, live)
+    return {name: read[name] for name in sources}
+
+
+def _file(cluster: ClusterSource) -> DeltaBatch | Finding:
+    try:
+        return _files([cluster.path])
+    except WrongInput as error:
+        raise WrongInput(f"{source_of(cluster)}: {error}") from None
+
+
+def _listed(cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch | Finding:
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
-    store = other_store_of(settings, cluster.name)
-    view = ClusterView(store)
-    if client is None:
-        try:
-            view.apply(_files([cluster.path]))
-        except WrongInput as error:
-            raise WrongInput(f"{source_of(cluster)}: {error}") from None
-        return view
     try:
-        view.apply(api_client.list_once(client, store.kinds))
+        return api_client.list_once(client, kinds, silence=OTHER_SILENCE)
     except (Refused, Unreachable) as error:
         code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
         return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
-    return view
 
 
 def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:

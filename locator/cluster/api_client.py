@@ -228,10 +228,11 @@ class Returns:
             self.next = trio.Event()
 
 
-def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def list_once(client: ApiClient, kinds: Sequence[type[Object]], *, silence: float = READ_SILENCE) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
-    Raises Refused and Unreachable, whose texts begin with the kind.
+    *silence* is how many seconds may pass without a byte. Raises Refused and Unreachable, whose texts begin with the
+    kind.
     """
     deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
@@ -241,7 +242,7 @@ def list_once(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
         while not listwatch.listed:
             request = listwatch.next_request()
             try:
-                with client.open(request.path, request.query, silence=READ_SILENCE) as stream:
+                with client.open(request.path, request.query, silence=silence) as stream:
                     batch = listwatch.page(stream.read())
                 if listwatch.over:
                     raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")
