@@ -56,7 +56,9 @@ async def _run(settings: Settings) -> None:
         return ControllerState(writer.writes, writer.leading, writer.waiting, objects, watches, probes)
 
     def health() -> Mapping[str, Health]:
-        return {kind: reflector.health() for kind, reflector in watches.items()}
+        clusters = {} if prober is None else prober.clusters
+        others = {f"cluster {name}": health for name, health in clusters.items()}
+        return {kind: reflector.health() for kind, reflector in watches.items()} | others
 
     works = [locators.run] if prober is None else [locators.run, prober.run]
     async with trio.open_nursery() as nursery:

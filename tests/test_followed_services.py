@@ -12,8 +12,8 @@ from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import dump_files
 from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import Dump
-from locator.cluster.leading.health_controller import follow_services
-from locator.model import Service
+from locator.cluster.leading.health_controller import FollowedServices
+from locator.model import Health, Service
 from tests.api_objects import Item, service
 from tests.waiting import PATIENCE, until_in_trio
 
@@ -41,7 +41,7 @@ def test_what_cannot_be_read_stays(
     """Neither a broken dump nor an error of topodns ends the prober, which has other clusters, too."""
     monkeypatch.setattr(dump_files, "POLL_SECONDS", 0.01)
     path, readings = tmp_path / "west.json", 0
-    read = dump_files.read_in_other_process
+    read, said = dump_files.read_in_other_process, list[Health]()
 
     async def fails_the_third_time(files: DumpFiles) -> Dump:
         nonlocal readings
@@ -56,14 +56,18 @@ def test_what_cannot_be_read_stays(
         send, receive = trio.open_memory_channel[DeltaBatch](1)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
+                followed = FollowedServices("west", DumpFiles((str(path),)), send)
+                said.append(followed.health())
                 replace(path, dump(service("web")))
-                nursery.start_soon(follow_services, "west", DumpFiles((str(path),)), send)
+                nursery.start_soon(followed.run)
                 assert names(await receive.receive()) == ["web"]
                 for number, text in enumerate(("rubbish: [", "{}"), 1):
                     replace(path, text)
                     await until_in_trio(lambda number=number: len(caplog.records) == number)  # type: ignore[misc]
+                    said.append(followed.health())
                 replace(path, dump(service("db")))
                 assert names(await receive.receive()) == ["db"]
+                said.append(followed.health())
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -71,3 +75,5 @@ def test_what_cannot_be_read_stays(
     assert broken.startswith(f"cluster west: {path}: line ")
     assert broken.endswith("; keeping the Services that are known")
     assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
+    problem = broken.removeprefix("cluster west: ").removesuffix("; keeping the Services that are known")
+    assert said == [(True, text) for text in ("not read yet", problem, "internal error: ValueError('a bug')", "ok")]

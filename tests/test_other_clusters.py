@@ -16,6 +16,7 @@ import pytest
 from tests.kube import config_of
 from tests.three_clusters import site
 from tests.topodns_process import Server
+from tests.twin_map import of_kind
 from tests.waiting import PATIENCE, until
 
 NAME = "web.shop.svc.cluster.local"
@@ -68,3 +69,21 @@ def test_log_lines_about_a_cluster_name_it(own: str, tmp_path: Path) -> None:
     with serving(own, kubeconfig(tmp_path, "away", 1)) as server:
         server.wait_for(r"WARNING cluster away: Service: http://127\.0\.0\.1:1: Connection refused$")
         assert not [line for line in server.lines if "refused" in line and "cluster away: " not in line]
+
+
+def test_a_dump_that_breaks_is_told_of(own: str, tmp_path: Path) -> None:
+    """Its last version stays; findings between the clusters name the file, as all others do."""
+    west, after = tmp_path / "west.json", site("west")
+    (web,) = of_kind(after, "Service")
+    web["status"] = {"loadBalancer": {"ingress": [{"hostname": "lb.example.com"}]}}
+    west.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": site("west")}))
+    with serving(own, f"--cluster=west={west}", "--upstream=off") as server:
+        until(lambda: server.get("/readyz")[0] == 200, "the server to be ready", within=PATIENCE)
+        assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]
+        west.write_text("kind: [")
+        server.wait_for("keeping the previous version")
+        assert f"[+]cluster west as it was before: {west}: line 2: " in server.get("/readyz?verbose")[1]
+        west.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": after}))
+        server.wait_for(f"WARNING cluster west: {west}: Service .*HostNameWithoutUpstream")
+        server.wait_for("snapshot read again")
+        assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]

@@ -238,6 +238,10 @@ GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}
         pytest.param("web.shop", {"service": {"namespace": "shop", "name": "web"}}, [], None, id="its Service"),
         pytest.param("web.shop", {"service": {"namespace": "web", "name": "shop"}}, None, "status.service",
                      id="another Service"),
+        pytest.param("web.shop", {"entries": [GOOD], "renewTime": None}, [HealthEntry(ADDRESS, False, "s", "m")],
+                     "status.renewTime", id="votes without a time"),
+        pytest.param("web.shop", {"renewTime": "yesterday"}, [], "status.renewTime", id="no time"),
+        pytest.param("web.shop", {"renewTime": "2026-01-01T00:00:00"}, [], "status.renewTime", id="no time zone"),
         pytest.param("web", {}, None, "metadata.name", id="no namespace"),
         pytest.param("web.shop.x", {}, None, "metadata.name", id="three labels"),
         pytest.param(".shop", {}, None, "metadata.name", id="no name"),
@@ -247,6 +251,8 @@ GOOD = {"address": ADDRESS, "healthy": False, "since": "s", "message": "m"}
 )  # fmt: skip
 def test_what_is_read(name: str, status: Any, entries: list[HealthEntry] | None, field: str | None) -> None:
     """An odd entry votes for nobody, an odd object neither; each is a finding."""
+    if isinstance(status, dict):
+        status = {"renewTime": written(0), **status}
     read = decoded(name, status)
     assert (None if read.built is None else list(read.built.entries)) == entries
     assert [finding.field for finding in read.findings] == ([] if field is None else [field])

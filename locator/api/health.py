@@ -6,6 +6,7 @@ from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.ip import address_text, parse_address
 from locator.model import HealthEntry, ServiceHealth, is_dns_label
+from locator.times import parse_time
 
 
 def to_service_health(raw: schema.ServiceHealth, collector: FindingCollector) -> ServiceHealth | None:
@@ -19,6 +20,9 @@ def to_service_health(raw: schema.ServiceHealth, collector: FindingCollector) ->
     if about is not None and f"{about.namespace}/{about.name}" != service:
         collector.wrong("status.service", f"{about.namespace}/{about.name} in {name}", "the Service of its name")
         return None
+    renewed = status.renew_time or ""
+    if renewed or status.entries:
+        collector.try_parse("status.renewTime", parse_time, renewed, "a time in RFC 3339")
     entries: dict[str, HealthEntry] = {}
     for position, entry in enumerate(status.entries or ()):
         if not entry.address or entry.healthy is None:
@@ -30,7 +34,7 @@ def to_service_health(raw: schema.ServiceHealth, collector: FindingCollector) ->
         name=name,
         service=service,
         entries=tuple(entries.values()),
-        renewed=status.renew_time or "",
+        renewed=renewed,
         cluster=status.cluster or "",
         version=raw.metadata.version or "",
     )

@@ -177,11 +177,14 @@ class DumpSource:
         self._publisher = publisher
         self._on_reread = on_reread
         self._requested = trio.Event()
+        self._problem = ""  # of the last reading
 
     def health(self) -> Mapping[str, Health]:
-        """Return whether the files have been read."""
-        was_read = self._publisher.snapshot is not None
-        return {"snapshot": Health(True) if was_read else Health(False, "not read yet")}
+        """Return whether the files have been read. What was read stays in use if they cannot be read again."""
+        if self._publisher.snapshot is None:
+            return {"snapshot": Health(False, "not read yet")}
+        text = f"as it was before: {self._problem}" if self._problem else "ok"
+        return {"snapshot": Health(True, text)}
 
     def stale(self, after: float) -> bool:
         """Return False: files do not become stale."""
@@ -207,12 +210,15 @@ class DumpSource:
                 await self._read()
             except BadDump as error:
                 self._on_reread(False)
+                self._problem = str(error).removeprefix(self._about)
                 log.error("%s; keeping the previous version", error)
-            except Exception:  # boundary: one reading
+            except Exception as error:  # boundary: one reading
                 self._on_reread(False)
-                log.exception("the snapshot could not be read; keeping the previous version")
+                self._problem = f"internal error: {error!r}"
+                log.exception("%sthe snapshot could not be read; keeping the previous version", self._about)
             else:
                 self._on_reread(True)
+                self._problem = ""
                 log.info("%ssnapshot read again", self._about)
 
     async def _wait_for_change_or_request(self, signature: object) -> None:

@@ -14,7 +14,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -26,6 +25,7 @@ from locator.model import ERROR, EndpointSlice, Finding, Health, Object
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
+from locator.times import parse_time
 
 log = logging.getLogger("topodns")
 
@@ -113,6 +113,10 @@ class Publisher:
         """Call *subscriber* at each publication from now on, after all earlier subscribers."""
         self._subscribers.append(subscriber)
 
+    def with_file(self, finding: Finding) -> Finding:
+        """Return a finding with the file that contains its object, if there is one."""
+        return self._view.with_file(finding)
+
     def start_from(self, kept: Snapshot) -> None:
         """Publish a kept snapshot, before any batch is sent, and nothing else until all kinds are known."""
         self._show(self._view.start_from(kept))
@@ -188,7 +192,7 @@ class Publisher:
         now = time.time()
         for text in publication.triggered:
             try:
-                self._on_programmed(max(0.0, now - datetime.fromisoformat(text).timestamp()))
+                self._on_programmed(max(0.0, now - parse_time(text)))
             except ValueError:
                 log.debug("EndpointSlice: time of the last change: %r found, expected a time in RFC 3339", text)
 

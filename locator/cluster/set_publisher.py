@@ -59,7 +59,9 @@ class OtherCluster:
             problems = {reflector.problem for reflector in self.watches.values() if reflector.problem}
             return Health(True, f"not read yet{''.join(f'; {problem}' for problem in sorted(problems)[:1])}")
         age = self.source.age()
-        return Health(True, f"no contact for {age:.0f} s" if age else "ok")
+        if age:
+            return Health(True, f"no contact for {age:.0f} s")
+        return Health(True) if self.watches else self.source.health()["snapshot"]
 
 
 class SetPublisher:
@@ -75,6 +77,9 @@ class SetPublisher:
         self._subscribers: list[Subscriber] = []
         self._found: dict[str, Sequence[Finding]] = {}  # by cluster, as its publisher gave them; the own one is ""
         self._findings: dict[str, Sequence[Finding]] = {}  # likewise, each with its cluster
+        self._publishers = {"": own, **{cluster.name: cluster.publisher for cluster in others}}
+        self._between: Sequence[Finding] = ()  # between the clusters
+        self._located: Sequence[Finding] = ()  # the same ones, each with its file
         self._asked: frozenset[str] = frozenset()
         self._ask: Callable[[frozenset[str]], None] | None = None
         self._started = self._resolved = False
@@ -160,7 +165,10 @@ class SetPublisher:
             return
         snapshot = self._clusters.publish(time.time(), moment=trio.current_time())
         self._follow_hosts()
-        findings = [*chain.from_iterable(self._findings.values()), *self._clusters.findings()]
+        if self._between is not self._clusters.findings():
+            self._between = self._clusters.findings()
+            self._located = [self._publishers[finding.cluster].with_file(finding) for finding in self._between]
+        findings = [*chain.from_iterable(self._findings.values()), *self._located]
         for subscriber in self._subscribers:
             subscriber(snapshot, findings)
 

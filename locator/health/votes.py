@@ -17,12 +17,12 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.model import ServiceHealth
+from locator.times import parse_time
 
 VOTE_SECONDS = 30.0  # a prober renews its votes several times in that, and a new leader takes over within it
 
@@ -131,7 +131,6 @@ def _vote(sighting: _Sighting | None, address: str) -> str:
 def _age(renewed: str, wall: float) -> float:
     """Return how old a vote is by the time that stands in it: infinitely, if that is unreadable or names no zone."""
     try:
-        moment = datetime.fromisoformat(renewed)
+        return max(0.0, wall - parse_time(renewed))
     except ValueError:
         return math.inf
-    return math.inf if moment.tzinfo is None else max(0.0, wall - moment.timestamp())

@@ -28,7 +28,7 @@ from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused
 from locator.health.reconciler import CREATE, DELETE, OWN, HealthReconciler, HealthWrite
 from locator.health.targets import Target
-from locator.model import Service, ServiceHealth
+from locator.model import Health, Service, ServiceHealth
 
 log = logging.getLogger("topodns")
 
@@ -61,9 +61,10 @@ class HealthController:
         self._reconciler = HealthReconciler(name, others=len(others), wall=wall_time)
         self._elector = elector
         self._changed = trio.Event()
-        self._others = list(others.items())
         self._channels = [trio.open_memory_channel[DeltaBatch](WAITING_BATCHES) for _ in range(1 + len(others))]
         send = self._channels[OWN][0]
+        channels = zip(others.items(), self._channels[OWN + 1 :], strict=True)
+        self._followed = {name: FollowedServices(name, source, send) for (name, source), (send, _) in channels}
         self.reflectors: Mapping[type[Any], Reflector] = {
             Service: Reflector(client, Service, RESOURCES[Service], send),
             ServiceHealth: Reflector(client, ServiceHealth, RESOURCES[ServiceHealth]._replace(optional=False), send),
@@ -89,15 +90,20 @@ class HealthController:
         healthy = Counter(entry.healthy for entry in self._reconciler.entries)
         return {state: healthy[state] for state in (True, False)}
 
+    @property
+    def clusters(self) -> dict[str, Health]:
+        """The state of what is read of each other cluster. All pass: one cluster does not hold up the others."""
+        return {name: followed.health() for name, followed in self._followed.items()}
+
     async def run(self) -> None:
         """Watch, and probe and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
         async with trio.open_nursery() as nursery:
             for reflector in self.reflectors.values():
                 nursery.start_soon(reflector.run)
-            for position, (send, receive) in enumerate(self._channels):
+            for position, (_, receive) in enumerate(self._channels):
                 nursery.start_soon(self._apply_deltas, position, receive)
-                if position != OWN:
-                    nursery.start_soon(follow_services, *self._others[position - 1], send)
+            for followed in self._followed.values():
+                nursery.start_soon(followed.run)
             nursery.start_soon(self._stop_waiting)
             nursery.start_soon(self._probe_while_leading)
             nursery.start_soon(self.writer.run)
@@ -155,20 +161,44 @@ class HealthController:
         return DONE
 
 
-async def follow_services(name: str, source: ApiClient | DumpFiles, send: Batches) -> None:
-    """Send the Services of the cluster called *name*, and then their changes, for ever. What cannot be read stays."""
-    if isinstance(source, ApiClient):
-        await Reflector(source, Service, RESOURCES[Service], send, cluster=name).run()
-        return
-    while True:
-        signature = await trio.to_thread.run_sync(source.signature, abandon_on_cancel=True)
+class FollowedServices:
+    """The Services of another cluster, called *name*: first all of them, then their changes, go to *send*."""
+
+    def __init__(self, name: str, source: ApiClient | DumpFiles, send: Batches) -> None:
+        self._name, self._source, self._send = name, source, send
+        self._reflector: Reflector | None = None
+        if isinstance(source, ApiClient):
+            self._reflector = Reflector(source, Service, RESOURCES[Service], send, cluster=name)
+        self._was_read, self._problem = False, ""  # of a dump
+
+    def health(self) -> Health:
+        """Return what ``/readyz?verbose`` tells of it; it always passes."""
+        if self._reflector is not None:
+            return Health(True, self._reflector.health().text)
+        return Health(True, self._problem or ("ok" if self._was_read else "not read yet"))
+
+    async def run(self) -> None:
+        """Follow them for ever. What cannot be read stays as it was."""
+        if not isinstance(self._source, DumpFiles):
+            assert self._reflector is not None
+            await self._reflector.run()
+            return
+        while True:
+            signature = await trio.to_thread.run_sync(self._source.signature, abandon_on_cancel=True)
+            await self._read(self._source)
+            await self._source.wait_for_change(signature)
+
+    async def _read(self, files: DumpFiles) -> None:
+        known = "keeping the Services that are known" if self._was_read else "none of its Services is known"
         try:
-            batch = (await dump_files.read_in_other_process(source)).batch()
+            batch = (await dump_files.read_in_other_process(files)).batch()
         except BadDump as error:
-            log.error("cluster %s: %s; keeping the Services that are known", name, error)
-        except Exception:  # boundary: one reading
-            log.exception("cluster %s: the dump could not be read; keeping the Services that are known", name)
+            self._problem = str(error)
+            log.error("cluster %s: %s; %s", self._name, error, known)
+        except Exception as error:  # boundary: one reading
+            self._problem = f"internal error: {error!r}"
+            log.exception("cluster %s: the dump could not be read; %s", self._name, known)
         else:
+            self._was_read, self._problem = True, ""
             services = [delta for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Service]
-            await send.send(DeltaBatch(services))
-        await source.wait_for_change(signature)
+            await self._send.send(DeltaBatch(services))
