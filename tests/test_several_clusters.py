@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from dnsserver.settings.reading import read_settings
 from locator.api.deltas import DeltaBatch
 from locator.cluster import api_client
 from locator.cluster.responses import Unreachable
@@ -312,19 +313,21 @@ def test_wrong_settings(topodns: Run, tmp_path: Path, flags: Sequence[str], word
     assert words in ran.err and "expected" in ran.err
 
 
-NEED_FEDERATION = [
-    ("--flat-network", "local,west"),
-    ("--federation-spares", "1"),
-    ("--federation-topology-keys", "*"),
+NEEDS_ANOTHER = [
+    ("flat_network", "local,west", "--federation"),
+    ("federation_spares", "1", "--federation"),
+    ("federation_topology_keys", "*", "--federation"),
+    ("cluster_max_age", "1", "--cluster"),
 ]
 
 
-@pytest.mark.parametrize(("flag", "value"), NEED_FEDERATION)
-def test_a_flag_without_effect(topodns: Run, tmp_path: Path, flag: str, value: str) -> None:
-    """A flag that is about federated names says so where there are none; the status stays 0."""
-    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
-    ran = topodns("check", "--snapshot", own, "--cluster", f"west={west}", flag, value)
-    assert (ran.status, ran.err.partition("WARNING ")[2]) == (0, f"{flag} has no effect without --federation\n")
+@pytest.mark.parametrize(("name", "value", "needed"), NEEDS_ANOTHER)
+def test_a_setting_without_effect(tmp_path: Path, name: str, value: str, needed: str) -> None:
+    """What is about federated names, or other clusters, says so where there are none."""
+    west = f"west={written(tmp_path, 'west', cluster(2))}"
+    flags = {name: [value], **({"cluster": [west]} if needed != "--cluster" else {})}
+    _, warnings = read_settings(flags=flags, environment={}, file=None)
+    assert warnings == [f"--{name.replace('_', '-')} has no effect without {needed}"]
 
 
 def test_what_a_cluster_contributes_is_kept() -> None:

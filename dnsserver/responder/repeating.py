@@ -112,10 +112,10 @@ class _Numbers(Generic[K]):
         return number
 
 
-class _Basis(Struct):
+class _KnownBasis(Struct):
     """A Service whose answers are known, and the questions about it, by themselves with the case folded."""
 
-    compiled: Basis
+    basis: Basis
     number: int
     questions: dict[bytes, _Asked] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ class Repeater:
         self._terms: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
         self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
         self._located_by: list[str] = []
-        self._bases: dict[str, _Basis] = {}  # by the Service's key
+        self._bases: dict[str, _KnownBasis] = {}  # by the Service's key
         self._last_basis = 0
         self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
         self.forget_profiles = repeated.forget_profiles
@@ -209,7 +209,7 @@ class Repeater:
         its clients would wait for Python while the cluster changes.
         """
         self._hand_over_places()
-        changed = [key for key, basis in self._bases.items() if not snapshot.holds(basis.compiled)]
+        changed = [key for key, known in self._bases.items() if not snapshot.holds(known.basis)]
         bases = [self._bases.pop(key) for key in changed]
         numbers = [basis.number for basis in bases]
         if bases:
@@ -229,11 +229,11 @@ class Repeater:
             counts.located[self._located_by[position]] += number
         counts.durations.add_all(durations, seconds)
 
-    def _refresh(self, bases: Iterable[_Basis], asked: Container[bytes]) -> None:
+    def _refresh(self, bases: Iterable[_KnownBasis], asked: Container[bytes]) -> None:
         left = MAX_REFRESHED
-        for basis in bases:
-            cost = ANSWER_COST + len(basis.compiled.endpoints)
-            for folded, known in basis.questions.items():
+        for known_basis in bases:
+            cost = ANSWER_COST + len(known_basis.basis.endpoints)
+            for folded, known in known_basis.questions.items():
                 if folded in asked and len(known.locations) * cost <= left:
                     left -= len(known.locations) * cost
                     with suppress(Exception):  # it is counted and logged when somebody asks
@@ -291,13 +291,13 @@ class Repeater:
             )
             self._repeated.learn_choice(question, known.number, choice, _parts(answer))
 
-    def _known_basis(self, compiled: Basis) -> _Basis:
-        key = compiled.basis_key
-        basis = self._bases.get(key)
-        if basis is None:
+    def _known_basis(self, basis: Basis) -> _KnownBasis:
+        key = basis.basis_key
+        known = self._bases.get(key)
+        if known is None:
             self._last_basis += 1
-            basis = self._bases[key] = _Basis(compiled, self._last_basis)
-        return basis
+            known = self._bases[key] = _KnownBasis(basis, self._last_basis)
+        return known
 
     def _known(self, place: Place) -> KnownPlace:
         if place.located_by not in self._located_by:

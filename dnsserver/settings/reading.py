@@ -18,7 +18,13 @@ from locator.ip import network_text
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
 MAX_BITS = 64  # of a number in a file; Python refuses to print numbers of thousands of digits in decimal
-NEED_FEDERATION = ("flat_network", "federation_spares", "federation_topology_keys")  # without effect otherwise
+# Settings that have no effect without another one.
+NEEDED = {
+    "flat_network": "federation",
+    "federation_spares": "federation",
+    "federation_topology_keys": "federation",
+    "cluster_max_age": "cluster",
+}
 # Variables that Kubernetes sets in pods if there is a Service named topodns.
 _SERVICE_LINKS = re.compile(r"TOPODNS_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_.*)?)")
 
@@ -172,9 +178,9 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             f"{sources['client_source']}: with pods alone, topodns knows the node of a client, but not the node's "
             "labels, such as its zone"
         )
-    for name in NEED_FEDERATION:
-        if name in sources and not settings.federation:
-            yield f"{sources[name]} has no effect without {option('federation')}"
+    for name, other in NEEDED.items():
+        if name in sources and not getattr(settings, other):
+            yield f"{sources[name]} has no effect without {option(other)}"
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, _GivenSetting], list[str]]:

@@ -249,7 +249,9 @@ def list_once(client: ApiClient, kinds: Sequence[type[Object]], *, silence: floa
             except Refused as error:
                 batch = listwatch.refused(error.status, error.message, error.retry_after)
                 if listwatch.pause and not listwatch.listed:
-                    raise Refused(error.status, error.reason, f"{resource.name}: {listwatch.problem}") from None
+                    raise Refused(
+                        error.status, error.reason, ": ".join(filter(None, (resource.name, listwatch.problem)))
+                    ) from None
             except Unreachable as error:
                 raise Unreachable(f"{resource.name}: {error}", error.reason) from None
             deltas += batch.deltas

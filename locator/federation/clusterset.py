@@ -54,6 +54,7 @@ class ClusterSet:
         self._findings: Sequence[Finding] | None = None  # all of these; None: something changed
         self._snapshot: Snapshot | None = None
         self._hosts_of: dict[str, frozenset[str]] = {}  # by Service
+        self._hosts_changed = False
         self.hosts: frozenset[str] = frozenset()
         """The host names of load balancers that have to be resolved."""
 
@@ -152,33 +153,32 @@ class ClusterSet:
             now, then = (known.get(name, _NOTHING).exported for known in self._known())
             if now is not then:
                 changed.update(key for key, _ in now.items() ^ then.items())
-        self._follow_hosts(changed)
         anew = self._resolved_anew
         changed.update(key for key, names in self._hosts_of.items() if anew and not anew.isdisjoint(names))
         changed |= self._voted_anew
         changes: dict[str, FederatedService | None] = {}
         for key in changed:
-            known = before.get(key)
-            exported = self._exported(key)
+            known, exported = before.get(key), self._exported(key)
+            self._note_hosts(key, exported)
             self._note_findings(key, exported)
             after = federated_service(key, exported, self._joining, partial(self._verdict, key), known)
             if after is not known:
                 changes[key] = after
+        if self._hosts_changed:
+            self.hosts, self._hosts_changed = frozenset().union(*self._hosts_of.values()), False
         services = mapping_after(before, changes)
         if any(after is None or key not in before for key, after in changes.items()):
             return services, frozenset(service.namespace for service in services.values())
         return services, last.federated_namespaces
 
-    def _follow_hosts(self, changed: Iterable[str]) -> None:
-        """Note the host names of load balancers of the Services that have changed."""
-        for key in changed:
-            ingress = (text for exported in self._exported(key).values() for text in exported.compiled.service.ingress)
-            names = frozenset(filter(is_host_name, ingress))
-            before = self._hosts_of.pop(key, frozenset())
-            if names:
-                self._hosts_of[key] = names
-            if names != before:
-                self.hosts = frozenset().union(*self._hosts_of.values())
+    def _note_hosts(self, key: str, exported: Mapping[str, ExportedService]) -> None:
+        """Note the host names of load balancers of a Service that may have changed."""
+        ingress = (text for service in exported.values() for text in service.compiled.service.ingress)
+        names = frozenset(filter(is_host_name, ingress))
+        before = self._hosts_of.pop(key, frozenset())
+        if names:
+            self._hosts_of[key] = names
+        self._hosts_changed |= names != before
 
     def _note_findings(self, key: str, exported: Mapping[str, ExportedService]) -> None:
         found = tuple(export_findings(exported, (self._own, *self._others), self._joining, self._own))
