@@ -106,7 +106,7 @@ def test_answers_of_the_page(session: Session, tmp_path: Path, monkeypatch: pyte
                     server.wait_for("keeping the previous version")
                 continue
             said = entry.comment.rpartition(": ")[2]
-            assert said in ("nearest", "all"), entry
+            assert said in ("nearest", "all", "nothing"), entry
             order: Callable[[list[str]], list[str]] = list if said == "nearest" else sorted
             words = shlex.split(entry.command)[1:]
             until(
