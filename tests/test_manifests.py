@@ -93,18 +93,28 @@ def test_containers_are_started_with_flags_that_exist(variant: str) -> None:
 
 
 def test_the_prober_is_told_of_the_same_clusters() -> None:
-    """With its components in the overlay for several clusters, the controller has the names and the kubeconfigs."""
+    """With the lines of docs/health.md in the overlay for several clusters, the controller has names and kubeconfigs.
+
+    The server may read the votes.
+    """
     overlay = yaml.safe_load((MANIFESTS / "overlays" / "clusters" / "kustomization.yaml").read_text())
     overlay["resources"] = [str(MANIFESTS / "base")]
-    overlay["components"] = [str(MANIFESTS / "components" / name) for name in ("controller", "health")]
-    deployments = [item for item in yaml.safe_load_all(kustomize.build(overlay)) if item["kind"] == "Deployment"]
+    (lines,) = re.findall(r"```yaml\n(.*?)```", (MANIFESTS.parent / "docs" / "health.md").read_text(), re.DOTALL)
+    overlay |= {
+        field: [str((MANIFESTS / "overlays" / "clusters" / path).resolve()) for path in paths]
+        for field, paths in yaml.safe_load(lines).items()
+    }
+    built = [*yaml.safe_load_all(kustomize.build(overlay))]
     told = [
         (settings.cluster_name, settings.cluster, set(projected_in(item)))
-        for item in deployments
+        for item in built
+        if item["kind"] == "Deployment"
         for _, settings in [settings_of(item)]
     ]
     assert len(told) == 2 and told[0] == told[1]
     assert {cluster.path for cluster in told[0][1]} == told[0][2]
+    (role,) = (item for item in built if item["kind"] == "ClusterRole" and item["metadata"]["name"] == SERVER)
+    assert "servicehealths" in {name for rule in role["rules"] for name in rule["resources"]}
 
 
 @pytest.mark.parametrize(
