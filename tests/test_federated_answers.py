@@ -258,6 +258,38 @@ def test_each_target_has_one_address() -> None:
     ]  # fmt: skip
 
 
+def test_a_hostname_that_reads_like_the_address_of_another_endpoint_is_no_target() -> None:
+    """The address of that one has this name, if its own hostname is no target."""
+    own = cluster(1, 1)
+    own[3]["endpoints"] = [
+        endpoint("10.1.0.5", nodeName="n1", hostname="web"),
+        endpoint("10.1.0.6", nodeName="n1", hostname="web"),
+        endpoint("10.1.0.7", nodeName="n1", hostname="10-1-0-5"),
+    ]
+    responder = ClustersInMemory(own, {"west": [namespace("shop")]}, FLAGS).responder()
+    reply = asked(responder, "10.1.0.9", "SRV")
+    assert {f"{rrset.name} {rrset[0]}" for rrset in reply.additional} == {
+        f"10-1-0-{last}.east.{NAME}. 10.1.0.{last}" for last in (5, 6, 7)
+    }
+    (row,) = asked(responder, "10.1.0.9", name=f"10-1-0-5.east.{NAME}").answer[0]
+    assert str(row) == "10.1.0.5"
+
+
+def test_endpoints_in_a_cluster_that_nobody_names_have_no_names() -> None:
+    """They were imported from somewhere, as their slice says. All others still have theirs."""
+    own = cluster(1, 1)
+    own[3]["metadata"]["labels"]["multicluster.kubernetes.io/service-name"] = "web"  # without the source-cluster
+    clusters = ClustersInMemory(own, {"west": cluster(2, 1, "203.0.113.2")}, FLAGS)
+    responder = clusters.responder()
+    assert set(addresses(responder, "10.1.0.99")) == {"10.1.0.5", "203.0.113.2"}
+    assert addresses(responder, "10.1.0.99", "SRV") == [f"0 100 80 203-0-113-2.west.{NAME}."]
+    names = (f"203-0-113-2.west.{NAME}", f"10-1-0-5.east.{NAME}", f"west.{NAME}", f"east.{NAME}")
+    rcodes = [dns.rcode.to_text(asked(responder, "10.1.0.99", name=name).rcode()) for name in names]
+    assert rcodes == ["NOERROR", "NXDOMAIN", "NOERROR", "NXDOMAIN"]
+    lines = as_text(explained(clusters, "10.1.0.99")).splitlines()
+    assert "yes - endpoint - 10.1.0.5" in " ".join(lines[-2].split())
+
+
 def test_a_spare_of_both_families_has_one_target() -> None:
     """Its name has all its addresses, and one priority."""
     west = renamed(cluster(2, 1), "n9")

@@ -140,7 +140,7 @@ def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
         *(
             (
                 "yes" if row["chosen"] else "no",
-                *((row["cluster"], row["kind"]) if federated else ()),
+                *((row["cluster"] or "-", row["kind"]) if federated else ()),
                 row["pod"] or "-",
                 ",".join(row["addresses"]) or "-",
                 row["node"] or "-",

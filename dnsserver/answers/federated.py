@@ -70,7 +70,7 @@ def _addresses(tier: Iterable[LocatedEndpoint]) -> Iterator[tuple[str, bytes, Lo
     """Yield the cluster and the address of each address of some entries, and the entry."""
     for located in tier:
         for address in located.endpoint.addresses:
-            yield located.location.labels.get(CLUSTER, ""), address, located
+            yield _cluster(located), address, located
 
 
 def service(request: Request, found: FederatedService) -> Decision:
@@ -98,7 +98,7 @@ def protocol(request: Request, found: FederatedService) -> Decision:
 
 def cluster(request: Request, found: FederatedService) -> Decision:
     """The name of a cluster under a Service: it has no records, and exists if entries of that cluster have names."""
-    exists = any(located.location.labels[CLUSTER] == request.meaning.cluster for located in found.endpoints)
+    exists = any(_cluster(located) == request.meaning.cluster for located in found.endpoints)
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
@@ -108,7 +108,7 @@ def entry(request: Request, found: FederatedService) -> Decision:
     named = [
         (located, address)
         for located in found.endpoints
-        if located.location.labels[CLUSTER] == request.meaning.cluster
+        if _cluster(located) == request.meaning.cluster
         for address in located.endpoint.addresses
         if _label(request, located, address, shared) == request.meaning.endpoint
     ]
@@ -206,10 +206,10 @@ def _srv(
             endpoint = located.endpoint
             numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
             for address in addresses if numbers else ():
-                cluster = located.location.labels.get(CLUSTER, "")
+                cluster = _cluster(located)
                 name = f"{_label(request, located, address, shared)}.{cluster}.{_base(request)}"
-                if len(name) > MAX_NAME:
-                    continue  # longer than a query can hold
+                if not cluster or len(name) > MAX_NAME:
+                    continue  # it has no name, or one that is longer than a query can hold
                 fresh = [number for number in numbers if (name, number) not in targets]
                 priority = priorities.setdefault(name, PRIORITY_STEP * (len(priorities) + 1)) if is_spare else 0
                 glue[name, address] = ttl = _ttl(request, located, address)
@@ -238,18 +238,26 @@ Labels = Collection[tuple[str, str]]  # of entries, each with its cluster
 
 
 def _shared_labels(request: Request, found: FederatedService) -> Labels:
-    """Return the labels that several endpoints of one cluster have: pods of a Deployment may have one hostname."""
+    """Return the labels that several endpoints of one cluster have: pods of a Deployment may have one hostname.
+
+    A hostname can also be what stands for the address of another endpoint, with dashes.
+    """
     owners: dict[tuple[str, str], LocatedEndpoint] = {}
     shared = set[tuple[str, str]]()
     for located in found.endpoints:
         for address in located.endpoint.addresses:
-            key = located.location.labels[CLUSTER], _label(request, located, address, ())
-            if owners.setdefault(key, located) is not located:
-                shared.add(key)
+            for label in {_label(request, located, address, ()), dashed_label(address)}:
+                if owners.setdefault((_cluster(located), label), located) is not located:
+                    shared.add((_cluster(located), label))
     return shared
 
 
 def _label(request: Request, located: LocatedEndpoint, address: bytes, shared: Labels) -> str:
     """Return the label of an entry; a hostname that is *shared* names none, so the address does."""
     label = endpoint_label(located.endpoint, address, pod_names=request.authority.endpoint_pod_names)
-    return dashed_label(address) if (located.location.labels[CLUSTER], label) in shared else label
+    return dashed_label(address) if (_cluster(located), label) in shared else label
+
+
+def _cluster(located: LocatedEndpoint) -> str:
+    """Return the name of an entry's cluster; empty for an endpoint that was imported from one that nobody names."""
+    return located.location.labels.get(CLUSTER, "")

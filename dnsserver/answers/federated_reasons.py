@@ -71,7 +71,10 @@ def federated_candidates(case: Case, found: FederatedService) -> list[Candidate]
     return sorted(
         rows,
         key=lambda row: (
-            not row.chosen, spares.get(id(row.located), -1), row.located.location.labels[CLUSTER], *order(row.located)
+            not row.chosen,
+            spares.get(id(row.located), -1),
+            row.located.location.labels.get(CLUSTER, ""),
+            *order(row.located),
         ),
     )  # fmt: skip
 
