@@ -562,6 +562,22 @@ def test_endpoints_that_are_not_ready() -> None:
     assert store.publish(NOW + 6) is last
 
 
+@pytest.mark.parametrize("exported", [False, True], ids=["not-exported", "exported"])
+def test_without_endpoint_records_endpoints_that_get_ready_change_no_answer(exported: bool) -> None:
+    """Only of an exported Service do they matter: where all of them are, its load balancer is."""
+    first, second = Endpoint((ip("10.0.0.1"),), node="n0"), Endpoint((ip("10.0.0.2"),), node="n1")
+    store = Store(endpoint_records=False, exports=True)
+    store.apply(Put(Service("shop", "web")))
+    if exported:
+        store.apply(Put(ServiceExport("shop", "web")))
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, replace(second, ready=False)))))
+    before = store.publish(NOW)
+    store.apply(Put(EndpointSlice("shop", "web-1", "web", (first, second))))
+    after = store.publish(NOW + 1)
+    assert (after.services is before.services) is not exported
+    assert after.serial == NOW + exported
+
+
 def test_ready_in_one_slice_is_ready() -> None:
     """While an endpoint moves from one slice to another, both may have it."""
     rows = [Endpoint((ip("10.0.0.1"),), pod="p0", ready=ready) for ready in (True, False)]

@@ -51,6 +51,10 @@ class AmongClusters:
         """Note that some ServiceHealths have changed."""
         self._healths_changed.update(names)
 
+    def is_exported(self, service: Service) -> bool:
+        """Whether the cluster exports a Service; False if nobody wants to know."""
+        return self._exports and (is_federated(service) or service.key in self._objects.of(ServiceExport))
+
     def exported_after(
         self,
         before: Mapping[str, ExportedService],
@@ -107,7 +111,7 @@ class AmongClusters:
         return mapping_after(before, changes)
 
     def _exported(self, key: str, compiled: CompiledService | None) -> ExportedService | None:
-        if compiled is None or not (is_federated(compiled.service) or key in self._objects.of(ServiceExport)):
+        if compiled is None or not self.is_exported(compiled.service):
             return None
         service = self._objects.of(Service)[key]  # with its labels
         return ExportedService(compiled, federated_constraint(service, self._objects.policies_in(service.namespace)))

@@ -23,16 +23,19 @@ def compiled(
     before: CompiledService | None,
     *,
     endpoint_records: bool,
+    exported: bool = False,
 ) -> CompiledService:
     """Return a Service with its declarations and the ready endpoints of its slices, each with its location.
 
-    Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints, but their
-    locations: a load balancer is where the endpoints behind it are.
+    Returns *before* itself if nothing differs. Without *endpoint_records* the result has no endpoints. If the Service
+    is *exported*, it has their locations even so: a load balancer is where the endpoints behind it are.
     """
     # An ExternalName Service has no endpoints, even if it has slices.
     located = _locations_of(service.namespace, slices, locations) if service.alias is None else ()
     empty = not located
     known = tuple(slices) if located and endpoint_records else ()
+    if not endpoint_records and not exported:
+        located = ()
     unlabelled = replace(service, labels={}) if service.labels else service
     if before is not None:
         same = before.empty == empty and list(map(id, before.locations)) == list(map(id, located))

@@ -32,7 +32,8 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     ``declarations`` are the constraints that its sources declare, in their order of precedence.
     ``service`` has no labels: the policies and selectors that match them are already applied. ``empty`` is true if no
     endpoint is ready; a store without endpoint records leaves ``slices`` and ``endpoints`` empty in any case.
-    ``slices`` has the endpoints as they came, ``locations`` one for each that is ready.
+    ``slices`` has the endpoints as they came, ``locations`` one for each that is ready; without endpoint records, only
+    exported Services have those.
     """
 
     service: Service

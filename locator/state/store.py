@@ -462,6 +462,7 @@ class Store:
             self._locations,
             before,
             endpoint_records=self._endpoint_records,
+            exported=self._among_clusters.is_exported(service),
         )
 
     def _namespaces(self) -> frozenset[str]:
