@@ -508,6 +508,15 @@ def test_without_endpoint_records_load_balancers_are_where_their_endpoints_are()
     assert addresses(responder, "10.1.0.99")[0] == "10.96.1.1"
 
 
+def test_why_clusters_offer_nothing_without_endpoint_records() -> None:
+    """Each has a row, although no endpoint of it has one."""
+    others = {"west": cluster(2, 1), "south": cluster(3, 1, "203.0.113.3", headless=False)}
+    flags = {**FLAGS, "no-endpoints": True, "flat-network": ["east,west"]}
+    found = explained(ClustersInMemory(cluster(1, 1), others, flags), "10.1.0.99")
+    why = {row["cluster"]: row["why"] for row in found["candidates"] if not row["chosen"]}
+    assert why == dict.fromkeys(["east", "west"], "its endpoints have no records (--no-endpoints)")
+
+
 def test_a_namespace_exists_while_it_has_a_federated_service() -> None:
     """Its name has no records, and names beneath it (RFC 8020)."""
     clusters = ClustersInMemory([namespace("shop")], {"west": [namespace("shop")]}, FLAGS)

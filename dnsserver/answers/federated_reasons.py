@@ -84,7 +84,8 @@ def _judged(
 ) -> Iterator[tuple[LocatedEndpoint, bool, str]]:
     """Yield what a client can get of a member, and whether and why it gets it; if nothing, its endpoints, and why."""
     decision, selection = case.decision, case.decision.selection
-    entries = member.entries(viewer, flat=(viewer, member.cluster) in found.flat)
+    flat = (viewer, member.cluster) in found.flat
+    entries = member.entries(viewer, flat=flat)
     if selection is None:
         records = (*decision.answers, *decision.additional_records)
         named = {record.data.packed for record in records if isinstance(record.data, Address)}
@@ -96,8 +97,8 @@ def _judged(
         yield _without_address(member, Endpoint((), ready=False)), False, _why_empty(member)
         return
     if not entries:
-        for located in member.endpoints:
-            yield located, False, _why_out_of_reach(member, viewer)
+        for located in member.endpoints or [_without_address(member, Endpoint(()))]:
+            yield located, False, _why_out_of_reach(member, viewer, flat=flat)
         return
     if entries == member.balancers:
         for name in member.unresolved:
@@ -129,9 +130,14 @@ def _why_empty(member: FederatedMember) -> str:
     return f"no endpoint of the Service is ready in cluster {member.cluster}"
 
 
-def _why_out_of_reach(member: FederatedMember, viewer: str) -> str:
-    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints."""
+def _why_out_of_reach(member: FederatedMember, viewer: str, *, flat: bool) -> str:
+    """Say why a client in the cluster *viewer* gets nothing of a member that has ready endpoints.
+
+    *flat*: it reaches the pods of that cluster.
+    """
     service = member.exported.compiled.service
+    if flat or (viewer == member.cluster and service.headless):
+        return "its endpoints have no records (--no-endpoints)"
     if viewer == member.cluster:
         return f"the Service has no cluster IP in cluster {member.cluster}"
     lacks = f"nothing resolves {', '.join(service.ingress)}" if service.ingress else "it has no address"
