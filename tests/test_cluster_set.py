@@ -144,7 +144,7 @@ def said(snapshot: Snapshot) -> dict[str, object]:
             key: (found.default, found.flat, [of_member(member) for member in found.members])
             for key, found in snapshot.federated.items()
         },
-        "namespaces": snapshot.namespaces,
+        "namespaces": (snapshot.namespaces, snapshot.federated_namespaces),
     }
 
 
