@@ -43,14 +43,14 @@ def test_what_cannot_be_read_stays(
     path, readings = tmp_path / "west.json", 0
     read, said = dump_files.read_in_other_process, list[Health]()
 
-    async def fails_the_third_time(files: DumpFiles) -> Dump:
+    async def fails_the_fourth_time(files: DumpFiles) -> Dump:
         nonlocal readings
         readings += 1
-        if readings == 3:
+        if readings == 4:
             raise ValueError("a bug")
         return await read(files)
 
-    monkeypatch.setattr(dump_files, "read_in_other_process", fails_the_third_time)
+    monkeypatch.setattr(dump_files, "read_in_other_process", fails_the_fourth_time)
 
     async def main() -> None:
         send, receive = trio.open_memory_channel[DeltaBatch](1)
@@ -58,22 +58,32 @@ def test_what_cannot_be_read_stays(
             async with trio.open_nursery() as nursery:
                 followed = FollowedServices("west", DumpFiles((str(path),)), send)
                 said.append(followed.health())
-                replace(path, dump(service("web")))
                 nursery.start_soon(followed.run)
-                assert names(await receive.receive()) == ["web"]
-                for number, text in enumerate(("rubbish: [", "{}"), 1):
+                for number, text in enumerate(("rubbish: [", "rubbish: [", "{}"), 1):
                     replace(path, text)
                     await until_in_trio(lambda number=number: len(caplog.records) == number)  # type: ignore[misc]
                     said.append(followed.health())
+                    if number == 1:
+                        replace(path, dump(service("web")))
+                        assert names(await receive.receive()) == ["web"]
                 replace(path, dump(service("db")))
                 assert names(await receive.receive()) == ["db"]
                 said.append(followed.health())
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
-    broken, internal = (record.getMessage() for record in caplog.records)
+    first, broken, internal = (record.getMessage() for record in caplog.records)
     assert broken.startswith(f"cluster west: {path}: line ")
-    assert broken.endswith("; keeping the Services that are known")
-    assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
     problem = broken.removeprefix("cluster west: ").removesuffix("; keeping the Services that are known")
-    assert said == [(True, text) for text in ("not read yet", problem, "internal error: ValueError('a bug')", "ok")]
+    assert (first, broken) == (
+        f"cluster west: {problem}; none of its Services is known",
+        f"cluster west: {problem}; keeping the Services that are known",
+    )
+    assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
+    assert said == [
+        (True, "not read yet"),
+        (True, f"not read yet; {problem}"),
+        (True, f"as it was before: {problem}"),
+        (True, "as it was before: internal error: ValueError('a bug')"),
+        (True, "ok"),
+    ]

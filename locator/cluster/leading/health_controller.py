@@ -175,7 +175,9 @@ class FollowedServices:
         """Return what ``/readyz?verbose`` tells of it; it always passes."""
         if self._reflector is not None:
             return Health(True, self._reflector.health().text)
-        return Health(True, self._problem or ("ok" if self._was_read else "not read yet"))
+        if self._was_read:
+            return Health(True, f"as it was before: {self._problem}" if self._problem else "ok")
+        return Health(True, f"not read yet; {self._problem}" if self._problem else "not read yet")
 
     async def run(self) -> None:
         """Follow them for ever. What cannot be read stays as it was."""
