@@ -12,7 +12,7 @@ from locator.api.deltas import DeltaBatch, Replace
 from locator.cluster import dump_files
 from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import Dump
-from locator.cluster.leading.health_controller import FollowedServices
+from locator.cluster.leading.health_controller import FollowedDump
 from locator.model import Health, Service
 from tests.api_objects import Item, service
 from tests.waiting import PATIENCE, until_in_trio
@@ -56,7 +56,7 @@ def test_what_cannot_be_read_stays(
         send, receive = trio.open_memory_channel[DeltaBatch](1)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
-                followed = FollowedServices("west", DumpFiles((str(path),)), send)
+                followed = FollowedDump("west", DumpFiles((str(path),)), send)
                 said.append(followed.health())
                 nursery.start_soon(followed.run)
                 for number, text in enumerate(("rubbish: [", "rubbish: [", "{}"), 1):
@@ -81,8 +81,8 @@ def test_what_cannot_be_read_stays(
     )
     assert internal == "cluster west: the dump could not be read; keeping the Services that are known"
     assert said == [
-        (True, "not read yet"),
-        (True, f"not read yet; {problem}"),
+        (False, "not read yet"),
+        (False, f"not read yet; {problem}"),
         (True, f"as it was before: {problem}"),
         (True, "as it was before: internal error: ValueError('a bug')"),
         (True, "ok"),

@@ -64,7 +64,7 @@ class HealthController:
         self._channels = [trio.open_memory_channel[DeltaBatch](WAITING_BATCHES) for _ in range(1 + len(others))]
         send = self._channels[OWN][0]
         channels = zip(others.items(), self._channels[OWN + 1 :], strict=True)
-        self._followed = {name: FollowedServices(name, source, send) for (name, source), (send, _) in channels}
+        self._followed = {name: _followed(name, source, send) for (name, source), (send, _) in channels}
         self.reflectors: Mapping[type[Any], Reflector] = {
             Service: Reflector(client, Service, RESOURCES[Service], send),
             ServiceHealth: Reflector(client, ServiceHealth, RESOURCES[ServiceHealth]._replace(optional=False), send),
@@ -93,7 +93,7 @@ class HealthController:
     @property
     def clusters(self) -> dict[str, Health]:
         """The state of what is read of each other cluster. All pass: one cluster does not hold up the others."""
-        return {name: followed.health() for name, followed in self._followed.items()}
+        return {name: Health(True, followed.health().text) for name, followed in self._followed.items()}
 
     async def run(self) -> None:
         """Watch, and probe and write while this replica leads, for ever. ``LeaderElector.lead`` runs it."""
@@ -161,39 +161,30 @@ class HealthController:
         return DONE
 
 
-class FollowedServices:
-    """The Services of another cluster, called *name*: first all of them, then their changes, go to *send*."""
+class FollowedDump:
+    """The Services in a dump of another cluster, called *name*: they go to *send* at first, and after each change."""
 
-    def __init__(self, name: str, source: ApiClient | DumpFiles, send: Batches) -> None:
-        self._name, self._source, self._send = name, source, send
-        self._reflector: Reflector | None = None
-        if isinstance(source, ApiClient):
-            self._reflector = Reflector(source, Service, RESOURCES[Service], send, cluster=name)
-        self._was_read, self._problem = False, ""  # of a dump
+    def __init__(self, name: str, files: DumpFiles, send: Batches) -> None:
+        self._name, self._files, self._send = name, files, send
+        self._was_read, self._problem = False, ""
 
     def health(self) -> Health:
-        """Return what ``/readyz?verbose`` tells of it; it always passes."""
-        if self._reflector is not None:
-            return Health(True, self._reflector.health().text)
+        """Return whether the dump has been read. What was read stays if it cannot be read again."""
         if self._was_read:
             return Health(True, f"as it was before: {self._problem}" if self._problem else "ok")
-        return Health(True, f"not read yet; {self._problem}" if self._problem else "not read yet")
+        return Health(False, f"not read yet; {self._problem}" if self._problem else "not read yet")
 
     async def run(self) -> None:
-        """Follow them for ever. What cannot be read stays as it was."""
-        if not isinstance(self._source, DumpFiles):
-            assert self._reflector is not None
-            await self._reflector.run()
-            return
+        """Follow it for ever."""
         while True:
-            signature = await trio.to_thread.run_sync(self._source.signature, abandon_on_cancel=True)
-            await self._read(self._source)
-            await self._source.wait_for_change(signature)
+            signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
+            await self._read()
+            await self._files.wait_for_change(signature)
 
-    async def _read(self, files: DumpFiles) -> None:
+    async def _read(self) -> None:
         known = "keeping the Services that are known" if self._was_read else "none of its Services is known"
         try:
-            batch = (await dump_files.read_in_other_process(files)).batch()
+            batch = (await dump_files.read_in_other_process(self._files)).batch()
         except BadDump as error:
             self._problem = str(error)
             log.error("cluster %s: %s; %s", self._name, error, known)
@@ -204,3 +195,10 @@ class FollowedServices:
             self._was_read, self._problem = True, ""
             services = [delta for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Service]
             await self._send.send(DeltaBatch(services))
+
+
+def _followed(name: str, source: ApiClient | DumpFiles, send: Batches) -> Reflector | FollowedDump:
+    """Return what sends the Services of the cluster called *name*, and then their changes."""
+    if isinstance(source, ApiClient):
+        return Reflector(source, Service, RESOURCES[Service], send, cluster=name)
+    return FollowedDump(name, source, send)
