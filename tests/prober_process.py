@@ -32,9 +32,17 @@ class Probing(Process):
 
     def metrics(self) -> dict[str, float]:
         """Return the samples by name and labels, as they are written."""
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=PATIENCE) as response:
-            lines = [line for line in response.read().decode().splitlines() if not line.startswith("#")]
+        lines = [line for line in self._lines_of("/metrics") if not line.startswith("#")]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def clusters(self) -> dict[str, str]:
+        """Return what ``/readyz?verbose``, which must be 200, tells of each other cluster."""
+        lines = [line for line in self._lines_of("/readyz?verbose") if line.startswith("[+]cluster ")]
+        return {words[1]: " ".join(words[2:]) for words in map(str.split, lines)}
+
+    def _lines_of(self, path: str) -> list[str]:
+        with urllib.request.urlopen(f"http://{self.http}{path}", timeout=PATIENCE) as response:
+            return list(response.read().decode().splitlines())
 
 
 if __name__ == "__main__":
