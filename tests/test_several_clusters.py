@@ -263,6 +263,15 @@ def test_a_client_may_be_anywhere(topodns: Run, tmp_path: Path) -> None:
         assert (explained.status, explained.err[: len(expected)], bool(explained.err)) == (0, expected, bool(hint))
 
 
+def test_a_node_is_a_client_of_the_own_cluster(topodns: Run, tmp_path: Path) -> None:
+    """Also one without addresses, whose labels stand for it; a node of that name in another cluster is another one."""
+    own, west = written(tmp_path, "own", cluster(1)), written(tmp_path, "west", cluster(2))
+    flags = ("--snapshot", own, "--cluster-name", "east", "--cluster", f"west={west}", "--federation", "fed.example")
+    found = topodns("explain", "web.shop.fed.example", "--client", "node/n1", *flags, "-o", "json").json
+    assert (found["client"]["labels"]["topodns.io/cluster"], found["outcome"]) == ("east", "nearest")
+    assert [answer["data"] for answer in found["answers"]] == ["10.96.1.1", "203.0.113.1"]
+
+
 WRONG = [
     ("missing-file", "west=none.yaml", "none.yaml: No such file or directory, expected a kubeconfig or a dump"),
     ("no-dump", "west=text", "text: "),

@@ -66,8 +66,8 @@ class Reading(NamedTuple):
     """The clusters as they were read once.
 
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
-    the own cluster by kind, ``nodes`` those of all clusters, each with the label of its cluster. ``namespace`` is that
-    of the kubeconfig's context, or of the pod; "default" for files.
+    the own cluster by kind, ``nodes`` those of all clusters; each Node has the label of its cluster. ``namespace`` is
+    that of the kubeconfig's context, or of the pod; "default" for files.
     """
 
     publication: Publication
@@ -127,6 +127,8 @@ def _read(
         batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also)))), client.namespace
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
+    own_nodes = [replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())]
+    objects[Node] = own_nodes
     publication = own = views[OWN].publish(now)
     if clusters is not None:
         clusters.update_own(own.snapshot)
@@ -142,7 +144,7 @@ def _read(
             findings += [finding.in_cluster(name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
         publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), views)], ())
-    nodes = [replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())]
+    nodes = [*own_nodes]
     for name in views.keys() - {OWN}:
         nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
     return Reading(publication, own.snapshot, objects, nodes, namespace), views, clusters
