@@ -12,6 +12,7 @@ import dns.flags
 import dns.message
 import pytest
 
+from dnsserver.answers import federated
 from dnsserver.answers.explain import asker_at, explain
 from dnsserver.answers.explanation_text import as_text
 from dnsserver.from_settings import authority_of
@@ -288,6 +289,22 @@ def test_endpoints_in_a_cluster_that_nobody_names_have_no_names() -> None:
     assert rcodes == ["NOERROR", "NXDOMAIN", "NOERROR", "NXDOMAIN"]
     lines = as_text(explained(clusters, "10.1.0.99")).splitlines()
     assert "yes - endpoint - 10.1.0.5" in " ".join(lines[-2].split())
+
+
+def test_names_that_do_not_exist_cost_no_look_at_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody can ask for any number of them."""
+    looks, label = 0, federated.endpoint_label
+
+    def counted(*arguments: Any, **options: Any) -> str:
+        nonlocal looks
+        looks += 1
+        return label(*arguments, **options)
+
+    responder = ClustersInMemory(cluster(1, 100), {"west": cluster(2, 1)}, FLAGS).responder()
+    monkeypatch.setattr(federated, "endpoint_label", counted)
+    for number in range(50):
+        assert asked(responder, "10.1.0.9", name=f"x{number}.east.{NAME}").rcode() == dns.rcode.NXDOMAIN
+    assert looks <= 101
 
 
 def test_a_spare_of_both_families_has_one_target() -> None:

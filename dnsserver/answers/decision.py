@@ -106,7 +106,10 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
 
 
 class EndpointNames(Struct, frozen=True, gc=False):
-    """A Service's endpoints and addresses by the first label of their names, and these labels by address."""
+    """A Service's endpoints and addresses by the first labels of their names, and these labels by address.
+
+    For a federated Service, these are its entries, by ``Meaning.endpoint_labels``, without the labels by address.
+    """
 
     endpoints: dict[str, list[tuple[LocatedEndpoint, bytes]]]
     labels: dict[bytes, list[str]]
@@ -124,7 +127,7 @@ class Request(Struct, frozen=True, gc=False):
     snapshot: Snapshot
     location: Location
     authority: Authority
-    names_of: Callable[[CompiledService], EndpointNames]
+    names_of: Callable[[Basis], EndpointNames]
 
     def decision(
         self,

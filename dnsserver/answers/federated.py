@@ -6,13 +6,13 @@ balancer. Which entries there are depends on where the client is; of these, the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dnsserver.answers.decision import ADDRESS_SIZES, Decision, Request
+from dnsserver.answers.decision import ADDRESS_SIZES, Decision, EndpointNames, Request
 from dnsserver.answers.services import WantedPort, any_port, unmet_text
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Record, Srv
@@ -104,15 +104,8 @@ def cluster(request: Request, found: FederatedService) -> Decision:
 
 def entry(request: Request, found: FederatedService) -> Decision:
     """The name of one entry, which SRV records point to. It is the same for all clients."""
-    shared = _shared_labels(request, found)
-    named = [
-        (located, address)
-        for located in found.endpoints
-        if _cluster(located) == request.meaning.cluster
-        for address in located.endpoint.addresses
-        if _label(request, located, address, shared) == request.meaning.endpoint
-    ]
-    if not named:
+    named = request.names_of(found).endpoints.get(request.meaning.endpoint_labels)
+    if named is None:
         return request.federated_decision(found, wire.NXDOMAIN)
     name = request.meaning.name
     if request.qtype == wire.SRV:
@@ -145,7 +138,7 @@ def _answer(request: Request, found: FederatedService, wanted: WantedPort) -> De
         return replace(for_others, extended_error=(wire.EDE_OTHER, text))
     chosen = [(located, located.endpoint.addresses) for located in selection.endpoints]
     if request.qtype == wire.SRV:
-        answers, spares, glue = _srv(request, chosen, choice.spares, wanted, _shared_labels(request, found))
+        answers, spares, glue = _srv(request, chosen, choice.spares, wanted, request.names_of(found))
     else:
         glue = ()
         answers, spares = (
@@ -191,11 +184,11 @@ Rows = Sequence[tuple[LocatedEndpoint, Sequence[bytes]]]
 
 
 def _srv(
-    request: Request, chosen: Rows, spares: Rows, wanted: WantedPort, shared: Labels
+    request: Request, chosen: Rows, spares: Rows, wanted: WantedPort, known: EndpointNames
 ) -> tuple[list[Record], list[Record], tuple[Record, ...]]:
     """Return the SRV records of the chosen entries, those of the spares, and the addresses of their targets.
 
-    *shared* are the labels that are not a target's.
+    *known* are the names of all entries.
     """
     targets: dict[tuple[str, int], int] = {}  # name and port -> priority
     ttls: dict[str, int] = {}
@@ -207,7 +200,10 @@ def _srv(
             numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
             for address in addresses if numbers else ():
                 cluster = _cluster(located)
-                name = f"{_label(request, located, address, shared)}.{cluster}.{_base(request)}"
+                label = endpoint_label(endpoint, address, pod_names=request.authority.endpoint_pod_names)
+                if all(one is not located for one, _ in known.endpoints.get(f"{label}.{cluster}", ())):
+                    label = dashed_label(address)
+                name = f"{label}.{cluster}.{_base(request)}"
                 if not cluster or len(name) > MAX_NAME:
                     continue  # it has no name, or one that is longer than a query can hold
                 fresh = [number for number in numbers if (name, number) not in targets]
@@ -234,28 +230,29 @@ def _base(request: Request) -> str:
     return f"{meaning.service}.{meaning.namespace}.{meaning.zone.name}"
 
 
-Labels = Collection[tuple[str, str]]  # of entries, each with its cluster
+def entry_names(found: FederatedService, *, pod_names: bool) -> EndpointNames:
+    """Return the names of the entries; *pod_names* is ``--endpoint-pod-names``.
 
-
-def _shared_labels(request: Request, found: FederatedService) -> Labels:
-    """Return the labels that several endpoints of one cluster have: pods of a Deployment may have one hostname.
-
-    A hostname can also be what stands for the address of another endpoint, with dashes.
+    Each name is that of one entry. Pods of a Deployment may have one hostname, which can also be what stands for the
+    address of another endpoint, with dashes. Such a label names none, so the address does.
     """
+    labelled = [
+        (located, address, cluster, endpoint_label(located.endpoint, address, pod_names=pod_names))
+        for located in found.endpoints
+        if (cluster := _cluster(located))
+        for address in located.endpoint.addresses
+    ]
     owners: dict[tuple[str, str], LocatedEndpoint] = {}
     shared = set[tuple[str, str]]()
-    for located in found.endpoints:
-        for address in located.endpoint.addresses:
-            for label in {_label(request, located, address, ()), dashed_label(address)}:
-                if owners.setdefault((_cluster(located), label), located) is not located:
-                    shared.add((_cluster(located), label))
-    return shared
-
-
-def _label(request: Request, located: LocatedEndpoint, address: bytes, shared: Labels) -> str:
-    """Return the label of an entry; a hostname that is *shared* names none, so the address does."""
-    label = endpoint_label(located.endpoint, address, pod_names=request.authority.endpoint_pod_names)
-    return dashed_label(address) if (_cluster(located), label) in shared else label
+    for located, address, cluster, label in labelled:
+        for key in {(cluster, label), (cluster, dashed_label(address))}:
+            if owners.setdefault(key, located) is not located:
+                shared.add(key)
+    by_name = EndpointNames({}, {})
+    for located, address, cluster, label in labelled:
+        own = dashed_label(address) if (cluster, label) in shared else label
+        by_name.endpoints.setdefault(f"{own}.{cluster}", []).append((located, address))
+    return by_name
 
 
 def _cluster(located: LocatedEndpoint) -> str:

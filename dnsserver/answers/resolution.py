@@ -18,7 +18,7 @@ from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
 from locator.model import Location
-from locator.state.snapshot import CompiledService, FederatedService, Snapshot
+from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
@@ -32,16 +32,16 @@ def resolve(
     location: Location,
     authority: Authority,
     *,
-    names_of: Callable[[CompiledService], EndpointNames] | None = None,
+    names_of: Callable[[Basis], EndpointNames] | None = None,
 ) -> Decision:
     """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
 
-    *names_of* may replace ``services.endpoint_names`` by a function that remembers its results.
+    *names_of* may replace ``endpoint_names`` by a function that remembers its results.
     """
     if meaning is None or qtype in (wire.AXFR, wire.IXFR):
         return Decision(meaning, qtype, wire.REFUSED)
     if names_of is None:
-        names_of = partial(services.endpoint_names, pod_names=authority.endpoint_pod_names)
+        names_of = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
     request = Request(meaning, qtype, snapshot, location, authority, names_of)
     decision = _decided(request)
     if decision.aliases:
@@ -51,6 +51,13 @@ def resolve(
         answer = request.record(wire.HINFO, HostInfo("RFC8482", ""))
         return replace(decision, answers=(answer,), authority_records=(), additional_records=())
     return decision
+
+
+def endpoint_names(basis: Basis, *, pod_names: bool) -> EndpointNames:
+    """Return the names of a Service's endpoints, or of a federated one's entries; *pod_names*: see ``Authority``."""
+    if isinstance(basis, FederatedService):
+        return federated.entry_names(basis, pod_names=pod_names)
+    return services.endpoint_names(basis, pod_names=pod_names)
 
 
 def _decided(request: Request) -> Decision:

@@ -20,7 +20,7 @@ from dnsserver.answers.decision import EndpointNames
 from dnsserver.message.rendering import RenderedAnswer
 from locator.bounded_map import BoundedMap
 from locator.model import Location
-from locator.state.snapshot import Basis, CompiledService, Snapshot
+from locator.state.snapshot import Basis, Snapshot
 
 MAX_UNLIMITED = 16 << 20  # octets of unlimited answers: most are about names that do not exist
 MAX_TERMS = 256  # tuples of label keys, each with the values of every location
@@ -215,11 +215,11 @@ class AnswerCache:
         """Remember an answer without a basis, which is the same for all clients."""
         self._unlimited[question] = answer
 
-    def names_of(self, compiled: CompiledService, make: Callable[[CompiledService], EndpointNames]) -> EndpointNames:
+    def names_of(self, basis: Basis, make: Callable[[Basis], EndpointNames]) -> EndpointNames:
         """Return the names of a Service's endpoints; *make* computes them the first time."""
-        entry = self._entry(compiled)
+        entry = self._entry(basis)
         if entry.names is None:
-            entry.names = make(compiled)
+            entry.names = make(basis)
         return entry.names
 
     def _entry(self, basis: Basis) -> _ServiceAnswers:

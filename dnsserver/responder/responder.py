@@ -22,8 +22,7 @@ from typing import Any
 
 from dnsserver import names
 from dnsserver.answers.decision import Authority
-from dnsserver.answers.resolution import resolve
-from dnsserver.answers.services import endpoint_names
+from dnsserver.answers.resolution import endpoint_names, resolve
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
