@@ -1,7 +1,7 @@
 """Resolves a query: from a name, a type, a snapshot and the client's location to a Decision.
 
-``RESOLVERS`` has one row for each shape of name. This module and ``services.py`` alone decide answers.
-They never see a message as bytes.
+``RESOLVERS`` has one row for each shape of name. This module, ``services.py`` and ``federated.py`` alone decide
+answers. They never see a message as bytes.
 """
 
 from __future__ import annotations
