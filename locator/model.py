@@ -25,6 +25,7 @@ from locator.labels import Selector
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+IMPORTED = "multicluster.kubernetes.io/service-name"  # on a slice: the ServiceImport that it belongs to (KEP-1645)
 CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
 
 OWN_CLUSTER = "local"  # what the own cluster is called unless --cluster-name says otherwise

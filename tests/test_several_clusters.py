@@ -306,6 +306,8 @@ SETTINGS = [
     ("flat-alone", ["--flat-network", "local"], "names of two or more clusters"),
     ("federation-is-a-zone", ["--federation", "cluster.local"], "--federation: cluster.local is served already"),
     ("federation-holds-a-zone", ["--federation", "local"], "--federation: local is above the zone cluster.local"),
+    ("federation-hides-services", ["--federation", "svc.cluster.local"], "hides all such names of the zone cluster"),
+    ("multicluster-hides-pods", ["--multicluster", "pod.cluster.local"], "hides all such names of the zone cluster"),
     ("federation-twice", ["--federation", "a.b", "--federation", "a.b"], "--federation: a.b is served already"),
     ("multicluster-is-the-federation", ["--federation", "a.b", "--multicluster", "a.b"], "a.b is served already"),
     ("reverse", ["--federation", "10.in-addr.arpa"], "a reverse zone"),
@@ -337,6 +339,21 @@ def test_a_setting_without_effect(tmp_path: Path, name: str, value: str, needed:
     flags = {name: [value], **({"cluster": [west]} if needed != "--cluster" else {})}
     _, warnings = read_settings(flags=flags, environment={}, file=None)
     assert warnings == [f"--{name.replace('_', '-')} has no effect without {needed}"]
+
+
+def test_a_subnet_in_an_unknown_cluster() -> None:
+    """It is told of, unless an MCS controller may know the cluster."""
+    flags = {
+        "federation": ["fed.example"],
+        "subnet": ["192.0.2.0/25=topodns.io/cluster=local", "192.0.2.128/25=topodns.io/cluster=wets"],
+        "cluster": ["west=west.yaml"],
+    }
+    _, warnings = read_settings(flags=flags, environment={}, file=None)
+    assert warnings == [
+        "--subnet: no cluster wets, did you mean west?, expected one of local, west: to federated names, its clients "
+        "are in no cluster"
+    ]
+    assert read_settings(flags={**flags, "multicluster": ["clusterset.local"]}, environment={}, file=None)[1] == []
 
 
 def test_what_a_cluster_contributes_is_kept() -> None:

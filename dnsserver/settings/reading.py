@@ -14,6 +14,7 @@ from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.values import PODS
 from dnsserver.spelling import nearest
 from locator.ip import network_text
+from locator.model import CLUSTER
 
 ENVIRONMENT = "TOPODNS_"
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"  # stands for --config, which is not a setting
@@ -138,7 +139,7 @@ def _check_clusters(settings: Settings, sources: Mapping[str, str]) -> None:
 
 
 def _check_zones(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Raise InvalidSetting if a zone of federated or multi-cluster names is, or contains, another zone."""
+    """Raise InvalidSetting if a zone of federated or multi-cluster names is, contains or hides another zone."""
     names = [(name, zone) for name in ("federation", "multicluster") for zone in getattr(settings, name)]
     served = [*settings.zone, *settings.federation, *settings.multicluster]
     for position, (name, zone) in enumerate(names, start=len(settings.zone)):
@@ -149,6 +150,10 @@ def _check_zones(settings: Settings, sources: Mapping[str, str]) -> None:
             if other.labels[-len(zone.labels) :] == zone.labels:
                 relation = "served already" if other == zone else f"above the zone {other.name}"
                 raise InvalidSetting(f"{source}: {zone.name} is {relation}, expected a zone of its own")
+            if zone.labels in ((b"svc", *other.labels), (b"pod", *other.labels)):
+                raise InvalidSetting(
+                    f"{source}: {zone.name} hides all such names of the zone {other.name}, expected a zone of its own"
+                )
 
 
 def _check_certificate(sources: Mapping[str, str]) -> None:
@@ -178,6 +183,13 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             f"{sources['client_source']}: with pods alone, topodns knows the node of a client, but not the node's "
             "labels, such as its zone"
         )
+    if settings.federation and not settings.multicluster:  # an MCS controller may know further clusters
+        known = [settings.cluster_name, *(cluster.name for cluster in settings.cluster)]
+        given = [value for subnet in settings.subnet for key, value in subnet.labels if key == CLUSTER]
+        for name in dict.fromkeys(given):
+            if name not in known:
+                found, expected = f"no cluster {name}{nearest(name, known)}", f"expected one of {', '.join(known)}"
+                yield f"{sources['subnet']}: {found}, {expected}: to federated names, its clients are in no cluster"
     for name, other in NEEDED.items():
         if name in sources and not getattr(settings, other):
             yield f"{sources[name]} has no effect without {option(other)}"

@@ -21,6 +21,7 @@ from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, re
 from locator.model import (
     ENDPOINTS,
     HOSTNAME,
+    IMPORTED,
     MAX_NAME,
     ZONE,
     Endpoint,
@@ -42,8 +43,7 @@ from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
-IMPORTED_SERVICE_NAME = "multicluster.kubernetes.io/service-name"  # KEP-1645, as the next
-SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
+SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # KEP-1645
 # Kubernetes reads the second only where the first, its older name, is absent.
 TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
@@ -269,7 +269,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     given = raw.endpoints or () if raw.address_type != "FQDN" else ()
     shared: dict[Hints, Hints] = {}
     labels = raw.metadata.labels or {}
-    imported = labels.get(IMPORTED_SERVICE_NAME) or None
+    imported = labels.get(IMPORTED) or None
     cluster = labels.get(SOURCE_CLUSTER, None if imported is None else "")
     found = [to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given)]
     endpoints = [endpoint for endpoint in found if endpoint is not None]

@@ -13,6 +13,7 @@ from locator.model import (
     CLUSTER,
     ENDPOINTS,
     HOSTNAME,
+    IMPORTED,
     ZONE,
     EndpointSlice,
     Finding,
@@ -24,7 +25,6 @@ from locator.topology.constraint_findings import service_findings
 from locator.topology.constraints import declarations_of
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
-IMPORTED = "multicluster.kubernetes.io/service-name"
 
 
 class Rank(IntEnum):

@@ -177,11 +177,15 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
         """All entries that any client gets."""
         return [located for member in self.members for located in member.reachable(self.flat)]
 
+    @property
+    def _viewers(self) -> set[str]:
+        """The clusters whose clients may get something else than those elsewhere."""
+        return {member.cluster for member in self.members} | {one for pair in self.flat for one in pair}
+
     def viewer(self, client: Location) -> str:
         """Return the cluster that a client is in, as far as that decides what it gets; empty for elsewhere."""
         cluster = client.labels.get(CLUSTER, "")
-        known = {member.cluster for member in self.members} | {one for pair in self.flat for one in pair}
-        return cluster if cluster in known else ""
+        return cluster if cluster in self._viewers else ""
 
     def entries(self, viewer: str) -> tuple[LocatedEndpoint, ...]:
         """Return the entries for clients in the cluster *viewer*, or with "" elsewhere."""
@@ -214,10 +218,9 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
 
     def useful_values(self) -> tuple[frozenset[str | None], ...]:
         """Return, for each of ``terms``, the client's values that can make a difference (``Constraint``)."""
-        clusters = {member.cluster for member in self.members} | {one for pair in self.flat for one in pair}
         locations = [located.location for located in self.endpoints]
         return tuple(
-            frozenset(clusters if term == CLUSTER else {location.labels.get(term) for location in locations})
+            frozenset(self._viewers if term == CLUSTER else {location.labels.get(term) for location in locations})
             for term in self.terms
         )
 
