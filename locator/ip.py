@@ -39,6 +39,15 @@ def parse_address(text: str) -> bytes:
         raise ValueError(f"{text!r} is no IP address") from None
 
 
+def is_address(text: str) -> bool:
+    """Whether ``parse_address`` accepts a text."""
+    try:
+        parse_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def plain_address(packed: bytes) -> bytes:
     """Return an IPv4-mapped IPv6 address as IPv4, and any other address unchanged."""
     if len(packed) == 16 and packed.startswith(b"\0\0\0\0\0\0\0\0\0\0\xff\xff"):

@@ -16,7 +16,7 @@ from locator.api import schema
 from locator.api.finding_collector import FindingCollector
 from locator.endpoints import in_rows
 from locator.finding_codes import ClusterCode
-from locator.ip import Network, address_text, parse_address, parse_network
+from locator.ip import Network, address_text, is_address, parse_network
 from locator.labels import ABSENT, EXISTS, IN, NOT_IN, Requirement, Selector, requirement
 from locator.model import (
     ENDPOINTS,
@@ -233,7 +233,7 @@ def _ingress(status: schema.ServiceStatus | None, collector: FindingCollector) -
             found += map(address_text, collector.address(f"{field}.ip", entry.ip))
         elif entry.hostname:
             name = entry.hostname.lower().removesuffix(".")
-            if _is_domain_name(name) and not _is_address(name):
+            if _is_domain_name(name) and not is_address(name):
                 found.append(name)
             else:
                 collector.wrong(f"{field}.hostname", f"{entry.hostname!r} is no domain name", "a domain name")
@@ -243,7 +243,7 @@ def _ingress(status: schema.ServiceStatus | None, collector: FindingCollector) -
 def _alias(text: str, collector: FindingCollector) -> str:
     """Return the target of an ExternalName Service in lower case, empty if it is an address or not a domain name."""
     name = text.lower().removesuffix(".")
-    if _is_address(name):
+    if is_address(name):
         return ""
     if _is_domain_name(name):
         return name
@@ -253,14 +253,6 @@ def _alias(text: str, collector: FindingCollector) -> str:
 
 def _is_domain_name(text: str) -> bool:
     return len(text) <= MAX_NAME and all(map(_DOMAIN_LABEL.fullmatch, text.split(".")))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parse_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) -> EndpointSlice:

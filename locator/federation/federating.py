@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from locator.ip import parse_address
+from locator.ip import is_address, parse_address
 from locator.model import CLUSTER, Endpoint, Location
 from locator.places.address_book import shared_location
 from locator.state.snapshot import Entry, ExportedService, FederatedMember, FederatedService, Vote
@@ -100,11 +100,7 @@ def _member(
 
 def is_host_name(ingress: str) -> bool:
     """Whether an item of ``Service.ingress`` has to be resolved."""
-    try:
-        parse_address(ingress)
-    except ValueError:
-        return True
-    return False
+    return not is_address(ingress)
 
 
 def _resolved(ingress: str, hosts: Mapping[str, ResolvedHost]) -> ResolvedHost:
