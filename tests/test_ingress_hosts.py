@@ -16,6 +16,7 @@ from trio.testing import MockClock
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import AAAA, CNAME, A
 from dnsserver.net.ingress_hosts import STALE_SECONDS, IngressHosts
+from dnsserver.net.upstream import Found
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from tests.api_objects import endpoint, endpoint_slice, listed, namespace, node, service
@@ -28,11 +29,17 @@ NAME = "lb.example.com"
 
 
 class Servers:
-    """Name servers that say what ``records`` holds by name and type; None: they do not answer."""
+    """Name servers that say what ``records`` holds by name and type; None: they do not answer.
+
+    ``remembers``: the upstream knows all that already.
+    """
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, int], tuple[Record, ...] | None] = {}
-        self.asked = 0
+        self.asked, self.remembers = 0, False
+
+    def answer_at_once(self, target: str, qtype: int) -> Found | None:
+        return Found(self.records.get((target, qtype), ())) if self.remembers else None
 
     async def find(self, target: str, qtype: int) -> tuple[Record, ...] | None:
         self.asked += 1
@@ -76,6 +83,21 @@ def test_both_families_and_the_lowest_ttl_on_the_way() -> None:
         hosts.want(frozenset({NAME}))
         await trio.sleep(0.5)
         assert seen == [{NAME: resolved("192.0.2.1", "2001:db8::1", v4=20, v6=90)}]
+
+    run(main)
+
+
+def test_what_is_remembered_is_taken_in_at_once() -> None:
+    """Without a look-up, as each second until its TTL is over."""
+
+    async def main(servers: Servers, hosts: IngressHosts, seen: Seen) -> None:
+        servers.records, servers.remembers = {(NAME, A): (address("192.0.2.1"),)}, True
+        hosts.want(frozenset({NAME}))
+        await trio.sleep(5)
+        assert (seen, servers.asked) == ([{NAME: resolved("192.0.2.1", v4=60)}], 0)
+        servers.records, servers.remembers = {(NAME, A): (address("192.0.2.2"),)}, False
+        await trio.sleep(2)
+        assert seen[1:] == [{NAME: resolved("192.0.2.2", v4=60)}] and servers.asked
 
     run(main)
 

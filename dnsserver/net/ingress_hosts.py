@@ -14,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import ADDRESS_SIZES
-from dnsserver.message.records import Opaque, Record
-from dnsserver.message.wire import AAAA, A
+from dnsserver.message.records import Opaque, Record, type_name
 from dnsserver.net.upstream import Upstream
 from locator.federation.federating import ResolvedHost
 
@@ -28,9 +27,6 @@ STALE_TTL = 30  # seconds (RFC 8767, section 4)
 AT_ONCE = 16  # queries
 
 Answer = tuple[Record, ...] | None  # None: the upstream does not answer
-
-
-_TYPES = {A: "A", AAAA: "AAAA"}
 
 
 class _Answered(Struct, frozen=True):
@@ -81,7 +77,11 @@ class IngressHosts:
         async with trio.open_nursery() as nursery:
             for name, answers in found.items():
                 for qtype in ADDRESS_SIZES:
-                    nursery.start_soon(self._ask, name, qtype, answers, limit)
+                    known = self._upstream.answer_at_once(name, qtype)
+                    if known is not None and known.records is not None:  # no task for what is remembered
+                        answers[qtype] = known.records
+                    else:
+                        nursery.start_soon(self._ask, name, qtype, answers, limit)
         for name, answers in found.items():
             self._take_in(name, answers)
         return before != self._resolved
@@ -122,7 +122,7 @@ class IngressHosts:
         """Log a problem with a name when it begins or changes, and that it is over. *failed* are types."""
         problem = ""
         if failed or empty:
-            types = " and ".join(_TYPES[qtype] for qtype in failed)
+            types = " and ".join(type_name(qtype) for qtype in failed)
             why = f"the upstream does not answer for {types}" if failed else "it has no address"
             then = "it is in no answer until it is resolved" if empty else "the addresses that are known stay"
             problem = f"{why}; {then}"
