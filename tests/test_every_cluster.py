@@ -11,7 +11,7 @@ from itertools import chain
 import dns.flags
 import dns.message
 import dns.rcode
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.federation.federating import ResolvedHost
@@ -32,15 +32,9 @@ from tests.twin_clusters import (
     TwinClusters,
     version,
 )
+from tests.unshrunk import unshrunk
 
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=30,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
+steady = settings(unshrunk, max_examples=30)
 SEEDS = st.integers(0, 100_000)
 
 

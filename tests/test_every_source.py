@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.answers.explain import explain
@@ -32,15 +32,9 @@ from tests.in_memory import NOW, CountedResponder, settings_of, take_in
 from tests.replies import parsed, parts_of
 from tests.twin import Modes, Twin
 from tests.twin_map import of_kind
+from tests.unshrunk import unshrunk
 
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=60,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
+steady = settings(unshrunk, max_examples=60)
 SEEDS = st.integers(0, 100_000)
 CLIENT_SOURCES = ("pods,nodes", "pods,nodes", "nodes", "podlocators", "podlocators", "pods,podlocators,nodes")
 PLAIN, OPTED_IN = "cluster.local", "topo.local"

@@ -15,7 +15,7 @@ import dns.message
 import dns.rcode
 import dns.rdatatype
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnsserver.from_settings import store_of
@@ -39,15 +39,9 @@ from tests.random_queries import Asked, asked, replied, without_header
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
 from tests.twin import Modes, Twin
 from tests.twin_map import of_kind
+from tests.unshrunk import unshrunk
 
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=60,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
+steady = settings(unshrunk, max_examples=60)
 FLAGS = {
     "client-option": CLIENT_OPTION,
     "ns-address": ["192.0.2.53", "2001:db8::53"],

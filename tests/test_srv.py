@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import dns.flags
 import dns.name
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.ip import address_text, parse_address
@@ -18,6 +18,7 @@ from tests.dns_queries import opt, query
 from tests.in_memory import responder_of
 from tests.random_queries import Asked
 from tests.replies import assert_sound, glue_of, parsed
+from tests.unshrunk import unshrunk
 
 SERVICE = "web.shop.svc.cluster.local"
 PORTS = (("http", 80, "TCP"), ("admin", 8080, "TCP"))
@@ -87,14 +88,7 @@ def assert_glue(cluster: Headless, reply: bytes, whole: bytes, limit: int) -> No
         assert all(octets(text) < octets(address) for text in later)
 
 
-steady = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=100,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
+steady = settings(unshrunk, max_examples=100)
 HOSTS = st.text("abcdefgh0123456789", min_size=1, max_size=20)
 ADDRESSES = st.one_of(
     st.integers(1, 0xFFFF).map(lambda number: f"10.1.{number >> 8 & 255}.{number & 255}"),
