@@ -64,6 +64,11 @@ class Location(Struct, frozen=True, eq=False, gc=False):
     labels: dict[str, str]
     known: bool = True
 
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster, empty if it is not known."""
+        return self.labels.get(CLUSTER, "")
+
     def value(self, key: str) -> str | None:
         """Return the value of a topology key, given by its current or its old name, or None."""
         return self.labels.get(SUCCESSORS.get(key, key))

@@ -17,7 +17,7 @@ from dnsserver.answers.services import WantedPort, any_port, unmet_text
 from dnsserver.message import wire
 from dnsserver.message.records import Address, Record, Srv
 from dnsserver.names import dashed_label, endpoint_label
-from locator.model import CLUSTER, MAX_NAME, Location
+from locator.model import MAX_NAME, Location
 from locator.state.snapshot import Entry, FederatedService
 from locator.topology.constraints import Declaration
 from locator.topology.selection import UNMET, LocatedEndpoint, Selection, select, tiers_after
@@ -70,7 +70,7 @@ def _addresses(tier: Iterable[LocatedEndpoint]) -> Iterator[tuple[str, bytes, Lo
     """Yield the cluster and the address of each address of some entries, and the entry."""
     for located in tier:
         for address in located.endpoint.addresses:
-            yield _cluster(located), address, located
+            yield located.location.cluster, address, located
 
 
 def service(request: Request, found: FederatedService) -> Decision:
@@ -98,7 +98,7 @@ def protocol(request: Request, found: FederatedService) -> Decision:
 
 def cluster(request: Request, found: FederatedService) -> Decision:
     """The name of a cluster under a Service: it has no records, and exists if entries of that cluster have names."""
-    exists = any(_cluster(located) == request.meaning.cluster for located in found.endpoints)
+    exists = any(located.location.cluster == request.meaning.cluster for located in found.endpoints)
     return request.federated_decision(found, wire.NOERROR if exists else wire.NXDOMAIN)
 
 
@@ -199,7 +199,7 @@ def _srv(
             endpoint = located.endpoint
             numbers = dict.fromkeys(port.number for port in endpoint.ports if wanted((port.name, port.protocol)))
             for address in addresses if numbers else ():
-                cluster = _cluster(located)
+                cluster = located.location.cluster
                 label = endpoint_label(endpoint, address, pod_names=request.authority.endpoint_pod_names)
                 if all(one is not located for one, _ in known.endpoints.get(f"{label}.{cluster}", ())):
                     label = dashed_label(address)
@@ -239,7 +239,7 @@ def entry_names(found: FederatedService, *, pod_names: bool) -> EndpointNames:
     labelled = [
         (located, address, cluster, endpoint_label(located.endpoint, address, pod_names=pod_names))
         for located in found.endpoints
-        if (cluster := _cluster(located))
+        if (cluster := located.location.cluster)
         for address in located.endpoint.addresses
     ]
     owners: dict[tuple[str, str], LocatedEndpoint] = {}
@@ -253,8 +253,3 @@ def entry_names(found: FederatedService, *, pod_names: bool) -> EndpointNames:
         own = dashed_label(address) if (cluster, label) in shared else label
         by_name.endpoints.setdefault(f"{own}.{cluster}", []).append((located, address))
     return by_name
-
-
-def _cluster(located: LocatedEndpoint) -> str:
-    """Return the name of an entry's cluster; empty for an endpoint that was imported from one that nobody names."""
-    return located.location.labels.get(CLUSTER, "")

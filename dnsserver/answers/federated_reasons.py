@@ -73,7 +73,7 @@ def federated_candidates(case: Case, found: FederatedService) -> list[Candidate]
         key=lambda row: (
             not row.chosen,
             spares.get(id(row.located), -1),
-            row.located.location.labels.get(CLUSTER, ""),
+            row.located.location.cluster,
             *order(row.located),
         ),
     )  # fmt: skip

@@ -127,8 +127,9 @@ def _read(
         batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also)))), client.namespace
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
-    own_nodes = [replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())]
-    objects[Node] = own_nodes
+    objects[Node] = [
+        replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())
+    ]
     publication = own = views[OWN].publish(now)
     if clusters is not None:
         clusters.update_own(own.snapshot)
@@ -144,7 +145,7 @@ def _read(
             findings += [finding.in_cluster(name) for finding in other.findings]
         snapshot = _resolved(settings, clusters, now)
         publication = Publication(snapshot, [*findings, *_with_files(clusters.findings(), views)], ())
-    nodes = [*own_nodes]
+    nodes = [*objects[Node]]
     for name in views.keys() - {OWN}:
         nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
     return Reading(publication, own.snapshot, objects, nodes, namespace), views, clusters

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
+from locator.api.health import canonical_address
 from locator.endpoints import in_rows
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, is_address, parse_network
@@ -232,7 +233,7 @@ def _ingress(status: schema.ServiceStatus | None, collector: FindingCollector) -
         if entry.ip:
             found += map(address_text, collector.address(f"{field}.ip", entry.ip))
         elif entry.hostname:
-            name = entry.hostname.lower().removesuffix(".")
+            name = canonical_address(entry.hostname)  # as votes name it
             if _is_domain_name(name) and not is_address(name):
                 found.append(name)
             else:

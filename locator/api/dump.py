@@ -70,10 +70,8 @@ class _Envelope(_Typed):
     items: list[Raw] | None = None
 
 
-_TYPED, _ENVELOPES = (
-    msgspec.json.Decoder(_Typed),
-    msgspec.json.Decoder(_Envelope),
-)  # on import: see ``decoding.RESOURCES``
+# Created on import, since threads share them: see ``decoding.RESOURCES``.
+_TYPED, _ENVELOPES = msgspec.json.Decoder(_Typed), msgspec.json.Decoder(_Envelope)
 
 
 def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Finding]:

@@ -161,6 +161,13 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
     return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 
+def health_of(*, was_read: bool, problem: str) -> Health:
+    """Return the health of a dump by the *problem* of its last reading; what *was_read* before stays in use."""
+    if was_read:
+        return Health(True, f"as it was before: {problem}" if problem else "ok")
+    return Health(False, f"not read yet; {problem}" if problem else "not read yet")
+
+
 class DumpSource:
     """Sends *publisher* all objects in *files*, and again all objects whenever a file changes.
 
@@ -180,11 +187,8 @@ class DumpSource:
         self._problem = ""  # of the last reading
 
     def health(self) -> Mapping[str, Health]:
-        """Return whether the files have been read. What was read stays in use if they cannot be read again."""
-        if self._publisher.snapshot is None:
-            return {"snapshot": Health(False, "not read yet")}
-        text = f"as it was before: {self._problem}" if self._problem else "ok"
-        return {"snapshot": Health(True, text)}
+        """Return whether the files have been read."""
+        return {"snapshot": health_of(was_read=self._publisher.snapshot is not None, problem=self._problem)}
 
     def stale(self, after: float) -> bool:
         """Return False: files do not become stale."""

@@ -40,8 +40,8 @@ def export_findings(exported: Exported, clusters: Collection[str], joining: Join
                 f"{lacking}: clients outside of {outside} get nothing of it",
                 f"a cluster IP, {expected}; or --flat-network" if headless else expected,
             )  # fmt: skip
-        if not joining.resolves and any(map(is_host_name, ingress)):
-            name = next(filter(is_host_name, ingress))
+        name = None if joining.resolves else next(filter(is_host_name, ingress), None)
+        if name is not None:
             message = f"nobody resolves {name}: the load balancer is in no answer"
             yield _about(
                 cluster, service, own, ClusterCode.HostNameWithoutUpstream, INGRESS, message, "--upstream ADDR"

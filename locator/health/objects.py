@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from locator.api.decoding import RESOURCES
 from locator.model import ServiceHealth
 
 GROUP_VERSION = "topodns.io/v1alpha1"
 KIND = "ServiceHealth"
-SERVICE_HEALTHS = f"/apis/{GROUP_VERSION}/servicehealths"
+SERVICE_HEALTHS = RESOURCES[ServiceHealth].path
 MERGE_PATCH = "application/merge-patch+json"  # RFC 7396: a list is replaced
 
 

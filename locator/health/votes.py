@@ -47,9 +47,8 @@ class Votes:
 
     def __init__(self, clusters: Iterable[str]) -> None:
         self._seen: dict[str, dict[str, _Sighting]] = {cluster: {} for cluster in clusters}  # by cluster, by Service
-        self._ends: list[
-            tuple[float, str, str]
-        ] = []  # a heap: until, cluster, Service; or what a renewal made obsolete
+        # A heap of ``until``, cluster and Service; what a renewal made obsolete is skipped.
+        self._ends: list[tuple[float, str, str]] = []
 
     @property
     def due(self) -> float | None:

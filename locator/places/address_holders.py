@@ -23,7 +23,7 @@ from locator.index import Index
 from locator.model import Endpoint, EndpointSlice, Location, Node, Pod, PodLocator
 from locator.places.address_book import ENDPOINT, NODE, POD, POD_LOCATOR, Place
 from locator.places.address_keys import AddressKeys, Move
-from locator.places.locations import Locations, is_located
+from locator.places.locations import Locations, has_labels
 
 
 class EndpointHolder(NamedTuple):
@@ -239,7 +239,7 @@ class AddressHolders:
         if self.endpoint_addresses.of(address):
             for holder in sorted(self.endpoints_at(address), key=lambda holder: holder.rank, reverse=True):
                 location = self._locations.of_endpoint(holder.slice.namespace, holder.endpoint)
-                if is_located(location):
+                if has_labels(location):
                     return location, ENDPOINT, holder.slice
         if names := self._node_names.keys("address", address):
             name = max(names)

@@ -85,7 +85,7 @@ class Locations:
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
         """Return the location of an endpoint of a slice in *namespace*.
 
-        If nothing says where it is, or only that it is in another cluster, that is all its labels say (``is_located``).
+        If nothing says where it is, or only that it is in another cluster, that is all its labels say (``has_labels``).
         """
         if endpoint.cluster not in (None, self.cluster):
             return self._own_word(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
@@ -132,7 +132,7 @@ class Locations:
         self._bound = max(MIN_SHARED, 2 * self._count)
 
 
-def is_located(location: Location) -> bool:
+def has_labels(location: Location) -> bool:
     """Whether a location has any label besides the cluster."""
     return len(location.labels) > 1 or CLUSTER not in location.labels
 

@@ -184,8 +184,7 @@ class FederatedService(Struct, frozen=True, eq=False, gc=False):
 
     def viewer(self, client: Location) -> str:
         """Return the cluster that a client is in, as far as that decides what it gets; empty for elsewhere."""
-        cluster = client.labels.get(CLUSTER, "")
-        return cluster if cluster in self._viewers else ""
+        return client.cluster if client.cluster in self._viewers else ""
 
     def entries(self, viewer: str) -> tuple[LocatedEndpoint, ...]:
         """Return the entries for clients in the cluster *viewer*, or with "" elsewhere."""

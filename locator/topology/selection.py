@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from locator.model import CLUSTER, HOSTNAME, SUCCESSORS, Endpoint, Location
+from locator.model import CLUSTER, HOSTNAME, SUCCESSORS, Endpoint, Location, in_two_clusters
 
 ANY = "*"
 
@@ -283,9 +283,8 @@ def _tier(
     label = SUCCESSORS.get(key, key)  # once, not for each of hundreds of endpoints
     value = client.labels.get(label)
     same = [] if value is None else [located for located in endpoints if located.location.labels.get(label) == value]
-    if label == HOSTNAME and (cluster := client.labels.get(CLUSTER)) is not None:
-        # Two nodes of one name may be in two clusters.
-        same = [located for located in same if located.location.labels.get(CLUSTER, cluster) == cluster]
+    if label == HOSTNAME:  # two nodes of one name may be in two clusters
+        same = [located for located in same if not in_two_clusters(client, located.location)]
     tier = tuple(same)
     steps.append(Step(key, value, len(tier)))
     return tier

@@ -32,9 +32,8 @@ PAGE = 500  # objects, as in client-go
 LARGER = 10  # factor by which pages grow when a continue token has expired
 WHOLE = 100_000  # objects: instead of larger pages, topodns requests the whole list, which needs no continue token
 WATCH_SECONDS = 300  # to twice as much, at random: watches that start together end apart
-ABSENT_SECONDS = (
-    10.0  # between tries for an optional kind that the API does not know: six small requests a minute for a version
-)
+# Between tries for an optional kind that the API does not know: six small requests a minute for a version.
+ABSENT_SECONDS = 10.0
 LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wrong value must not let objects age
 # What to ask or know when the API server lacks a kind that is needed, by its group. Other groups come with CRDs.
 SERVED_BY = {"": "is this the API server of a cluster?", "discovery.k8s.io": "Kubernetes serves it from 1.21 on"}

@@ -169,10 +169,8 @@ class FollowedDump:
         self._was_read, self._problem = False, ""
 
     def health(self) -> Health:
-        """Return whether the dump has been read. What was read stays if it cannot be read again."""
-        if self._was_read:
-            return Health(True, f"as it was before: {self._problem}" if self._problem else "ok")
-        return Health(False, f"not read yet; {self._problem}" if self._problem else "not read yet")
+        """Return whether the dump has been read."""
+        return dump_files.health_of(was_read=self._was_read, problem=self._problem)
 
     async def run(self) -> None:
         """Follow it for ever."""
