@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locator.federation.federating import ResolvedHost
@@ -22,6 +22,7 @@ from tests.in_memory import ClustersInMemory
 from tests.random_sources import chance
 from tests.twin_map import of_kind
 from tests.twin_places import IMPORTED
+from tests.unshrunk import unshrunk
 
 SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 
@@ -190,14 +191,7 @@ def places(snapshot: Snapshot, clusters: Mapping[str, Sequence[Item]]) -> dict[s
     return {text: (place.located_by, of_location(place.location)) for text, place in found.items()}
 
 
-@settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    max_examples=8,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
+@settings(unshrunk, max_examples=8)
 @given(seed=st.integers(0, 100_000))
 def test_any_history_ends_in_what_is_read_at_once(seed: int) -> None:
     """Changes in all clusters, lost and replaced ones, votes, host names, time: published at each, or some at once."""

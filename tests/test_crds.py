@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from locator.api.decoding import RESOURCES, decode_untrusted
@@ -280,7 +280,6 @@ def schema_of(field: str) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("field", KEYS)
-@settings(deadline=None)
 @given(text=st.from_regex(r"[-a-zA-Z0-9_./]{0,70}", fullmatch=True) | st.text(max_size=5))
 @example(text=f"{'a' * 253}/{'b' * 63}")
 @example(text=f"{'a' * 253}/{'b' * 64}")

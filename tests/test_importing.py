@@ -12,7 +12,7 @@ import dns.message
 import dns.rcode
 import dns.reversename
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.from_settings import cluster_set_of, other_store_of, store_of
@@ -288,9 +288,7 @@ def said(snapshot: Snapshot) -> Any:
     )  # fmt: skip
 
 
-@settings(
-    derandomize=True, deadline=None, database=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings(max_examples=300)
 @given(steps=STEPS)
 def test_any_edits_end_in_the_same_as_one_list(steps: list[Any]) -> None:
     """In any order, in two clusters, with snapshots in between or not, while one is lost and comes back.
@@ -362,7 +360,7 @@ def nearest(keys: str, here: dict[str, str | None], spots: Sequence[dict[str, st
     return []
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=150)
+@settings(max_examples=150)
 @given(spots=st.lists(SPOTS, min_size=1, max_size=6), keys=st.sampled_from(KEYS), client=st.sampled_from([*CLIENTS]))
 def test_the_nearest_endpoints_of_all_clusters(spots: list[Any], keys: str, client: str) -> None:
     """For any endpoints in clusters that are known, not known or not named."""

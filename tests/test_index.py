@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from locator.index import LARGE, Index, Packing
@@ -63,7 +63,6 @@ def test_a_value_of_many_objects() -> None:
 rows = st.tuples(st.sampled_from("ab"), st.lists(st.sampled_from(("p0", "p1", "p2")), max_size=4).map(tuple))
 
 
-@settings(derandomize=True, deadline=None, database=None)
 @given(st.lists(st.tuples(st.sampled_from(("web", "api", "db")), st.none() | rows), max_size=20))
 def test_it_says_what_a_plain_look_at_all_objects_says(events: list[tuple[str, Row | None]]) -> None:
     """After any changes, the index equals a search through all objects."""

@@ -124,7 +124,7 @@ def seen(place: Place) -> object:
     return place.location.labels, place.located_by, place.forwarder
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=12)
+@settings(max_examples=12)
 @given(st.integers(0, 100_000), st.booleans())
 def test_changes_lead_from_one_book_to_the_next(seed: int, many: bool) -> None:
     """Who follows the own places, and forgets what it knows of the networks, knows no wrong place: as native code does.

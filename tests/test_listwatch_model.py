@@ -282,7 +282,7 @@ class Model(RuleBasedStateMachine):
 
 def test_the_view_becomes_the_cluster() -> None:
     """After any sequence of changes and faults, once the faults have ended."""
-    run_state_machine_as_test(Model, settings=settings(max_examples=300, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Model, settings=settings(max_examples=300, stateful_step_count=40))
 
 
 def test_a_server_that_does_nothing_is_followed() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -44,13 +44,9 @@ from locator.topology.constraints import IGNORED, PREFERRED, REQUIRED
 from locator.topology.scope import Scope
 from locator.topology.selection import LocatedEndpoint
 from tests.in_memory import read_again
+from tests.unshrunk import unshrunk
 
-steady = settings(
-    max_examples=150,
-    report_multiple_bugs=False,
-    phases=(Phase.explicit, Phase.generate),
-)
-
+steady = settings(unshrunk, max_examples=150)
 NOW = 1_700_000_000
 FOREVER = NOW + 10**6  # when nobody who left is trusted any more
 DNS = "kube-system/dns"
