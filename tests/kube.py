@@ -356,6 +356,16 @@ def running_control_plane(folder: Path) -> Iterator[ControlPlane]:
         yield ControlPlane(folder, programs, stack)
 
 
+@contextmanager
+def multicluster_api(plane: ControlPlane) -> Iterator[None]:
+    """Serve the kinds of the Multi-Cluster Services API (KEP-1645) until the block ends."""
+    crds = str(go_programs.mcs_crds())
+    plane.kubectl("apply", "-f", crds)
+    plane.kubectl("wait", "--for=condition=Established", "crd", "serviceimports.multicluster.x-k8s.io")
+    yield
+    plane.kubectl("delete", "-f", crds)
+
+
 def _says_ok(api: Api) -> bool:
     try:
         return bool(api.request("GET", "/readyz") == "ok")

@@ -15,16 +15,13 @@ from locator.ip import parse_address
 from locator.model import Location
 from locator.state.snapshot import CompiledService, Entry, FederatedMember, Snapshot, Vote
 from locator.topology.selection import LocatedEndpoint
-from tests.api_objects import TOPOLOGY_KEYS, Item, item
+from tests.api_objects import IMPORTED_SERVICE_NAME, SOURCE_CLUSTER, TOPOLOGY_KEYS, Item, item
 from tests.cluster_changes import changed, resolved
 from tests.cluster_worlds import HOSTS, NOW, Case, case_of, keys
 from tests.in_memory import ClustersInMemory
 from tests.random_sources import chance
 from tests.twin_map import of_kind
-from tests.twin_places import IMPORTED
 from tests.unshrunk import unshrunk
-
-SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 
 Hosts = Mapping[str, Sequence[str]]
 
@@ -94,7 +91,7 @@ class World:
         rng = self.rng
         items = copy.deepcopy([found for found in self.items[name] if found["kind"] != "ServiceImport"])
         for found in of_kind(items, "EndpointSlice"):
-            if IMPORTED in found["metadata"]["labels"]:
+            if IMPORTED_SERVICE_NAME in found["metadata"]["labels"]:
                 found["metadata"]["labels"] |= {SOURCE_CLUSTER: rng.choice(sorted(self.items))}
         if chance(rng, 80):
             spec = {"type": rng.choice(("Headless", "ClusterSetIP"))}

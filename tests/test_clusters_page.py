@@ -17,6 +17,8 @@ import yaml
 
 from tests import go_programs, kustomize
 from tests.api_objects import endpoint, endpoint_slice, namespace, node, service
+from tests.consoles import Entry, entries
+from tests.files import replace_file
 from tests.kube import ControlPlane
 from tests.kustomize import NAMESPACE, READER, SERVER, object_of, objects_of
 from tests.live_server import serving_live
@@ -31,26 +33,9 @@ BLOCKS = re.findall(r"```(console|sh)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 OWN, OTHER, THIRD = "europe", "us-central", "us-east"
 
 
-class Entry(NamedTuple):
-    """A command of the page without its comment, the comment, and what it prints."""
-
-    command: str
-    comment: str
-    output: list[str]
-
-
-def _entries() -> Iterator[Entry]:
-    for language, block in BLOCKS:
-        if language == "sh":
-            yield Entry(block, "", [])
-            continue
-        for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            first, _, output = text.replace("\\\n", " ").partition("\n")
-            command, _, comment = first.partition(" # ")
-            yield Entry(command.strip(), comment, output.split("\n")[:-1])
-
-
-ENTRIES = list(_entries())
+ENTRIES = [
+    entry for language, block in BLOCKS for entry in ([Entry(block, "", "")] if language == "sh" else entries(block))
+]
 
 
 # With dumps
@@ -110,7 +95,9 @@ def test_answers_of_the_page(session: Session, tmp_path: Path, monkeypatch: pyte
             order: Callable[[list[str]], list[str]] = list if said == "nearest" else sorted
             words = shlex.split(entry.command)[1:]
             until(
-                lambda words=words, entry=entry, order=order: order(dig(server, *words)) == order(entry.output),
+                lambda words=words, entry=entry, order=order: (
+                    order(dig(server, *words)) == order(entry.output.splitlines())
+                ),
                 lambda words=words, entry=entry: f"{entry}, but {dig(server, *words)}",
             )
         assert server.end() == 0
@@ -148,7 +135,7 @@ class Shell(NamedTuple):
         """Run the one command of the page that a pattern matches; it must print what the page shows."""
         (entry,) = (entry for entry in ENTRIES if re.fullmatch(pattern, entry.command))
         printed = self.run(entry.command)
-        assert not entry.output or printed == entry.output
+        assert not entry.output or printed == entry.output.splitlines()
 
     def mint(self, *, token: str = "") -> None:
         """Make a kubeconfig as the page says, with another way to get the *token* if given."""
@@ -249,9 +236,7 @@ def mounted(planes: Mapping[str, ControlPlane], folder: Path) -> Path:
     secret = planes[OWN].api.request("GET", planes[OWN].api.path("Secret", NAMESPACE, source["name"]))
     path = folder / item["path"]
     path.parent.mkdir(exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_bytes(base64.b64decode(secret["data"][item["key"]]))
-    new.replace(path)
+    replace_file(path, base64.b64decode(secret["data"][item["key"]]))
     return path
 
 

@@ -34,12 +34,10 @@ from tests.comparison.asking import (
 from tests.comparison.differences import DIFFERENCES, Book, Facts, knowing
 from tests.comparison.settings import PAIRS, Pair
 from tests.coredns import kubernetes_block, running_coredns
-from tests.go_programs import mcs_crds
-from tests.kube import DUMPED, ControlPlane, Item
+from tests.kube import DUMPED, ControlPlane, Item, multicluster_api
 from tests.topodns_process import serving
 from tests.waiting import PATIENCE
 
-MCS_CRD = "serviceimports.multicluster.x-k8s.io"
 SHOWN = 12  # unequal replies that a failure prints
 
 
@@ -58,16 +56,16 @@ def outcome_of(
     """Return a function that compares both servers with a pair of settings, once for each pair."""
     folder = tmp_path_factory.mktemp("compared")
     control_plane.settle()
-    control_plane.kubectl("apply", "-f", str(mcs_crds()))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", MCS_CRD)
-    cluster.fill(control_plane.api)
-    dump = folder / "dump.yaml"
-    dump.write_text(control_plane.dump(f"{DUMPED},serviceimports"))
-    items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
     books: dict[Pair, Book] = {}
     ports: dict[Pair, int] = {}
     outcomes: dict[Pair, Outcome] = {}
     with ExitStack() as stack:
+        stack.enter_context(multicluster_api(control_plane))
+        cluster.fill(control_plane.api)
+        stack.callback(cluster.empty, control_plane.api)
+        dump = folder / "dump.yaml"
+        dump.write_text(control_plane.dump(f"{DUMPED},serviceimports"))
+        items: list[Item] = yaml.load(dump.read_text(), yaml.CSafeLoader)["items"]
         port = stack.enter_context(upstream())
 
         def book_of(pair: Pair) -> Book:
@@ -94,8 +92,6 @@ def outcome_of(
             return outcomes[pair]
 
         yield outcome
-    cluster.empty(control_plane.api)
-    control_plane.kubectl("delete", "-f", str(mcs_crds()))
 
 
 def compared(book: Book, items: list[Item], port: int) -> Outcome:

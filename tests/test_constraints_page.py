@@ -20,6 +20,7 @@ from locator.cluster import dump_files
 from locator.ip import parse_network
 from tests import kustomize
 from tests.api_objects import Item, namespace, node, pod
+from tests.consoles import Entry, entries
 from tests.in_memory import NOW, settings_of, take_in
 from tests.kube import ControlPlane
 from tests.kustomize import EVERYTHING, objects_of
@@ -59,17 +60,17 @@ def _sections() -> Iterator[Section]:
         for language, block in re.findall(r"```(yaml|console)\n(.*?)```", text, re.DOTALL):
             if language == "yaml":
                 blocks.append(block)
-            elif asked := list(map(_asked, re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])):
+            elif asked := list(map(_asked, entries(block))):
                 yield Section(f"{title} {len(blocks)}", list(blocks), [query for query in asked if query is not None])
 
 
-def _asked(entry: str) -> Asked | None:
-    command, _, output = entry.partition("\n")
-    if not command.startswith("ask "):
+def _asked(entry: Entry) -> Asked | None:
+    if not entry.command.startswith("ask "):
         return None
-    found = re.fullmatch(r"ask \+subnet=(\S+)/32 (\S+) +# .*: (\w+)(?:, by ([\w-]+))?", command)
-    assert found is not None, command
-    return Asked(found[1], found[2], {*output.split()}, found[3], found[4])
+    asked = re.fullmatch(r"ask \+subnet=(\S+)/32 (\S+)", entry.command)
+    why = re.fullmatch(r".*: (\w+)(?:, by ([\w-]+))?", entry.comment)
+    assert asked is not None and why is not None, entry
+    return Asked(asked[1], asked[2], {*entry.output.split()}, why[1], why[2])
 
 
 def _is_object(block: str) -> bool:

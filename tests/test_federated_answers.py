@@ -20,7 +20,19 @@ from dnsserver.names import labels_of
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address, parse_network
 from locator.model import CLUSTER
-from tests.api_objects import HOSTNAME, REGION, ZONE, Item, endpoint, endpoint_slice, item, namespace, node, service
+from tests.api_objects import (
+    HOSTNAME,
+    IMPORTED_SERVICE_NAME,
+    REGION,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    item,
+    namespace,
+    node,
+    service,
+)
 from tests.in_memory import (
     NOW,
     ClustersInMemory,
@@ -279,7 +291,7 @@ def test_a_hostname_that_reads_like_the_address_of_another_endpoint_is_no_target
 def test_endpoints_in_a_cluster_that_nobody_names_have_no_names() -> None:
     """They were imported from somewhere, as their slice says. All others still have theirs."""
     own = cluster(1, 1)
-    own[3]["metadata"]["labels"]["multicluster.kubernetes.io/service-name"] = "web"  # without the source-cluster
+    own[3]["metadata"]["labels"][IMPORTED_SERVICE_NAME] = "web"  # without the source-cluster
     clusters = ClustersInMemory(own, {"west": cluster(2, 1, "203.0.113.2")}, FLAGS)
     responder = clusters.responder()
     assert set(addresses(responder, "10.1.0.99")) == {"10.1.0.5", "203.0.113.2"}

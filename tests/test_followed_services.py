@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,9 @@ from locator.cluster.dump_files import DumpFiles
 from locator.cluster.dumps.reading import Dump
 from locator.cluster.leading.health_controller import FollowedDump
 from locator.model import Health, Service
-from tests.api_objects import Item, service
+from tests.api_objects import listed, service
+from tests.files import replace_file
 from tests.waiting import PATIENCE, until_in_trio
-
-
-def dump(*items: Item) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
-
-
-def replace(path: Path, text: str) -> None:
-    """Write a file in one step: a reader never sees a part."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    new.replace(path)
 
 
 def names(batch: DeltaBatch) -> list[str]:
@@ -60,13 +49,13 @@ def test_what_cannot_be_read_stays(
                 said.append(followed.health())
                 nursery.start_soon(followed.run)
                 for number, text in enumerate(("rubbish: [", "rubbish: [", "{}"), 1):
-                    replace(path, text)
+                    replace_file(path, text)
                     await until_in_trio(lambda number=number: len(caplog.records) == number)  # type: ignore[misc]
                     said.append(followed.health())
                     if number == 1:
-                        replace(path, dump(service("web")))
+                        replace_file(path, listed([service("web")]))
                         assert names(await receive.receive()) == ["web"]
-                replace(path, dump(service("db")))
+                replace_file(path, listed([service("db")]))
                 assert names(await receive.receive()) == ["db"]
                 said.append(followed.health())
                 nursery.cancel_scope.cancel()

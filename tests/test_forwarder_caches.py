@@ -5,7 +5,6 @@ Each client asks the real program from its own address on loopback.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ import pytest
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from tests import forwarders
 from tests.api_objects import ZONE, endpoint, endpoint_slice, listed, namespace, node, pod, service
+from tests.files import replace_file
 from tests.forwarders import (
     BIND,
     COREDNS,
@@ -193,9 +193,7 @@ class Everybody:
     def change(self) -> None:
         """Serve the next version of the cluster."""
         self.number += 1
-        new = self._snapshot.with_suffix(".new")
-        new.write_text(version(self.number))
-        os.replace(new, self._snapshot)
+        replace_file(self._snapshot, version(self.number))
         reload(self._server)
         self._changed = time.monotonic()
         self._kept.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from tests.api_objects import (
     endpoint,
     endpoint_slice,
     item,
+    listed,
     namespace,
     node,
     pod,
@@ -281,8 +281,9 @@ def test_kube_proxy_does_what_dns_answers(seed: int) -> None:
     store = store_of([*world.nodes, world.virtual, *world.policies, *world.slices])
     slices = [admitted(one, store) for one in world.slices]
     assert all(len(zones or ()) <= 8 for one in slices for zones in zones_of(one))
-    responder = responder_of(json.dumps({"apiVersion": "v1", "kind": "List", "items": [
-        namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies, *world.slices]}))  # fmt: skip
+    responder = responder_of(
+        listed([namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies, *world.slices])
+    )
     everything = {one["addresses"][0] for part in slices for one in part["endpoints"] if one["conditions"]["ready"]}
     for where, client in zip(world.nodes, world.clients, strict=True):
         query = dns.message.make_query("web.shop.svc.cluster.local", "A")

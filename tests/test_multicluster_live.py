@@ -10,8 +10,7 @@ import dns.rcode
 import pytest
 
 from tests.api_objects import ZONE, endpoint, imported_slice, namespace, node, service_import
-from tests.go_programs import mcs_crds
-from tests.kube import ControlPlane
+from tests.kube import ControlPlane, multicluster_api
 from tests.topodns_process import Server, run
 from tests.waiting import until
 
@@ -23,13 +22,11 @@ FLAGS = ("--multicluster", "clusterset.local", "--cluster-name", "west")
 @pytest.fixture
 def plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with a node and the CRDs."""
-    control_plane.kubectl("apply", "-f", str(mcs_crds()))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "serviceimports.multicluster.x-k8s.io")
     items = (namespace(WHERE), node("imported-1", {ZONE: "a"}, addresses=["127.0.0.1"]))
-    control_plane.api.create(*items)
-    yield control_plane
-    control_plane.api.delete(*items)
-    control_plane.kubectl("delete", "-f", str(mcs_crds()))
+    with multicluster_api(control_plane):
+        control_plane.api.create(*items)
+        yield control_plane
+        control_plane.api.delete(*items)
 
 
 def said(server: Server) -> list[str]:

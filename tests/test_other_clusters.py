@@ -13,6 +13,7 @@ import dns.message
 import dns.rcode
 import pytest
 
+from tests.api_objects import listed
 from tests.kube import config_of
 from tests.three_clusters import site
 from tests.topodns_process import Server
@@ -26,7 +27,7 @@ FLAGS = ("--forwarder-service=off", "--cluster-name=east", "--federation=fed.exa
 @pytest.fixture
 def own(tmp_path: Path) -> str:
     path = tmp_path / "east.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": site("east")}))
+    path.write_text(listed(site("east")))
     return f"--snapshot={path}"
 
 
@@ -76,14 +77,14 @@ def test_a_dump_that_breaks_is_told_of(own: str, tmp_path: Path) -> None:
     west, after = tmp_path / "west.json", site("west")
     (web,) = of_kind(after, "Service")
     web["status"] = {"loadBalancer": {"ingress": [{"hostname": "lb.example.com"}]}}
-    west.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": site("west")}))
+    west.write_text(listed(site("west")))
     with serving(own, f"--cluster=west={west}", "--upstream=off") as server:
         until(lambda: server.get("/readyz")[0] == 200, "the server to be ready", within=PATIENCE)
         assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]
         west.write_text("kind: [")
         server.wait_for("keeping the previous version")
         assert f"[+]cluster west as it was before: {west}: line 2: " in server.get("/readyz?verbose")[1]
-        west.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": after}))
+        west.write_text(listed(after))
         server.wait_for(f"WARNING cluster west: {west}: Service .*HostNameWithoutUpstream")
         server.wait_for("snapshot read again")
         assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]

@@ -13,6 +13,7 @@ import pytest
 from dnsserver.cli.dispatch import COMMANDS
 from dnsserver.cli.parser import Parser
 from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
+from tests.consoles import entries
 from tests.import_graph import MODULES
 from tests.this_machine import ROOT
 from tests.topodns_process import run
@@ -99,9 +100,7 @@ def flags() -> set[str]:
 def shown(page: Path) -> Iterator[tuple[str, str]]:
     """Yield each command in a page, and the output that follows it there."""
     for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = entry.replace("\\\n", " ").partition("\n")
-            yield command.partition(" #")[0], output
+        yield from ((entry.command, entry.output) for entry in entries(block))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, node, service
+from tests.files import replace_file
 from tests.programs import environment
 from tests.this_machine import free_port
 from tests.topodns_process import COMMAND, Process, Server, reload, run
@@ -40,10 +41,8 @@ def cluster(*addresses: str, keys: str = "") -> list[Item]:
 
 
 def write(path: Path, *addresses: str, **more: Any) -> None:
-    """Replace the file atomically, as a ConfigMap's volume does."""
-    new = path.with_suffix(".new")
-    new.write_text(yaml.safe_dump_all(cluster(*addresses, **more)))
-    os.replace(new, path)
+    """Replace the file."""
+    replace_file(path, yaml.safe_dump_all(cluster(*addresses, **more)))
 
 
 def addresses_of(reply: dns.message.Message) -> set[str]:

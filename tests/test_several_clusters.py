@@ -22,7 +22,21 @@ from locator.model import INFO, WARNING, Finding
 from locator.state import kept_view
 from locator.state.kept_view import Origin
 from locator.state.store import Store
-from tests.api_objects import HOSTNAME, TOPOLOGY_KEYS, ZONE, Item, endpoint, endpoint_slice, item, node, pod, service
+from tests.api_objects import (
+    HOSTNAME,
+    TOPOLOGY_KEYS,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    imported_slice,
+    item,
+    listed,
+    node,
+    pod,
+    service,
+    service_import,
+)
 from tests.commands_in_process import Run
 from tests.in_memory import NOW, ClustersInMemory, dump_of, take_in
 from tests.kube import config_of
@@ -175,7 +189,7 @@ def test_a_host_name_counts_once_it_is_resolved() -> None:
 
 def written(folder: Path, name: str, items: Sequence[Item]) -> str:
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}))
+    path.write_text(listed(items))
     return str(path)
 
 
@@ -358,12 +372,10 @@ def test_a_subnet_in_an_unknown_cluster() -> None:
 
 def test_what_a_cluster_contributes_is_kept() -> None:
     """A kept view has the exports, imports, votes and nodes, too; a store that starts from it changes none of them."""
-    labels = {"multicluster.kubernetes.io/service-name": "db", "multicluster.kubernetes.io/source-cluster": "west"}
-    imported = endpoint_slice("db", 1, [endpoint("10.9.0.1", nodeName="n1")])
-    imported["metadata"]["labels"] = labels
+    imported = imported_slice("db", "west", [endpoint("10.9.0.1", nodeName="n1")])
     votes = {"entries": [{"address": "203.0.113.1", "healthy": False}], "renewTime": "2026-01-01T00:00:00Z"}
     objects = dump_of([
-        *cluster(1, keys=f"{ZONE},*"), EXPORT, imported, item("ServiceImport", "db", "shop", spec={"type": "Headless"}),
+        *cluster(1, keys=f"{ZONE},*"), EXPORT, imported, service_import("db"),
         item("ServiceHealth", "web.shop", status=votes, apiVersion="topodns.io/v1alpha1"),
     ]).objects  # fmt: skip
     first, second = (Store(cluster="east", exports=True, imports=True) for _ in range(2))
