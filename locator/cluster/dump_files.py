@@ -205,7 +205,10 @@ class DumpSource:
     async def run(self) -> None:
         """Read the files now, and again at each change, for ever. Raises BadDump if the first reading fails."""
         signature = await trio.to_thread.run_sync(self._files.signature, abandon_on_cancel=True)
-        await self._read()
+        try:
+            await self._read()
+        except BadDump as error:
+            raise BadDump(f"{self._about}{error}") from None
         while True:
             await self._wait_for_change_or_request(signature)
             self._requested = trio.Event()
@@ -214,8 +217,8 @@ class DumpSource:
                 await self._read()
             except BadDump as error:
                 self._on_reread(False)
-                self._problem = str(error).removeprefix(self._about)
-                log.error("%s; keeping the previous version", error)
+                self._problem = str(error)
+                log.error("%s%s; keeping the previous version", self._about, error)
             except Exception as error:  # boundary: one reading
                 self._on_reread(False)
                 self._problem = f"internal error: {error!r}"
@@ -238,9 +241,6 @@ class DumpSource:
             nursery.cancel_scope.cancel()
 
     async def _read(self) -> None:
-        try:
-            dump = await read_in_other_process(self._files)
-        except BadDump as error:
-            raise BadDump(f"{self._about}{error}") from None
+        dump = await read_in_other_process(self._files)
         await self._publisher.batches.send(dump.batch())
         await self._publisher.flush()
