@@ -34,12 +34,16 @@ NOT_HEADLESS = "the Service is not headless"
 
 
 class Case(Struct, frozen=True, eq=False):
-    """A Decision, and what it was made from; ``location`` is the client's."""
+    """A Decision, and what it was made from; ``location`` is the client's.
+
+    ``suggests``: the reason why a name does not exist says which one does, for 30 microseconds a Service.
+    """
 
     decision: Decision
     location: Location
     snapshot: Snapshot
     authority: Authority
+    suggests: bool = True
 
     @property
     def meaning(self) -> Meaning | None:
@@ -91,7 +95,7 @@ def _unnarrowed(case: Case) -> str:
     if meaning.shape == names.REVERSE and exists:
         return "a reverse name is never narrowed"
     if compiled is None:
-        return "the name belongs to no Service" if exists else _no_such_name(meaning, case.snapshot)
+        return "the name belongs to no Service" if exists else _no_such_name(meaning, case)
     if compiled.service.alias == "":
         return "the Service's externalName is not a domain name"
     if not exists:
@@ -116,9 +120,10 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
     return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
 
 
-def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
+def _no_such_name(meaning: Meaning, case: Case) -> str:
+    snapshot, suggests = case.snapshot, case.suggests
     if meaning.zone.about == names.FEDERATION and meaning.service:
-        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated)
+        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated) if suggests else None
         suggestion = f", did you mean {closest}?" if closest else ""
         what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
         return f"no cluster exports {what}{suggestion}"
@@ -127,8 +132,9 @@ def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     if not meaning.service or meaning.service_key in known:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
-        return f"topodns serves no namespace {meaning.namespace}{nearest(meaning.namespace, snapshot.namespaces)}"
-    closest = nearest_key(meaning.namespace, meaning.service, known)
+        suggestion = nearest(meaning.namespace, snapshot.namespaces) if suggests else ""
+        return f"topodns serves no namespace {meaning.namespace}{suggestion}"
+    closest = nearest_key(meaning.namespace, meaning.service, known) if suggests else None
     suggestion = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?" if closest else ""
     return f"topodns serves no {kind} {meaning.service_key}{suggestion}"
 
