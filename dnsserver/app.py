@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -29,12 +30,13 @@ from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.metrics.families import TopodnsCollector
-from dnsserver.net import tcp, udp
+from dnsserver.net import query_log, tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
+from dnsserver.tap.tap import Tap
 from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.cluster.set_publisher import SetPublisher
@@ -43,6 +45,8 @@ from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from starlette.routing import Route
+
     from dnsserver.net.ingress_hosts import IngressHosts
     from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
@@ -96,7 +100,7 @@ class _Server:
         if (clusters := cluster_set_of(settings)) is not None:
             self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
             self._metrics.votes = self._set.votes
-        authority = authority_of(settings)
+        authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
         self._responder = Responder(
@@ -108,6 +112,7 @@ class _Server:
             nsid=nsid,
             repeated=self._repeated,
         )
+        self._tap = Tap(self._responder, authority, clock=time.time, failed=self._tap_failed)
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
@@ -146,7 +151,9 @@ class _Server:
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
-                    await start_http(nursery, self._settings, self._metrics, self._health)
+                    await start_http(nursery, self._settings, self._metrics, self._health, self._api)
+                    if self._settings.log_queries is not None:
+                        nursery.start_soon(query_log.write, self._tap, self._authority, self._settings.log_queries)
                     nursery.start_soon(self._publisher.run)
                     nursery.start_soon(self._source.run)
                     if self._set is not None:
@@ -169,6 +176,21 @@ class _Server:
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    def _api(self, loopback: bool) -> list[Route]:
+        from dnsserver.http.api import Api, Asked
+
+        settings = self._settings
+        clusters = {settings.cluster_name: self._publisher}
+        clusters |= {cluster.name: cluster.publisher for cluster in self._others}
+        namespace = settings.namespace[0] if len(settings.namespace) == 1 else "default"
+        asked = Asked(lambda: self._responder.snapshot, clusters, self._authority, namespace)
+        return Api(asked, self._tap).routes(loopback=loopback)
+
+    def _tap_failed(self, error: Exception) -> None:
+        """Count and log an error in telling of an answer; the answer is sent."""
+        self._counts.failures["tap"] += 1
+        log.error("a decision could not be told", exc_info=error)
 
     def _health(self) -> Mapping[str, Health]:
         """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""
@@ -193,7 +215,7 @@ async def collect_garbage() -> None:
 
 def native_code(settings: Settings) -> Repeated | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
-    if settings.native == "off":
+    if settings.native == "off" or settings.log_queries is not None:  # the native code would keep queries to itself
         return None
     try:
         import dnsserver.net.native as native  # "from dnsserver.net import" hides why it cannot be loaded
@@ -269,15 +291,19 @@ async def start_http(
     settings: Settings,
     metrics: TopodnsCollector,
     health: Callable[[], Mapping[str, Health]],
+    api: Callable[[bool], list[Route]] | None = None,
 ) -> None:
     """Serve metrics and readiness, which is *health*, unless ``--http off``.
+
+    *api* returns the routes of the API, given whether only programs of this machine can reach them. They are served
+    with ``--console``, by default only then.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application
+    from dnsserver.http import application, guard
 
     try:
         sock = bound_stream("--http", listen)
@@ -287,9 +313,11 @@ async def start_http(
         log.warning("%s; metrics and health are not served", error)
         return
     name = sock.getsockname()
-    await nursery.start(
-        application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
-    )
+    loopback = guard.is_loopback(name[0])
+    with_api = loopback if settings.console is None else settings.console
+    more = api(loopback) if api is not None and with_api else ()
+    app = application.application(metrics.registry(), ready=health, more=more)
+    await nursery.start(application.serve, sock, app, metrics.failures)
     announce("http", name)
 
 

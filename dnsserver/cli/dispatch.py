@@ -21,6 +21,7 @@ from dnsserver.spelling import nearest
 COMMANDS = {
     "serve": "Answer DNS queries",
     "explain": "Print the answer that a client would get, and why",
+    "tail": "Print the decisions of a running server as it makes them",
     "check": "Report problems in a cluster",
     "controller": "Keep a PodLocator up to date for each pod",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",

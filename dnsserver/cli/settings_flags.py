@@ -47,9 +47,14 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
     )
 
 
+def given_settings(arguments: Namespace) -> dict[str, list[str]]:
+    """Return the texts of the settings that the command line has, by field."""
+    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+
+
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
-    given = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    given = given_settings(arguments)
     path = arguments.config or os.environ.get(CONFIG_VARIABLE)
     file = None if path is None else (path, _content(path))
     try:

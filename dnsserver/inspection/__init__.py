@@ -1,0 +1,1 @@
+"""What the HTTP API of a running server says, without I/O."""
