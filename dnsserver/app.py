@@ -26,9 +26,9 @@ from dnsserver.from_settings import (
 )
 from dnsserver.http import loop_delay
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
-from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
@@ -83,7 +83,7 @@ class _Server:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._counts = Counts()
+        self._counts = Counts(per_service=settings.metrics_per_service)
         store = store_of(settings)
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         self._publisher = Publisher(store, on_programmed=self._counts.programmed)
