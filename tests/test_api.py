@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import schemathesis
@@ -15,7 +15,10 @@ from schemathesis.checks import CHECKS
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from dnsserver.http.guard import objection
+from dnsserver.inspection.constrained import constrained_services
+from dnsserver.inspection.domains import ClusterContents, domains_of, keys_in_use
 from dnsserver.inspection.operations import DESCRIPTION, JSON, OPERATIONS
+from dnsserver.inspection.steps import STEP, Steps
 from tests.api_client import API, Answered, request
 from tests.api_objects import (
     HOSTNAME,
@@ -32,8 +35,11 @@ from tests.api_objects import (
     service,
 )
 from tests.commands_in_process import Run
+from tests.in_memory import snapshot_of
 from tests.topodns_process import Server, serving
 from tests.unshrunk import unshrunk
+
+T = TypeVar("T")
 
 CLUSTER: list[Item] = [
     *map(namespace, ("default", "shop", "lab")),
@@ -364,3 +370,38 @@ def test_what_is_found_is_as_it_is_described(described: OpenApiSchema, path: str
 def test_the_description_is_valid(server: Server) -> None:
     """As OpenAPI has it."""
     schemathesis.openapi.from_dict(request(server, DESCRIPTION).json).validate()
+
+
+LARGE = listed([
+    namespace("shop"),
+    *(node(f"node-{number}", {ZONE: str(number % 3)}) for number in range(2500)),
+    *(pod(f"pod-{number}", [f"10.1.{number // 250}.{number % 250}"], f"node-{number}") for number in range(2500)),
+    *(service(f"service-{number}", keys=ZONE) for number in range(2500)),
+])  # fmt: skip
+
+
+def steps_of(steps: Steps[T]) -> tuple[int, T]:
+    """Return the number of steps, and the result."""
+    number = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return number, result
+        number += 1
+
+
+def test_a_large_cluster_is_gone_through_in_steps() -> None:
+    """Between them a server answers: no step looks at more than some objects of each kind."""
+    snapshot = snapshot_of(LARGE)
+    parts = len(snapshot.services) // STEP
+    number, keys = steps_of(keys_in_use(snapshot))
+    assert number > parts
+    cluster = ClusterContents("local", snapshot, [])
+    number, found = steps_of(domains_of([cluster], keys))
+    assert number > 2 * parts
+    assert [row["clients"] for row in found["domains"] if row["key"] == ZONE] == [834, 833, 833]
+    number, page = steps_of(constrained_services(snapshot, after="", limit=2))
+    assert number > parts
+    assert [item["name"] for item in page["items"]] == ["service-0", "service-1"] and page["total"] == 2500

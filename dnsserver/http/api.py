@@ -1,7 +1,8 @@
 """The HTTP API: what a running server answers, and why.
 
-Whatever takes longer than answering a few queries is computed in a thread, one request at a time. So the event loop
-waits for the interpreter for a millisecond now and then (``sys.setswitchinterval``), and never for a whole request.
+No request holds up the event loop for more than a millisecond or so. What goes through the whole cluster does so in
+steps. An explanation, which lists each endpoint if somebody asks for that, is made in a thread; then the loop waits for
+the interpreter, a millisecond at a time (``sys.setswitchinterval``). One request of each sort is computed at a time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -18,13 +19,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.answers.decision import Authority
-from dnsserver.answers.explanation import Explanation
 from dnsserver.http.events import DecisionStream
 from dnsserver.http.guard import objection
 from dnsserver.http.problems import problem
 from dnsserver.inspection import naming
 from dnsserver.inspection.constrained import constrained_services
-from dnsserver.inspection.domains import ClusterContents, Domains, domains_of, keys_in_use
+from dnsserver.inspection.domains import ClusterContents, domains_of, keys_in_use
 from dnsserver.inspection.operations import (
     DESCRIPTION,
     EXPLAIN,
@@ -38,17 +38,18 @@ from dnsserver.inspection.operations import (
     overview,
     read_parameters,
 )
+from dnsserver.inspection.steps import Steps
 from dnsserver.tap.lines import line_of
 from dnsserver.tap.listeners import Wanted
 from dnsserver.tap.tap import Tap
 from locator.cluster.publisher import Publisher
-from locator.model import Node, Object, Pod, PodLocator, Service, in_cluster
+from locator.model import Node, Object, Pod, PodLocator, Service, object_key
 from locator.state.snapshot import Snapshot
 
 log = logging.getLogger("topodns")
 
 MAX_STREAMS = 4
-MAX_WAITING = 16  # requests for the thread that computes
+MAX_WAITING = 16  # requests of one sort, beside the one that is computed
 OTHER_PATHS = (
     (DESCRIPTION, "The description of these operations (OpenAPI)"),
     ("/metrics", "Metrics for Prometheus"),
@@ -56,7 +57,9 @@ OTHER_PATHS = (
 )
 
 NOT_READY = "the server has not read the cluster yet"
-BUSY = "the server computes enough answers of this kind already: try again in a second"
+BUSY = "the server has enough requests of this sort already, expected fewer: try again in a second"
+
+T = TypeVar("T")
 
 Respond = Callable[[dict[str, Any]], Awaitable[Response]]
 
@@ -80,7 +83,8 @@ class Api:
         self._asked, self._tap = asked, tap
         self._streams = 0
         self._thread = trio.CapacityLimiter(1)
-        self._domains: tuple[Snapshot, tuple[str, ...] | None, Domains] | None = None
+        self._in_steps = trio.Lock()
+        self._domains: tuple[Snapshot, tuple[str, ...] | None, bytes] | None = None  # the last ones, as JSON
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback*: only programs of this machine may ask."""
@@ -103,66 +107,65 @@ class Api:
         if snapshot is None:
             return problem(503, NOT_READY)
         client, namespace = given["client"], given["namespace"] or self._asked.namespace
-        objects = await self._objects(client, namespace)
+        found = await self._found(client, namespace)
 
-        def explained() -> Explanation:
-            services = {key: compiled.service for key, compiled in snapshot.services.items()}
-            known = naming.Known(snapshot, {**objects, Service: services}, namespace)
-            return naming.explain_named(
+        def explained() -> bytes:
+            known = naming.Known(snapshot, {**found, Service: naming.Served(snapshot)}, namespace)
+            explanation = naming.explain_named(
                 given["name"], given["type"], client, known, self._asked.authority, candidates=given["candidates"]
             )
+            return msgspec.json.encode(explanation)
 
-        return await self._computed(explained)
+        if self._thread.statistics().tasks_waiting >= MAX_WAITING:
+            return _busy()
+        return Response(await trio.to_thread.run_sync(explained, limiter=self._thread), media_type=JSON)
 
-    async def _objects(self, client: object, namespace: str) -> dict[type[Object], Mapping[str, Any]]:
-        """Return the objects that it takes to find a client. Raises UnknownName."""
+    async def _found(self, client: object, namespace: str) -> dict[type[Object], Mapping[str, Any]]:
+        """Return by kind what it takes to find a client: objects by key, or if what it names is missing, all keys.
+
+        Raises UnknownName.
+        """
         own = next(iter(self._asked.clusters.values()))
-        if not isinstance(client, naming.Reference):
-            return {Node: await own.objects(Node)} if isinstance(client, naming.Topology) else {}
-        if client.kind is Node:
+        if isinstance(client, naming.Topology) or (isinstance(client, naming.Reference) and client.kind is Node):
             return {Node: await own.objects(Node)}
-        key = f"{namespace}/{client.name}"
-        found = {kind: await own.look_up(kind, key) for kind in (Pod, PodLocator)}
-        if not any(found.values()):
-            found_text = f"pod/{client.name} found, but the server knows no Pods (--client-source)"
-            raise naming.UnknownName(naming.CLIENT, f"{found_text}, expected an address")
-        return {kind: by_key for kind, by_key in found.items() if by_key}
+        if not isinstance(client, naming.Reference):
+            return {}
+        found: dict[type[Object], Mapping[str, Any]] = {}
+        for kind in (Pod, PodLocator):
+            one, keys = await own.look_up(kind, key := object_key(namespace, client.name))
+            if one is not None or keys:
+                found[kind] = naming.Missing(keys) if one is None else {key: one}
+        if not found:
+            text = f"pod/{client.name} found, but the server knows no Pods (--client-source), expected an address"
+            raise naming.UnknownName(naming.CLIENT, text)
+        return found
 
     async def _topology(self, given: dict[str, Any]) -> Response:
-        snapshot, keys = self._asked.snapshot(), given["keys"]
-        if snapshot is None:
-            return problem(503, NOT_READY)
-        clusters = [
-            ClusterContents(
-                publisher.snapshot,
-                [in_cluster(node.labels, name) for node in (await publisher.objects(Node)).values()],
-            )
-            for name, publisher in self._asked.clusters.items()
-            if publisher.snapshot is not None
-        ]
-
-        def domains() -> Domains:
-            known = self._domains
-            if known is None or known[0] is not snapshot or known[1] != keys:
-                found = domains_of(clusters, keys or keys_in_use(snapshot))
-                known = self._domains = snapshot, keys, found
-            return known[2]
-
-        return await self._computed(domains)
+        if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
+            return _busy()
+        async with self._in_steps:
+            snapshot = self._asked.snapshot()
+            if snapshot is None:
+                return problem(503, NOT_READY)
+            if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
+                keys = given["keys"] or await _run(keys_in_use(snapshot))
+                clusters = [
+                    ClusterContents(name, publisher.snapshot, list((await publisher.objects(Node)).values()))
+                    for name, publisher in self._asked.clusters.items()
+                    if publisher.snapshot is not None
+                ]
+                self._domains = snapshot, given["keys"], msgspec.json.encode(await _run(domains_of(clusters, keys)))
+            return Response(self._domains[2], media_type=JSON)
 
     async def _services(self, given: dict[str, Any]) -> Response:
-        snapshot = self._asked.snapshot()
-        if snapshot is None:
-            return problem(503, NOT_READY)
-        after, limit = given["continue"] or "", given["limit"]
-        return await self._computed(partial(constrained_services, snapshot, after=after, limit=limit))
-
-    async def _computed(self, compute: Callable[[], Any]) -> Response:
-        """Return what *compute* returns as JSON. Raises what it raises."""
-        if self._thread.statistics().tasks_waiting >= MAX_WAITING:
-            return problem(503, BUSY, headers={"Retry-After": "1"})
-        body = await trio.to_thread.run_sync(lambda: msgspec.json.encode(compute()), limiter=self._thread)
-        return Response(body, media_type=JSON)
+        if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
+            return _busy()
+        async with self._in_steps:
+            snapshot = self._asked.snapshot()
+            if snapshot is None:
+                return problem(503, NOT_READY)
+            page = await _run(constrained_services(snapshot, after=given["continue"] or "", limit=given["limit"]))
+            return Response(msgspec.json.encode(page), media_type=JSON)
 
     async def _tail(self, given: dict[str, Any]) -> Response:
         if self._streams >= MAX_STREAMS:
@@ -175,6 +178,21 @@ class Api:
     def _gone(self) -> None:
         self._streams -= 1
         log.info("a reader of decisions has gone")
+
+
+def _busy() -> Response:
+    return problem(503, BUSY, headers={"Retry-After": "1"})
+
+
+async def _run(steps: Steps[T]) -> T:
+    """Return the result of work in steps, between which other tasks run."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
 
 
 def _page(response: Response) -> Callable[[Request], Awaitable[Response]]:

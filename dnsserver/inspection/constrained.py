@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
+from bisect import bisect_right
+from itertools import islice
 from typing import TypedDict
 
 from dnsserver.answers.explain import constraint_explained
 from dnsserver.answers.explanation import ConstraintExplained
-from locator.state.snapshot import Snapshot
+from dnsserver.inspection.steps import STEP, Steps
+from locator.state.snapshot import CompiledService, Snapshot
 
 
 class ConstrainedService(TypedDict):
@@ -24,23 +26,27 @@ ConstrainedServices = TypedDict(
 ConstrainedServices.__doc__ = """Some of the ``total`` constrained Services; ``continue`` asks for those after them."""
 
 
-def constrained_services(snapshot: Snapshot, *, after: str, limit: int) -> ConstrainedServices:
+def constrained_services(snapshot: Snapshot, *, after: str, limit: int) -> Steps[ConstrainedServices]:
     """Return at most *limit* constrained Services, those whose ``namespace/name`` comes *after* in the alphabet."""
-    constrained = {
-        key: declaration
-        for key, service in snapshot.services.items()
-        if (declaration := service.declaration) is not None
-    }
-    keys = nsmallest(limit + 1, (key for key in constrained if key > after))
+    constrained, services = list[str](), iter(snapshot.services.items())
+    while part := list(islice(services, STEP)):
+        constrained += sorted(key for key, service in part if service.declaration is not None)
+        yield
+    constrained.sort()  # parts in order, which takes little
+    keys = constrained[bisect_right(constrained, after) :][: limit + 1]
+    yield
     return {
-        "items": [
-            {
-                "namespace": snapshot.services[key].service.namespace,
-                "name": snapshot.services[key].service.name,
-                "constraint": constraint_explained(constrained[key]),
-            }
-            for key in keys[:limit]
-        ],
+        "items": [_item(snapshot.services[key]) for key in keys[:limit]],
         "total": len(constrained),
         "continue": keys[limit - 1] if len(keys) > limit else None,
+    }
+
+
+def _item(compiled: CompiledService) -> ConstrainedService:
+    assert compiled.declaration is not None
+    service = compiled.service
+    return {
+        "namespace": service.namespace,
+        "name": service.name,
+        "constraint": constraint_explained(compiled.declaration),
     }

@@ -70,7 +70,7 @@ class Topology(NamedTuple):
 class Known(NamedTuple):
     """Where names are looked up: a snapshot, the objects that it was made from by key, and the namespace of ``-n``.
 
-    Objects that nobody names may be None, or missing.
+    Objects that nobody names may be missing.
     """
 
     snapshot: Snapshot
@@ -129,6 +129,38 @@ def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> Reference | No
     if kind is None or kind not in kinds or not name or "/" in name:
         raise ValueError(repr(text))
     return Reference(kind, name)
+
+
+class Served(Mapping[str, Service]):
+    """The Services of a snapshot, by their keys."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._compiled = snapshot.services
+
+    def __getitem__(self, key: str) -> Service:
+        return self._compiled[key].service
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compiled)
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+
+class Missing(Mapping[str, None]):
+    """The keys of all objects of a kind, none of which is the one that somebody named."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+
+    def __getitem__(self, key: str) -> None:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def explain_named(

@@ -138,11 +138,11 @@ class Publisher:
         async with self._lock:
             return dict(self._view.objects(kind))
 
-    async def look_up(self, kind: type[Object], key: str) -> Mapping[str, Any]:
-        """Return the object of a kind with this key; if there is none, all keys, each with None."""
+    async def look_up(self, kind: type[Object], key: str) -> tuple[Any, Sequence[str]]:
+        """Return the object of a kind with this key; if there is none, None and all keys."""
         async with self._lock:
             known = self._view.objects(kind)
-            return {key: known[key]} if key in known else dict.fromkeys(known)
+            return (known[key], ()) if key in known else (None, list(known))
 
     async def run(self) -> None:
         """Apply deltas and publish for ever."""
