@@ -7,12 +7,14 @@ import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import dns.rcode
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dnsserver.from_settings import store_of
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.responder.replies import PendingReply
@@ -24,7 +26,16 @@ from tests import clusters
 from tests.api_objects import RACK, ZONE, endpoint, endpoint_slice, external, listed, namespace, node, pod, service
 from tests.commands_in_process import Run
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.in_memory import CountedResponder, responder_of, snapshot_of, with_and_without_native
+from tests.in_memory import (
+    NOW,
+    CountedResponder,
+    dump_of,
+    responder_of,
+    settings_of,
+    snapshot_of,
+    take_in,
+    with_and_without_native,
+)
 from tests.proxy_headers import proxied
 from tests.random_queries import Asked, asked, replied
 from tests.replies import parsed
@@ -79,6 +90,7 @@ TOLD = [
      {"address": FRONT}),
     ("proxy-header-first", proxied(FRONT) + query(NEAR, edns=forwarded(BACK)), FORWARDER, {"address": FRONT}),
     ("unnamed", query(NEAR), FORWARDER, {"address": "", "located_by": "unknown", "outcome": "all", "holder": None}),
+    ("no-family", query(NEAR, edns=opt(ecs("0"))), FORWARDER, {"address": "", "answers": ANY}),
     ("untrusted", query(NEAR, edns=forwarded(FRONT)), ELSEWHERE, {"address": ELSEWHERE, "outcome": "all"}),
     ("unmet", query(HARD, edns=forwarded(FRONT)), FORWARDER, {"outcome": "unmet", "rcode": "NOERROR", "answers": []}),
     ("unconstrained", query(PLAIN), FRONT, {"outcome": "unconstrained"}),
@@ -110,7 +122,7 @@ def test_a_line_says_what_was_decided(wire: bytes, source: str, said: dict[str, 
         line = everything.lines[turn]
         answers = line["answers"]
         found = {**line["question"], **line["client"], **line, "answers": [answer["data"] for answer in answers]}
-        assert {key: found[key] for key in said} == said
+        assert found == found | said
         sent = parsed(reply, one_rr_per_rrset=True)
         records = [(rrset.name.to_text().lower(), rrset.ttl, rrset[0].to_text()) for rrset in sent.answer]
         assert [(answer["name"], answer["ttl"], answer["data"]) for answer in answers] == records
@@ -330,6 +342,20 @@ def test_a_stream_has_what_is_wanted(wanted: Wanted, names: str) -> None:
         assert [list(QUESTIONS)[number - 1] for number in numbers] == names.split()
         assert (lost, len(woken)) == (0, len(told))
         woken.clear()
+
+
+def test_a_filter_follows_the_cluster() -> None:
+    """What was nearest, or a Service's, may be something else in the next snapshot."""
+    responder = responding()
+    stream = Stream(Wanted(outcome="nearest"), lambda: None)
+    tap_of(responder, FLAGS).listen(stream)
+    heard, store = [], store_of(settings_of(FLAGS))
+    for cluster in (CLUSTER, CLUSTER.replace(f"{ZONE},*", ""), CLUSTER):
+        take_in(store, dump_of(cluster).objects)
+        responder.publish(store.publish(NOW))
+        ask(responder, query(NEAR), BACK)
+        heard.append(len(stream.take()[0]))
+    assert heard == [1, 0, 1]
 
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(outcome="nearest")], ids=["everything", "filtered"])

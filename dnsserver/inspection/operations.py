@@ -118,7 +118,7 @@ EXPLAIN = Operation(
 )  # fmt: skip
 TOPOLOGY = Operation(
     f"{API}/topology",
-    "The topology domains, and how many nodes, endpoints and clients are in each",
+    "The topology domains, and what is in each",
     (
         Parameter(
             "keys",
@@ -130,7 +130,7 @@ TOPOLOGY = Operation(
 )  # fmt: skip
 SERVICES = Operation(
     f"{API}/services",
-    "The Services that ask for something, and whether that is valid, in the order of their namespaces and names",
+    "The Services that ask for something, and whether that is valid",
     (
         _parameter(
             "limit", values.whole_number(1, MAX_PAGE), "The most Services to return.",
@@ -142,8 +142,7 @@ SERVICES = Operation(
 )  # fmt: skip
 TAIL = Operation(
     f"{API}/tail",
-    "Decisions as they are made: an event for each, and an event 'lost' with the number of those that were left out "
-    "because the reader was too slow",
+    "Decisions as they are made",
     (
         _parameter("service", values.SERVICE_KEY, "Only those about names of this Service.", example="shop/memcached"),
         Parameter("client", "Only those for this address or network.", parse_client, "an address or a CIDR"),
