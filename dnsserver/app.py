@@ -30,7 +30,7 @@ from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
-from dnsserver.net import query_log, tcp, udp
+from dnsserver.net import tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder
@@ -154,6 +154,8 @@ class _Server:
                         announce("tcp", streams.getsockname())
                     await start_http(nursery, self._settings, self._metrics, self._health, self._api)
                     if self._settings.log_queries is not None:
+                        from dnsserver.net import query_log
+
                         nursery.start_soon(query_log.write, self._tap, self._authority, self._settings.log_queries)
                     nursery.start_soon(self._publisher.run)
                     nursery.start_soon(self._source.run)

@@ -33,9 +33,7 @@ def request(
 ) -> Answered:
     """Send a request; *query* is the query string."""
     url = f"http://{server.http}{path}{'?' if query else ''}{urlencode(query)}"
-    response = urllib3.request(
-        method, url, headers=dict(headers or {}), timeout=PATIENCE, retries=False, redirect=False
-    )
+    response = urllib3.request(method, url, headers=dict(headers or {}), timeout=PATIENCE, retries=False)
     return Answered(response.status, response.headers, response.data)
 
 

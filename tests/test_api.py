@@ -310,6 +310,7 @@ def test_services(server: Server) -> None:
             break
         after = {"continue": page["continue"]}
     assert pages == whole["items"]
+    assert request(server, f"{API}/services", limit="3").json == whole
 
 
 def test_before_the_first_snapshot(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
 from dnsserver.cli.errors import Failed, WrongInput
-from dnsserver.inspection.operations import EVENT_STREAM, JSON, PROBLEM_JSON, Operation
+from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
+from dnsserver.inspection.problem import PROBLEM_JSON
 
 CONNECT_SECONDS = 5.0
 # A server may have several requests to compute first; on a quiet stream there is a comment every 15 s.
@@ -68,7 +69,7 @@ class RemoteServer:
         headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}"}
         try:
             response = self._pool.request(
-                "GET", self._url + operation.path, fields=given, headers=headers, preload_content=False, redirect=False
+                "GET", self._url + operation.path, fields=given, headers=headers, preload_content=False
             )
             try:
                 self._check(response, operation)

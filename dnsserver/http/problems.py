@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dnsserver.inspection.operations import PROBLEM_JSON, Problem
+from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 
 
 def problem(

@@ -5,7 +5,7 @@ OpenAPI description are all made from these.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,6 +14,7 @@ from dnsserver.answers.explanation import Explanation
 from dnsserver.inspection import naming
 from dnsserver.inspection.constrained import ConstrainedServices
 from dnsserver.inspection.domains import Domains
+from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 from dnsserver.message.records import type_number
 from dnsserver.settings import values
 from dnsserver.tap.lines import TailLine
@@ -23,22 +24,12 @@ from locator.topology.selection import ALL, ANY, NEAREST, UNCONSTRAINED, UNMET
 
 API = "/api/v1"
 OPENAPI = "3.1.0"
-JSON, PROBLEM_JSON, EVENT_STREAM = "application/json", "application/problem+json", "text/event-stream"
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
 MAX_PAGE = 1000  # Services: some 400 kB of JSON
 PAGE = 500  # as kubectl asks for
 MAX_TEXT = 1024  # characters of a parameter: a name has 253, and a key with its value 380
 
 Schema = Mapping[str, Any]
-
-
-class Problem(TypedDict):
-    """What went wrong (RFC 9457). ``parameter`` is the one that is wrong, if it is one."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    parameter: NotRequired[str]
 
 
 class BadParameter(Exception):
