@@ -25,6 +25,7 @@ bench: $(VENV)/.installed-bench
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
+	$(VENV)/bin/python -m tests.chart_pages
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 

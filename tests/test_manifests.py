@@ -14,8 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from dnsserver.http.application import application
 from dnsserver.http.webhook import PATH
-from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.reading import read_settings
 from dnsserver.webhook_app import HTTPS_PORT, NAME
 from locator.cluster.certificates.issuing import issue
 from locator.topology.hints import OPT_IN_LABELS
@@ -30,8 +28,10 @@ from tests.kustomize import (
     SERVER,
     VARIANTS,
     WEBHOOK,
+    container_of,
     object_of,
     objects_of,
+    settings_of,
 )
 from tests.waiting import until
 
@@ -49,23 +49,6 @@ def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with all objects of the manifests."""
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING), *objects_of("remote")]):
         yield control_plane
-
-
-def container_of(deployment: Item) -> Item:
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return dict(container)
-
-
-def settings_of(deployment: Item) -> tuple[str, Settings]:
-    """Return the command of a Deployment's container, and its settings as the command line reads them."""
-    command, *flags = container_of(deployment)["args"]
-    given: dict[str, list[str]] = {}
-    for flag in flags:
-        name, sign, value = flag.removeprefix("--").partition("=")
-        given.setdefault(name.replace("-", "_"), []).append(value if sign else "on")
-    assert all(command in FLAGS[name].commands for name in given)
-    settings, _ = read_settings(flags=given, environment={}, file=None)
-    return command, settings
 
 
 def projected_in(deployment: Item) -> Iterator[str]:
