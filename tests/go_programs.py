@@ -28,6 +28,7 @@ KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
 COREDNS = "v1.14.7"
 HELM = "v4.3.1"
 MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
+PROMETHEUS = "v0.316.0"
 PROMETHEUS_OPERATOR = "v0.85.0"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "private-key")
 
@@ -65,6 +66,11 @@ def helm() -> Path:
     return _installed("helm.sh/helm/v4/cmd/helm", HELM)
 
 
+def promtool() -> Path:
+    """Return the path of promtool, which checks rules and metrics. It is built without service discovery."""
+    return _installed("github.com/prometheus/prometheus/cmd/promtool", PROMETHEUS, "-tags", "remove_all_sd")
+
+
 def mcs_crds() -> Path:
     """Return the folder that holds the CRDs of the Multi-Cluster Services API (KEP-1645)."""
     return _fetched("mcs-crds", "sigs.k8s.io/mcs-api", MCS_API, "config/crd")
@@ -76,12 +82,12 @@ def monitoring_crds() -> Path:
     return _fetched("monitoring-crds", module, PROMETHEUS_OPERATOR, "example/prometheus-operator-crd")
 
 
-def _installed(package: str, version: str) -> Path:
+def _installed(package: str, version: str, *flags: str) -> Path:
     """Return the path of the program that ``go install`` makes of a package."""
     name = package.rpartition("/")[2]
 
     def build(go: str, folder: Path) -> None:
-        command = (go, "install", "-ldflags", "-s -w", f"{package}@{version}")
+        command = (go, "install", "-ldflags", "-s -w", *flags, f"{package}@{version}")
         _compile(command, cwd=folder, env={"GOBIN": str(folder)})
 
     return _built(name, [version.encode()], build) / name

@@ -19,11 +19,11 @@ import yaml
 from dnsserver import __version__
 from dnsserver.settings.fields import Settings
 from locator.cluster.certificates.issuing import issue
-from tests import chart_pages, go_programs, helm, kustomize
+from tests import chart_pages, helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import PAGE, SCHEMA, VALUES
 from tests.helm import CHART, RefusedError, rendered
-from tests.kube import ApiError, ControlPlane, Item
+from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import CONTROLLER, NAMESPACE, SERVER, VARIANTS, WEBHOOK, container_of, settings_of
 from tests.waiting import until
 
@@ -46,6 +46,7 @@ SAME: Mapping[str, Values] = {
     "base": {},
     "base with metrics": {"metrics": ON},
     "base without pods": {"dns": {"settings": NODES}},
+    "base with monitoring": {"metrics": {**ON, "monitor": "PodMonitor", "rules": True, "dashboard": True}},
     "base with admission": {"admission": ON},
     "base with controller": {"controller": ON},
     "base with health": HEALTH,
@@ -87,7 +88,13 @@ EVERYTHING: Values = {
     "admission": ON,
     "clusters": CLUSTERS,
     "dns": {"settings": {**FEDERATED, **MULTICLUSTER}, "autoscaling": {**ON, "cpuUtilization": 80}},
-    "metrics": {**ON, "monitor": "ServiceMonitor", "rules": True, "labels": {"release": "prometheus"}},
+    "metrics": {
+        **ON,
+        "monitor": "ServiceMonitor",
+        "interval": "15s",
+        "rules": True,
+        "labels": {"release": "prometheus"},
+    },
     "webhook": ON,
 }
 MORE: Mapping[str, Values] = {
@@ -479,16 +486,8 @@ def spaced(plane: ControlPlane, name: str) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def monitored(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A cluster with the kinds of the Prometheus Operator."""
-    crds = go_programs.monitoring_crds()
-    names = [
-        crds / f"monitoring.coreos.com_{kind}.yaml" for kind in ("podmonitors", "prometheusrules", "servicemonitors")
-    ]
-    files = [part for name in names for part in ("-f", str(name))]
-    control_plane.kubectl("apply", "--server-side", *files)
-    control_plane.kubectl("wait", "--for=condition=Established", *files)
-    with spaced(control_plane, "chart"):
+    with monitoring_api(control_plane), spaced(control_plane, "chart"):
         yield control_plane
-    control_plane.kubectl("delete", *files)
 
 
 @pytest.mark.parametrize("case", MORE)
