@@ -230,6 +230,19 @@ def test_the_chart_makes_what_kustomize_builds(variant: str) -> None:
         assert made == expected[name], name
 
 
+def test_the_page_says_the_same_values() -> None:
+    """As the table that makes what kustomize builds, for each overlay and component."""
+    rows = re.findall(r"^\| (`(?:overlays|components)/.*`) \| `(.*)` \|$", PAGE.read_text(), re.MULTILINE)
+    said = {name: yaml.safe_load(values) for names, values in rows for name in re.findall(r"`(.*?)`", names)}
+    folders = [path for part in ("overlays", "components") for path in (kustomize.MANIFESTS / part).iterdir()]
+    assert said.keys() == {f"{path.parent.name}/{path.name}" for path in folders}
+    del said["overlays/clusters"]  # its row says in words which values
+    for name, values in said.items():
+        folder, _, part = name.partition("/")
+        variant = part if folder == "overlays" else f"base with {part}"
+        assert values == SAME[variant.replace("with without-pods", "without pods")], name
+
+
 @pytest.mark.parametrize("meant", MEANT, ids=lambda meant: meant.__name__)
 def test_each_difference_is_there(meant: Callable[[Item], None]) -> None:
     """No row of ``MEANT`` hides a difference that nobody knows of any more."""
@@ -269,8 +282,8 @@ def test_the_schema_has_the_values_and_no_others() -> None:
     compare(json.loads(SCHEMA.read_text()), yaml.safe_load(VALUES.read_text()), "")
 
 
-def test_every_value_is_commented_on() -> None:
-    """So each is in the table of the page."""
+def test_every_value_is_commented_on_and_read() -> None:
+    """So each is in the table of the page, and in a template."""
 
     def leaves(values: Values, path: str) -> Iterator[str]:
         for name, value in values.items():
@@ -279,6 +292,9 @@ def test_every_value_is_commented_on() -> None:
     rows = [name for name, _, _ in chart_pages.values_rows()]
     for leaf in leaves(yaml.safe_load(VALUES.read_text()), ""):
         assert any(leaf == row or leaf.startswith(f"{row}.") for row in rows), leaf
+    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    for row in rows:
+        assert re.search(rf"\.{row.rpartition('.')[2]}\b", templates), row
 
 
 BAD: Mapping[str, tuple[Values, str]] = {
@@ -325,6 +341,7 @@ BAD: Mapping[str, tuple[Values, str]] = {
     "interval": ({"metrics": {"interval": "30"}}, "at '/metrics/interval': '30' does not match pattern"),
     "empty quota": ({"quota": {"pods": 0}}, "at '/quota/pods': minimum: got 0, want 1"),
     "number as label": ({"podLabels": {"a": 1}}, "at '/podLabels/a': got number, want string"),
+    "label of the chart": ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes.io/name found"),
     "nothing to install": ({"dns": {"enabled": False}}, "dns.enabled, controller.enabled, webhook.enabled: false"),
     "nobody writes locators": (
         {"dns": {"settings": LOCATORS}},
@@ -440,6 +457,21 @@ def test_the_prober_is_told_of_the_same_clusters() -> None:
     )
     assert told[0] == told[1] and [cluster.name for cluster in told[0][1]] == ["us-central", "us-east"]
     assert mounted[0] == mounted[1]
+
+
+def test_a_certificate_of_another_needs_no_rights() -> None:
+    """The webhook reads it from the Secret of that name, and may neither read Secrets nor write its configuration."""
+    objects = by_name(rendered(MORE["certificate of another"]))
+    deployment = objects["Deployment", WEBHOOK]
+    _, settings = settings_of(deployment)
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_of(deployment)["volumeMounts"]}
+    (volume,) = (one for one in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in one)
+    assert volume["secret"]["secretName"] == "tls"
+    assert {settings.tls_cert, settings.tls_key} == {f"{mounts[volume['name']]}/tls.{part}" for part in ("crt", "key")}
+    assert ("Secret", WEBHOOK) not in objects
+    named = {name for made in objects.values() for rule in made.get("rules", ()) for name in rule.get("resources", ())}
+    assert not named & {"secrets", "mutatingwebhookconfigurations"}
+    assert objects[HOOKS, WEBHOOK]["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topodns/tls"}
 
 
 def test_the_autoscaler_alone_says_how_many_pods() -> None:
