@@ -25,6 +25,7 @@ from tests.chart_pages import PAGE, SCHEMA, VALUES
 from tests.helm import CHART, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import CONTROLLER, NAMESPACE, SERVER, VARIANTS, WEBHOOK, container_of, settings_of
+from tests.this_machine import ROOT
 from tests.waiting import until
 
 Values = dict[str, Any]
@@ -280,6 +281,16 @@ def test_the_schema_has_the_values_and_no_others() -> None:
             compare(schema["properties"][name], value, f"{path}.{name}")
 
     compare(json.loads(SCHEMA.read_text()), yaml.safe_load(VALUES.read_text()), "")
+
+
+def test_the_requests_are_those_that_were_measured() -> None:
+    """The page about sizes says for which cluster."""
+    (said,) = re.findall(
+        r"Each requests (\w+) CPU and (\w+) of memory, with a limit of (\w+)\.",
+        (ROOT / "docs" / "sizing.md").read_text(),
+    )
+    resources = yaml.safe_load(VALUES.read_text())["dns"]["resources"]
+    assert said == (*(resources["requests"][name] for name in ("cpu", "memory")), resources["limits"]["memory"])
 
 
 def test_every_value_is_commented_on_and_read() -> None:

@@ -24,7 +24,7 @@ PAGES = sorted({ROOT / "README.md", CONTRIBUTING, *(ROOT / "docs").glob("*.md"),
                 *(ROOT / "manifests").rglob("*.md")})  # fmt: skip
 OTHERS_FLAGS = {
     "--build-arg",  # of docker
-    "--create-namespace", "--reset-then-reuse-values", "--set", "--take-ownership",  # of Helm
+    "--create-namespace", "--reset-then-reuse-values", "--server-side", "--set", "--take-ownership",  # of Helm
     "--only",  # of bench
 }  # fmt: skip
 TOP = tuple(path.name for path in ROOT.iterdir())
