@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from locator.cluster.certificates.issuing import issue
 from tests import chart_pages, helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import PAGE, SCHEMA, VALUES
+from tests.consoles import entries
 from tests.helm import CHART, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import CONTROLLER, NAMESPACE, SERVER, VARIANTS, WEBHOOK, container_of, settings_of
@@ -541,6 +543,13 @@ def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane, case
     monitored.kubectl("apply", *how, "-f", "-", stdin=text)
 
 
+def near(where: str) -> Item:
+    """Return a ServicePolicy."""
+    topology = {"key": "rack", "mode": "preferred"}
+    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
+    return item("ServicePolicy", "kept", where, spec=spec)
+
+
 def older(folder: Path) -> Path:
     """Return the archive of a chart of an older version: with one replica less, and a CRD without its columns."""
     shutil.copytree(CHART, folder / "topodns")
@@ -564,12 +573,7 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
     """Versions follow each other, back and forth. Policies, the certificate and the Service's address stay."""
     api, there = control_plane.api, ("--namespace", where)
     values = {"webhook": ON}
-    policy = item(
-        "ServicePolicy",
-        "kept",
-        where,
-        spec={"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": {"key": "rack", "mode": "preferred"}},
-    )
+    policy = near(where)
 
     def state() -> tuple[str, int, bool]:
         """Return the version and number of the pods wanted, and whether the CRD has its columns."""
@@ -625,5 +629,35 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
         assert uids() == created_ones
         helm.run("install", "topodns", str(CHART), *there, how, plane=control_plane)
         assert state() == (__version__, 3, True)
+        other = ("install", "other-topodns", str(CHART), *there, how, "--dry-run=server")
+        with pytest.raises(RefusedError, match="invalid ownership metadata"):
+            helm.run(*other, plane=control_plane)
+        helm.run(*other, "--take-ownership", plane=control_plane)
         helm.run("uninstall", "topodns", *there, plane=control_plane)
         control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
+
+
+def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
+    """The commands of the page leave the release alone, with the CRD and all policies."""
+    control_plane.settle()
+    kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
+    with kustomize.installed(control_plane, kustomize.objects_of("base with webhook")):
+        control_plane.api.create(near("default"))
+        section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
+        for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
+            for entry in entries(block):
+                program, *words = shlex.split(entry.command)
+                if program == "helm":
+                    here = [str(CHART) if word == "manifests/chart" else word for word in words]
+                    helm.run(*here, values={"webhook": ON}, plane=control_plane)
+                elif "rollout" not in words:  # there is no kubelet
+                    control_plane.kubectl(*words)
+        (policy,) = control_plane.api.items("ServicePolicy", "default")
+        assert policy["spec"] == near("default")["spec"]
+        left = json.loads(
+            control_plane.kubectl("get", kinds, "-A", "-l", "app.kubernetes.io/name=topodns", "-o", "json")
+        )["items"]
+        assert {made["metadata"]["labels"]["app.kubernetes.io/managed-by"] for made in left} == {"Helm"}
+        assert {made["kind"] for made in left} >= {"Deployment", "ClusterRole", "CustomResourceDefinition"}
+        helm.run("uninstall", "dns", "--namespace", "dns", plane=control_plane)
+        control_plane.api.delete(namespace("dns"))
