@@ -18,6 +18,56 @@ from tests.waiting import PATIENCE
 
 CHART = MANIFESTS / "chart"
 RELEASE = "topodns"
+Values = dict[str, Any]
+
+# Parts of values.
+NODES = {"client-source": "nodes"}
+MULTICLUSTER = {"multicluster": ["clusterset.local"]}
+FEDERATED = {"cluster-name": "europe", "federation": ["fed.example.com"]}
+LOCATORS = {"client-source": "podlocators"}
+CLUSTERS = [{"name": name, "secret": f"cluster-{name}"} for name in ("us-central", "us-east")]
+ON = {"enabled": True}
+HEALTH = {"controller": {**ON, "settings": {"health": True}}}
+EVERYTHING: Values = {
+    **HEALTH,
+    "admission": ON,
+    "clusters": CLUSTERS,
+    "dns": {"settings": {**FEDERATED, **MULTICLUSTER}, "autoscaling": {**ON, "cpuUtilization": 80}},
+    "metrics": {
+        **ON,
+        "monitor": "ServiceMonitor",
+        "interval": "15s",
+        "rules": True,
+        "dashboard": True,
+        "labels": {"release": "prometheus"},
+    },
+    "webhook": ON,
+}
+
+# Values that use all that the chart has.
+CASES: Mapping[str, Values] = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "PodMonitor": {"metrics": {**ON, "monitor": "PodMonitor"}},
+    "certificate of another": {
+        "webhook": {
+            **ON,
+            "certificate": {"secret": "tls", "annotations": {"cert-manager.io/inject-ca-from": "topodns/tls"}},
+        }
+    },
+    "pods as one likes": {
+        "affinity": {"nodeAffinity": {}},
+        "dns": {"service": {"clusterIP": "10.96.0.53", "annotations": {"a": "b"}}, "zoneSpread": "DoNotSchedule"},
+        "image": {"digest": f"sha256:{'0' * 64}"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"sidecar.istio.io/inject": "false"},
+        "priorityClassName": "",
+        "tolerations": [{"operator": "Exists"}],
+    },
+    "nothing around": {"podDisruptionBudget": {"enabled": False}, "networkPolicy": {"enabled": False}},
+}
 
 
 class RefusedError(Exception):
@@ -52,3 +102,10 @@ def rendered(
     """Return the objects that the chart makes of *values*. Raises RefusedError."""
     printed = run("template", release, str(chart), "--namespace", namespace, *flags, values=values)
     return [item for item in yaml.safe_load_all(printed) if item]
+
+
+def by_name(objects: Sequence[Item]) -> dict[tuple[str, str], Item]:
+    """Return objects by kind and name, which no two of them share."""
+    found = {(made["kind"], made["metadata"]["name"]): made for made in objects}
+    assert len(found) == len(objects)
+    return found
