@@ -152,7 +152,6 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
 
 def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     """The commands of the page leave the release alone, with the CRD and all policies."""
-    control_plane.settle()
     kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
     with kustomize.installed(control_plane, kustomize.objects_of("base with webhook")):
         control_plane.api.create(near("default"))
