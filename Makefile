@@ -26,6 +26,7 @@ bench: $(VENV)/.installed-bench
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
+	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 
 lint: $(VENV)/.installed-tests

@@ -1,0 +1,172 @@
+"""Reads what of topodns is installed: its Deployment with the settings, its Service, rights and custom resources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+
+from msgspec.structs import replace
+
+from dnsserver.cli.errors import WrongInput
+from dnsserver.cli.parser import Parser
+from dnsserver.cli.reading.requests import SILENCE, get, read
+from dnsserver.cli.settings_flags import add_settings, given_settings
+from dnsserver.doctor import objects
+from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES
+from dnsserver.doctor.facts import Installed, Right
+from dnsserver.doctor.installation import account_of, needed_rights
+from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainService, ReplicaPod, decoded
+from dnsserver.doctor.steps import Unread
+from dnsserver.from_settings import store_of
+from dnsserver.settings.fields import Settings
+from locator.cluster.api_client import ApiClient
+from locator.cluster.responses import Refused
+from locator.model import Object
+
+NAMESPACE = "topodns"  # of the manifests
+LABEL = "app.kubernetes.io/name=topodns"
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+
+
+async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
+    """Read what is in *namespace*, or in that of the Deployment with the usual label, or in the usual one."""
+    where = f"/namespaces/{namespace}" if namespace else ""
+    labels = "" if namespace else LABEL
+    path = f"/apis/apps/v1{where}/deployments"
+    found = await read(partial(get, client, path, objects.DEPLOYMENTS, labels=labels))
+    deployment = found if isinstance(found, Unread) else _serving(found.items)
+    if namespace is None:
+        known = isinstance(deployment, Deployment)
+        namespace = (deployment.metadata.namespace if known else None) or NAMESPACE  # type: ignore[union-attr]
+    pods: Sequence[ReplicaPod] | Unread = ()
+    maps: Sequence[ConfigMap] = ()
+    if isinstance(deployment, Deployment):
+        selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
+        pods = _items(
+            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/pods", objects.PODS, labels=selector))
+        )
+        read_maps = _items(
+            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/configmaps", objects.CONFIG_MAPS))
+        )
+        maps = () if isinstance(read_maps, Unread) else read_maps
+    elif isinstance(deployment, Unread):
+        usual = f"{LABEL},app.kubernetes.io/component=dns"
+        pods = _items(
+            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/pods", objects.PODS, labels=usual))
+        )
+    services = _items(await read(partial(get, client, f"/api/v1/namespaces/{namespace}/services", objects.SERVICES)))
+    settings, error = Settings(), ""
+    if isinstance(deployment, Deployment):
+        try:
+            settings = settings_in(deployment, maps)
+        except WrongInput as wrong:
+            error = str(wrong)
+    kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
+    installed = Installed(
+        namespace=namespace,
+        deployment=deployment,
+        service=services if isinstance(services, Unread) else _service(services, deployment),
+        pods=pods,
+        settings=settings,
+        settings_error=error,
+        kinds=kinds,
+        rights={},
+        crds={},
+    )
+    rights = await read(partial(_rights, client, namespace, account_of(installed), kinds))
+    crds = {
+        name: await read(partial(_crd, client, name)) for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds
+    }
+    return replace(installed, rights=rights, crds=crds)
+
+
+def _items(found: Items[objects.T] | Unread) -> Sequence[objects.T] | Unread:
+    return found if isinstance(found, Unread) else found.items
+
+
+def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
+    """Return the Deployment that runs ``serve``, that of the usual namespace first."""
+    serving = [found for found in deployments if "serve" in (found.container.args or ())]
+    usual = [found for found in serving if found.metadata.namespace == NAMESPACE]
+    return next(iter((*usual, *serving)), None)
+
+
+def _service(services: Sequence[PlainService], deployment: Deployment | Unread | None) -> PlainService | None:
+    """Return the Service that leads to the Deployment, else the one that is called and labelled like it."""
+    dns = [found for found in services if any(port.port == 53 for port in found.spec.ports or ())]
+    named = [found for found in dns if found.metadata.name in ("topodns", _name(deployment))]
+    if isinstance(deployment, Deployment):
+        labels = deployment.spec.template.metadata.labels or {}
+        dns = [found for found in dns if found.spec.selector and found.spec.selector.items() <= labels.items()]
+    return next(iter((*dns, *named)), None)
+
+
+def _name(deployment: Deployment | Unread | None) -> str | None:
+    return deployment.metadata.name if isinstance(deployment, Deployment) else None
+
+
+def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Settings:
+    """Return the settings with which a Deployment runs ``serve``. Raises WrongInput.
+
+    A configuration file is read from the ConfigMap that is mounted there.
+    """
+    container = deployment.container
+    arguments = list(container.args or ())
+    parser = Parser(prog="topodns serve", description="")
+    add_settings(parser, "serve")
+    given, unknown = parser.parse(arguments[arguments.index("serve") + 1 :] if "serve" in arguments else arguments)
+    if unknown:
+        raise WrongInput(f"{unknown[0].partition('=')[0]}: unknown flag of serve")
+    environment = {variable.name: variable.value for variable in container.env or () if variable.value is not None}
+
+    def content(path: str) -> bytes:
+        volumes = {volume.name: volume.config_map for volume in deployment.spec.template.spec.volumes or ()}
+        for mount in container.volume_mounts or ():
+            reference = volumes.get(mount.name)
+            if reference is not None and path.startswith(f"{mount.mount_path.rstrip('/')}/"):
+                key = path[len(mount.mount_path.rstrip("/")) + 1 :]
+                data = next((found.data for found in config_maps if found.metadata.name == reference.name), None) or {}
+                if key in data:
+                    return data[key].encode()
+        raise WrongInput(f"{path}: no ConfigMap with this file is mounted there, expected a configuration file")
+
+    return given_settings(given, environment, content)[0]
+
+
+def _rights(client: ApiClient, namespace: str, account: str, kinds: Sequence[type[Object]]) -> dict[Right, bool]:
+    """Return which rights topodns has, as the API server says. Raises Refused, Unreachable, NotUnderstood.
+
+    Whoever may not ask about others may ask about itself.
+    """
+    user, found = f"system:serviceaccount:{namespace}:{account}", dict[Right, bool]()
+    for right in needed_rights(kinds):
+        attributes = {"group": right.group, "resource": right.resource, "verb": right.verb}
+        try:
+            found[right] = _review(client, "SubjectAccessReview", {"user": user, "resourceAttributes": attributes})
+        except Refused:
+            if _own_name(client) != user:
+                raise
+            found[right] = _review(client, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
+    return found
+
+
+def _review(client: ApiClient, kind: str, spec: dict[str, object]) -> bool:
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    answer = client.request("POST", f"{_REVIEWS}/{kind.lower()}s", body=body, timeout=SILENCE)
+    return decoded(objects.ACCESS, answer).status.allowed
+
+
+def _own_name(client: ApiClient) -> str:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body, timeout=SILENCE)
+    return decoded(objects.SELF, answer).status.user_info.username
+
+
+def _crd(client: ApiClient, name: str) -> Crd | None:
+    try:
+        return get(client, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", objects.CRD)
+    except Refused as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            return None
+        raise
