@@ -92,6 +92,7 @@ class _Server:
         self._events = None if own.client is None else event_poster(own.client)
         self._others = other_clusters(settings, own, self._counts)
         self._metrics.others = self._others
+        self._metrics.ages = self._ages
         self._set: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:
             self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
@@ -169,6 +170,10 @@ class _Server:
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    def _ages(self) -> Mapping[str, float]:
+        own = {self._settings.cluster_name: self._source.age()}
+        return own | {cluster.name: cluster.age() for cluster in self._others}
 
     def _health(self) -> Mapping[str, Health]:
         """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""

@@ -208,9 +208,6 @@ class Other:
     name = "far"
     watches = {"Pod": type("Watch", (), {"listed": True, "restarts": Counter(ended=2)})}
 
-    def age(self) -> float:
-        return 2.5
-
     def object_counts(self) -> dict[str, int]:
         return {"Pod": 3}
 
@@ -219,6 +216,7 @@ def server() -> Metrics:
     metrics = Metrics(Counts(), ["Pod"])
     metrics.watches = Other.watches
     metrics.others = [Other()]
+    metrics.ages = lambda: {"local": 0.0, "far": 2.5}
     metrics.votes = lambda: {"far": 1}
     return metrics
 

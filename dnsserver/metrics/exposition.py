@@ -29,9 +29,6 @@ class OtherView(Protocol):
     def watches(self) -> Mapping[str, Watch]:
         """The watches of a live cluster, by kind."""
 
-    def age(self) -> float:
-        """Return for how many seconds it is out of reach, 0 while there is contact."""
-
     def object_counts(self) -> Mapping[str, int]:
         """Return the number of objects by kind."""
 
@@ -47,6 +44,8 @@ class Metrics(TopodnsCollector):
         self.watches: Mapping[str, Watch] = {}
         self.others: Sequence[OtherView] = ()
         """The other clusters."""
+        self.ages: Callable[[], Mapping[str, float]] = dict
+        """Returns for how many seconds each cluster, the own one too, is out of reach; 0 while there is contact."""
         self.votes: Callable[[], Mapping[str, int]] | None = None
         """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
 
@@ -69,7 +68,7 @@ class Metrics(TopodnsCollector):
         yield families.RESPONSES.metric(sums.rcodes)
         yield families.ANSWERS.metric(sums.outcomes)
         yield families.ANSWER_TIER.metric(sums.keys)
-        of_service = ("namespace", "service") if counts.per_service else ()
+        of_service = ("service_namespace", "service_name") if counts.per_service else ()
         yield families.ANSWER_ZONES.metric(sums.zones, more_labels=of_service)
         yield families.CLIENTS.metric(sums.located)
         yield families.FORWARDED_WITHOUT_CLIENT.metric(labelled(counts.unnamed_clients.numbers))
@@ -95,6 +94,7 @@ class Metrics(TopodnsCollector):
         invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
         yield families.INVALID_CONSTRAINTS.only(invalid)
         yield families.DISTRUSTED_POD_CIDRS.only(snapshot.addresses.distrusted_cidrs if snapshot else 0)
+        yield families.CLUSTER_VIEW_AGE.metric(labelled(self.ages()))
         if self.others:
             yield from self._other_clusters()
         if self.votes is not None:
@@ -106,7 +106,6 @@ class Metrics(TopodnsCollector):
             return {(cluster.name, *key): number for cluster in self.others for key, number in values(cluster).items()}
 
         yield families.CLUSTER_OBJECTS.metric(of_each(lambda cluster: labelled(cluster.object_counts())))
-        yield families.CLUSTER_VIEW_AGE.metric(of_each(lambda cluster: {(): cluster.age()}))
         yield families.CLUSTER_SYNCED.metric(
             of_each(lambda cluster: {(kind,): watch.listed for kind, watch in cluster.watches.items()})
         )

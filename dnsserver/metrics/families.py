@@ -86,7 +86,10 @@ OF_WATCHES = (OBJECTS, SYNCED, WATCH_RESTARTS)
 LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads, and so writes.")
 
 # Of each process.
-FAILURES = Family("topodns_failures", COUNTER, "Errors caught, and queries dropped, by where.", {"wall": ANY})
+FAILURES = Family(
+    "topodns_failures", COUNTER, "Errors caught, and queries dropped, by where.",
+    {"wall": ("packet", "queue", "receive", "send", "accept", "connection", "upstream", "http")},
+)  # fmt: skip
 LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
 BUILD_INFO = Family("topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY, "python": ANY})
 OF_EACH_PROCESS = (FAILURES, LOOP_DELAY, BUILD_INFO)

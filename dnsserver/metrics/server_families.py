@@ -27,7 +27,8 @@ ANSWER_ZONES = Family(
     "topodns_answer_zones",
     COUNTER,
     "Answers with endpoints, by the client's zone, and by whether the endpoints are in it: all (same), some, or none "
-    f"(other). With --metrics-per-service also by namespace and service, empty beyond the first {MAX_SERVICES}.",
+    "(other). With --metrics-per-service also by service_namespace and service_name, which are empty for all Services "
+    f"after the first {MAX_SERVICES}.",
     {"client_zone": ANY, "answer": RELATIONS},
 )
 CLIENTS = Family("topodns_clients", COUNTER, "Queries by how topodns located the client.", {"located_by": LOCATED_BY})
@@ -94,8 +95,9 @@ CLUSTER_OBJECTS = Family(
     {"cluster": ANY, "kind": ANY}, "`--cluster`",
 )  # fmt: skip
 CLUSTER_VIEW_AGE = Family(
-    "topodns_cluster_view_age_seconds", GAUGE, "For how long another cluster is out of reach.",
-    {"cluster": ANY}, "`--cluster`",
+    "topodns_cluster_view_age_seconds", GAUGE,
+    "For how long a cluster is out of reach, 0 while there is contact; the own one is called --cluster-name.",
+    {"cluster": ANY},
 )  # fmt: skip
 CLUSTER_SYNCED = Family(
     "topodns_cluster_synced", GAUGE, "Whether all objects of a kind in another cluster have been read.",
