@@ -15,12 +15,6 @@ class Network(NamedTuple):
     length: int
 
 
-def network_around(address: bytes, length: int) -> Network:
-    """Return the network of *length* bits that an address is in."""
-    host_bits = 8 * len(address) - length
-    return Network((int.from_bytes(address) >> host_bits << host_bits).to_bytes(len(address)), length)
-
-
 def network_end(network: Network) -> bytes:
     """Return the last address of a network."""
     size = len(network.address)

@@ -58,13 +58,14 @@ NODES = [
 ]  # fmt: skip
 SERVICE = api_objects.service("cache", where=WHERE, keys=ZONE, selector={"app": "cache"})
 DNS_SERVICE = api_objects.service("kube-dns", where=SYSTEM, cluster_ips=(), ports=[("dns", 53, "UDP")], selector=DNS)
+COREDNS_POD = api_objects.pod("coredns-1", [COREDNS], "doctor-a", where=SYSTEM, labels=DNS)
 PODS = [
     *(api_objects.pod(f"client-{zone}", [CLIENTS[zone]], f"doctor-{zone}", where=WHERE) for zone in ZONES),
     *(
         api_objects.pod(f"cache-{zone}", [MEMBERS[zone]], f"doctor-{zone}", where=WHERE, labels={"app": "cache"})
         for zone in ZONES
     ),
-    api_objects.pod("coredns-1", [COREDNS], "doctor-a", where=SYSTEM, labels=DNS),
+    COREDNS_POD,
     api_objects.pod("dnsmasq-1", [OTHER_FORWARDER], "doctor-b", where=WHERE),
 ]
 REST = ".:53 {\n    errors\n    reload\n    template ANY ANY {\n        rcode REFUSED\n    }\n}\n"
@@ -196,7 +197,13 @@ class World:
 
     def _run_coredns(self) -> None:
         data = json.loads(self.plane.kubectl("-n", SYSTEM, "get", "configmap", "coredns", "-o", "json"))["data"]
-        if data["Corefile"] == self._corefile:
+        name = COREDNS_POD["metadata"]["name"]
+        (pod,) = (found for found in self.plane.api.items("Pod", SYSTEM) if found["metadata"]["name"] == name)
+        runs = "deletionTimestamp" not in pod["metadata"]
+        if not runs:  # its Deployment would start another
+            self.plane.api.delete(COREDNS_POD)
+            self.plane.api.create(COREDNS_POD)
+        if runs and data["Corefile"] == self._corefile:
             return
         if self._coredns is not None:
             self._coredns.process.kill()

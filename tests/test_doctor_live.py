@@ -131,6 +131,22 @@ def nodelocal(world: World) -> None:
     world.write_corefile("node-local-dns", text)
 
 
+def old_corefile(world: World) -> None:
+    """Correct the Corefile, while CoreDNS still has the one from before."""
+    corefile("errors", FORWARD)(world)
+    world.settled()
+    corefile("errors", ECS, FORWARD)(world)
+
+
+def old_flags(world: World) -> None:
+    """Correct the flags, while the replicas still have those from before."""
+    args = "/spec/template/spec/containers/0/args"
+    patched("deployment", SERVER, "add", f"{args}/-", "--service-selector=app=none")(world)
+    world.settled()
+    world.ready()
+    patched("deployment", SERVER, "remove", f"{args}/3")(world)
+
+
 def untrusted(world: World) -> None:
     for client in (*CLIENTS.values(), "192.0.2.1"):
         world.ask_as(OTHER_FORWARDER, client)
@@ -148,10 +164,12 @@ FAULTS = {
         "ForwarderForwards", corefile("errors", FORWARD), ("ForwardersNameClients", "ForwarderAnswers")
     ),
     "a cache that mixes clients": Fault("ForwarderForwards", corefile(ECS, "cache 30", FORWARD)),
+    "a Corefile that CoreDNS has not read": Fault("ForwarderAnswers", old_corefile, ("ForwardersNameClients",)),
     "a NodeLocal DNSCache that leaves names out": Fault("NodeLocalForwards", nodelocal),
     "an unknown flag": Fault(
         "SettingsValid", patched("deployment", SERVER, "add", "/spec/template/spec/containers/0/args/-", "--bogus=1")
     ),
+    "flags that a replica does not have": Fault("ReplicaAnswers", old_flags, ("ForwarderAnswers",)),
     "an old image": Fault(
         "ImageVersion",
         kubectl("-n", NAMESPACE, "set", "image", f"deployment/{SERVER}", f"{SERVER}={SERVER}:0.0.9"),
@@ -176,7 +194,7 @@ FAULTS = {
         "DeploymentExists", kubectl("-n", NAMESPACE, "delete", "deployment", SERVER), ("ForwarderAnswers",)
     ),
 }
-NOT_RUN = ("an unknown flag",)  # nothing would start with it
+NOT_RUN = ("an unknown flag", "a Corefile that CoreDNS has not read", "flags that a replica does not have")
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -185,7 +185,8 @@ def test_ranges_are_bounded() -> None:
     counter = counters.RangeCounter()
     for number in range(counters.MAX_SOURCES + 10):
         counter.note("address", bytes((10, number >> 8, number & 255, 1)))
-    assert len(counter.numbers) == counters.MAX_SOURCES + 1 and counter.numbers["address", counters.OTHER] == 10
+    numbers = counter.numbers()
+    assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
 
 
 def test_untrusted_forwarders() -> None:

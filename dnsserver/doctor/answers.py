@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dnsserver.answers.explain import explain
 from dnsserver.doctor.facts import Asked, Facts, Installed, Question, Reply, View
-from dnsserver.doctor.installation import deployment_name
+from dnsserver.doctor.installation import RESTART, deployment_name, restarted
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
@@ -123,10 +123,12 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
         message = f"nobody knows as which client this place asks: {_difference(wrong[0])}"
         return Step(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
     if wrong:
+        message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
+        if code is StepCode.ForwarderAnswers:
+            return Step(code, FAILED, message, server, restarted(facts, server), RESTART)
         where = f"{facts.kubectl} -n {facts.installed.namespace}"
         command = f"{where} rollout restart deployment {deployment_name(facts.installed)}"
-        commands = (command,) if code is StepCode.ReplicaAnswers else ()
-        return Step(code, FAILED, "; ".join(map(_difference, wrong[:MAX_SHOWN])), server, commands)
+        return Step(code, FAILED, message, server, (command,))
     zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
     transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
     where = f" in {', '.join(zones)}" if zones else ""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dnsserver.doctor.facts import Facts, View
-from dnsserver.doctor.installation import added_argument
+from dnsserver.doctor.installation import RESTART, added_argument, restarted
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.metrics.counters import OTHER
 from dnsserver.metrics.reading import Samples
@@ -104,12 +104,12 @@ def _naming_steps(facts: Facts) -> Iterator[Step]:
         subject = source if name == source else f"{source} ({name})"
         if grown[source,]:
             found, message = True, f"{grown[source,]} queries without a client while doctor looked"
-            yield Step(code, FAILED, message, subject, (_printing(facts),))
+            if commands := restarted(facts, name):
+                yield Step(code, FAILED, message, subject, commands, RESTART)
+            else:
+                yield Step(code, FAILED, message, subject, (_printing(facts),))
         elif name not in mended:
-            found, message = (
-                True,
-                f"{total[source,]} queries without a client since the replicas started, none just now",
-            )
+            found, message = True, f"{total[source,]} queries without a client since the replicas started; none now"
             yield Step(code, UNKNOWN, message, subject)
     if not found:
         yield Step(code, PASSED, "all name their clients")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from dnsserver.doctor.facts import Facts
+from dnsserver.doctor.installation import NOT_INSTALLED
 from dnsserver.doctor.objects import ConfigMap, PlainService
 from dnsserver.doctor.providers import (
     COREFILE,
@@ -135,6 +136,8 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> S
     subject = f"{provider.config_map} ({provider.name})" if provider.config_map else provider.name
     if not provider.config_map:
         return Step(code, FAILED, provider.owner, subject, (_printing(target),), provider.advice)
+    if facts.installed.service is None and facts.installed.deployment is None:
+        return unknown(code, NOT_INSTALLED, subject)
     found = _judged_stub_domains(facts, provider, target) if provider.key != COREFILE else (
         judged(_text(facts, provider), provider.checked_as, target)
     )  # fmt: skip

@@ -16,6 +16,11 @@ from locator.api.decoding import RESOURCES
 from locator.model import Object
 
 MANIFESTS = "manifests/overlays/coredns-stub"
+RESTART = (
+    "If its Corefile has a cross, mend that first. If it has none, the forwarder has not read it again: it does with"
+    " the plugin `reload`, or when its pod starts again."
+)
+NOT_INSTALLED = Unread("topodns is not installed")
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -44,6 +49,10 @@ def installation_steps(facts: Facts) -> Iterator[Step]:
         yield _settings_step(facts, deployment)
         yield _image_step(facts, deployment)
         yield _replicas_step(facts, deployment)
+    if deployment is None and installed.service is None:
+        for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
+            yield unknown(code, NOT_INSTALLED)
+        return
     yield _service_step(facts)
     yield _rights_step(facts)
     for name in CUSTOM_RESOURCES:
@@ -67,6 +76,12 @@ def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
     had = deployment.container.args is not None
     return (_patched(facts, deployment, {"op": "add", "path": f"{path}/-" if had else path,
                                          "value": argument if had else [argument]}),)  # fmt: skip
+
+
+def restarted(facts: Facts, pod: str) -> tuple[str, ...]:
+    """Return the command that lets a pod (``namespace/name``) of the cluster's DNS start again; none for an address."""
+    namespace, slash, name = pod.partition("/")
+    return (f"{facts.kubectl} -n {namespace} delete pod {name} --wait=false",) if slash else ()
 
 
 def _patched(facts: Facts, deployment: Deployment, operation: dict[str, object]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from locator.ip import Network, network_around
+from locator.ip import Network
 from locator.model import REGION, ZONE, Location
 from locator.places.address_book import ENDPOINT, POD, POD_LOCATOR, AddressBook
 
@@ -95,7 +95,7 @@ def _divided(ordered: Sequence[KnownAddress], length: int) -> Iterator[tuple[Net
     common = 8 * octets - differing.bit_length()
     if all(entry.zone == first.zone for entry in ordered) and common >= LARGEST[octets]:
         if len(ordered) >= MIN_KNOWN:
-            yield network_around(first.address, max(length, min(common, USUAL[octets]))), first.zone
+            yield _network(first.address, max(length, min(common, USUAL[octets]))), first.zone
     elif common >= SMALLEST[octets]:
         raise _Mixed
     else:
@@ -103,3 +103,8 @@ def _divided(ordered: Sequence[KnownAddress], length: int) -> Iterator[tuple[Net
         for side in (0, bit):
             half = [entry for entry in ordered if int.from_bytes(entry.address) & bit == side]
             yield from _divided(half, common + 1)
+
+
+def _network(address: bytes, length: int) -> Network:
+    size = 8 * len(address)
+    return Network((int.from_bytes(address) >> (size - length) << (size - length)).to_bytes(len(address)), length)
