@@ -8,9 +8,10 @@ of them also answers at the Service's address. CoreDNS runs on another machine, 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from tests.kube import ApiError, ControlPlane, Item
 from tests.kustomize import NAMESPACE, SERVER, objects_of
 from tests.network_namespaces import PREFIX, Machine, Network, one_network
 from tests.programs import Daemon, environment
-from tests.this_machine import ROOT
+from tests.this_machine import ROOT, needs_tool
 from tests.topodns_process import Server
 from tests.waiting import PATIENCE, until
 
@@ -39,6 +40,8 @@ CLIENTS = {zone: f"{PREFIX}.{first + 1}" for zone, first in FIRST.items()}
 MEMBERS = {zone: f"{PREFIX}.{first + 2}" for zone, first in FIRST.items()}
 COREDNS = f"{PREFIX}.{FIRST['a'] + 3}"
 OTHER_FORWARDER = f"{PREFIX}.{FIRST['b'] + 4}"
+NODE, NODE_CACHE = f"{PREFIX}.{FIRST['a'] + 4}", f"{PREFIX}.10".replace("10.", "169.", 1)  # of zone a
+CONFIG_MAPS = ("coredns", "node-local-dns")
 NAME = f"cache.{WHERE}.svc.cluster.local"
 STUB = f"{WHERE}.svc.cluster.local:53"
 STATE = "/var/lib/topodns"  # in the manifests
@@ -52,7 +55,7 @@ AS_VERSION = (
 NODES = [
     api_objects.node(
         f"doctor-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FIRST[zone]}/27"],
-        addresses=[f"{PREFIX}.1"] if zone == "a" else (),
+        addresses=[NODE] if zone == "a" else (),
     )
     for zone in ZONES
 ]  # fmt: skip
@@ -66,20 +69,49 @@ PODS = [
         for zone in ZONES
     ),
     COREDNS_POD,
+    api_objects.pod("here", [f"{PREFIX}.1"], "doctor-a", where=WHERE),
     api_objects.pod("dnsmasq-1", [OTHER_FORWARDER], "doctor-b", where=WHERE),
 ]
 REST = ".:53 {\n    errors\n    reload\n    template ANY ANY {\n        rcode REFUSED\n    }\n}\n"
 
 
+class DnsServer:
+    """A CoreDNS on another machine, which runs while the ConfigMap *name* has a Corefile."""
+
+    def __init__(self, name: str, machine: Machine, address: str, folder: Path) -> None:
+        self.name, self.machine, self._address, self._folder = name, machine, address, folder
+        self._daemon: Daemon | None = None
+        self._corefile = ""
+
+    def run(self, corefile: str, *, again: bool = False) -> None:
+        """Run with a Corefile until the next call, not at all if it is empty; with the same one only if *again*."""
+        if corefile == self._corefile and not again:
+            return
+        if self._daemon is not None:
+            self._daemon.process.kill()
+            self._daemon.process.wait()
+        self._corefile, self._daemon = corefile, None
+        if corefile:
+            path = self._folder / f"{self.name}.Corefile"
+            path.write_text(corefile)
+            command = [*self.machine.there, str(go_programs.coredns()), "-conf", str(path)]
+            self._daemon = Daemon.start(command, self._folder, name=self.name)
+            self._daemon.until(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            dns.query.udp(dns.message.make_query(".", "NS"), self._address, timeout=0.1)
+        except (dns.exception.DNSException, OSError):
+            return False
+        return True
+
+
 class World:
     """The cluster; ``settled`` does what is left to do after a change."""
 
-    def __init__(self, plane: ControlPlane, network: Network, machine: Machine, folder: Path) -> None:
-        self.plane, self._network, self._folder = plane, network, folder
-        self._machine = machine
+    def __init__(self, plane: ControlPlane, network: Network, folder: Path, dns: Sequence[DnsServer]) -> None:
+        self.plane, self._network, self._folder, self._dns = plane, network, folder, dns
         self._servers: dict[str, tuple[str, Server]] = {}  # by pod: its address
-        self._coredns: Daemon | None = None
-        self._corefile = ""
         self._numbers = iter(range(128, 255))
         self._token = ""
         self._taken = {network.address}
@@ -103,7 +135,7 @@ class World:
     def settled(self) -> None:
         """Run what the cluster now wants: topodns' pods, and CoreDNS with its Corefile."""
         self._run_topodns()
-        self._run_coredns()
+        self._run_dns()
 
     def ask_as(self, source: str, client: str) -> None:
         """Ask topodns, from the address of a forwarder that names a client."""
@@ -149,7 +181,7 @@ class World:
         until(rolled_out, "the roll-out")
         pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
         for name in self._servers.keys() - pods.keys():
-            self._servers.pop(name)[1].end()
+            self._servers.pop(name)[1].end(signal.SIGKILL)
         for name in pods.keys() - self._servers.keys():
             self._servers[name] = self._start(pods[name])
         for _, server in self._servers.values():
@@ -195,32 +227,16 @@ class World:
         for _, server in self._servers.values():
             server.wait_for("^ready$")
 
-    def _run_coredns(self) -> None:
-        data = json.loads(self.plane.kubectl("-n", SYSTEM, "get", "configmap", "coredns", "-o", "json"))["data"]
+    def _run_dns(self) -> None:
         name = COREDNS_POD["metadata"]["name"]
         (pod,) = (found for found in self.plane.api.items("Pod", SYSTEM) if found["metadata"]["name"] == name)
-        runs = "deletionTimestamp" not in pod["metadata"]
-        if not runs:  # its Deployment would start another
+        ends = "deletionTimestamp" in pod["metadata"]
+        if ends:  # its Deployment would start another
             self.plane.api.delete(COREDNS_POD)
             self.plane.api.create(COREDNS_POD)
-        if runs and data["Corefile"] == self._corefile:
-            return
-        if self._coredns is not None:
-            self._coredns.process.kill()
-            self._coredns.process.wait()
-        self._corefile, path = data["Corefile"], self._folder / "Corefile"
-        path.write_text(self._corefile)
-        command = [*self._machine.there, str(go_programs.coredns()), "-conf", str(path)]
-        self._coredns = Daemon.start(command, self._folder, name="coredns")
-        self._coredns.until(self._answers)
-
-    @staticmethod
-    def _answers() -> bool:
-        try:
-            dns.query.udp(dns.message.make_query(".", "NS"), COREDNS, timeout=0.1)
-        except (dns.exception.DNSException, OSError):
-            return False
-        return True
+        maps = {found["metadata"]["name"]: found["data"] for found in self.plane.api.items("ConfigMap", SYSTEM)}
+        for server in self._dns:
+            server.run(maps.get(server.name, {}).get("Corefile", ""), again=ends and server.name == "coredns")
 
     def run(self, command: str) -> None:
         """Run a command that doctor printed, as a reader would."""
@@ -234,8 +250,8 @@ class World:
     def close(self) -> None:
         for _, server in self._servers.values():
             server.end()
-        if self._coredns is not None:
-            self._coredns.end()
+        for dns_server in self._dns:
+            dns_server.run("")
 
 
 def deployment_with(*flags: str, replicas: int) -> list[Item]:
@@ -257,11 +273,17 @@ def running_world(plane: ControlPlane, folder: Path) -> Iterator[World]:
         stack.enter_context(
             kustomize.installed(plane, deployment_with(f"--trusted-forwarder={network.address}/32", replicas=1))
         )
-        machine = stack.enter_context(network.machine(COREDNS))
+        machines = [stack.enter_context(network.machine(*addresses)) for addresses in ((COREDNS,), (NODE, NODE_CACHE))]
+        route(NODE_CACHE, "via", NODE)
+        servers = [
+            DnsServer(name, machine, address, folder)
+            for name, machine, address in zip(CONFIG_MAPS, machines, (COREDNS, NODE_CACHE), strict=True)
+        ]
         stack.callback(tidy, plane, SERVICE, DNS_SERVICE, *NODES, space)
         plane.api.create(space, *NODES, SERVICE, DNS_SERVICE, *PODS)
-        world = World(plane, network, machine, folder)
-        subprocess.run([*machine.there, "ip", "route", "add", world.address, "dev", "eth0"], check=True)
+        world = World(plane, network, folder, servers)
+        for server in servers:  # from the first of its addresses
+            route(world.address, "dev", "eth0", there=server.machine.there)
         stack.callback(world.close)
         world.write_corefile(
             "coredns", world.stub("errors", "rewrite edns0 subnet set 32 128 revert", "forward . {topodns}")
@@ -269,6 +291,11 @@ def running_world(plane: ControlPlane, folder: Path) -> Iterator[World]:
         world.settled()
         world.ready()
         yield world
+
+
+def route(*to: str, there: Sequence[str] = ()) -> None:
+    """Add a route, here or on another machine."""
+    subprocess.run([*there, needs_tool("ip"), "route", "add", *to], check=True, capture_output=True)
 
 
 def tidy(plane: ControlPlane, *items: Mapping[str, Any]) -> None:
@@ -279,5 +306,5 @@ def tidy(plane: ControlPlane, *items: Mapping[str, Any]) -> None:
     until(lambda: not api.items("ReplicaSet", NAMESPACE), "the garbage collector")
     pods = [pod for where in (NAMESPACE, WHERE, SYSTEM) for pod in api.items("Pod", where)]
     api.delete(*({"kind": "Pod", **pod} for pod in pods if "nodeName" in pod["spec"]), *map(dict, items))
-    for name in ("coredns", "node-local-dns"):
+    for name in CONFIG_MAPS:
         plane.kubectl("-n", SYSTEM, "delete", "configmap", name, "--ignore-not-found")

@@ -190,17 +190,20 @@ def with_replica(
 
 
 CHECKS = [
-    ("in contact", GOOD, "passed", "passed"),
-    ("not listed", {"Pod": (False, "not listed yet, for 3 s: 403")}, "failed", None),
-    ("lost", {"Pod": (True, "no contact, for 90 s: refused")}, "passed", "failed"),
-    ("not read", Unread("no route"), "unknown", "unknown"),
+    ("in contact", GOOD, 0, "passed", "passed"),
+    ("not listed", {"Pod": (False, "not listed yet, for 3 s: 403")}, 0, "failed", None),
+    ("lost", {"Pod": (True, "no contact, for 90 s: refused")}, 90, "passed", "failed"),
+    ("a watch that begins again", {"Pod": (True, "no contact, for 1 s")}, 1, "passed", "passed"),
+    ("not read", Unread("no route"), 0, "unknown", "unknown"),
 ]
 
 
-@pytest.mark.parametrize(("checks", "synced", "fresh"), [row[1:] for row in CHECKS], ids=[row[0] for row in CHECKS])
-def test_checks_of_a_replica(checks: Any, synced: str, fresh: str | None) -> None:
+@pytest.mark.parametrize(
+    ("checks", "age", "synced", "fresh"), [row[1:] for row in CHECKS], ids=[row[0] for row in CHECKS]
+)
+def test_checks_of_a_replica(checks: Any, age: int, synced: str, fresh: str | None) -> None:
     """Its own words decide; what is not listed is not stale, too."""
-    facts = with_replica(samples(), checks=checks)
+    facts = with_replica(samples(topodns_cluster_view_age_seconds={("local",): age, ("west",): 99}), checks=checks)
     assert [step.status for step in steps_of(facts, StepCode.ReplicaSynced)] == [synced]
     assert [step.status for step in steps_of(facts, StepCode.ReplicaFresh)] == ([] if fresh is None else [fresh])
 

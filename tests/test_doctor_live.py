@@ -13,7 +13,7 @@ from dnsserver import __version__
 from dnsserver.cli.reading import replicas
 from tests.api_objects import ZONE, service
 from tests.commands_in_process import Ran, Run
-from tests.doctor_world import CLIENTS, NAME, OTHER_FORWARDER, WHERE, World, running_world
+from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, WHERE, World, running_world
 from tests.kube import ControlPlane
 from tests.kustomize import NAMESPACE, SERVER
 
@@ -127,8 +127,9 @@ def without_rule(resource: str) -> Callable[[World], object]:
 
 def nodelocal(world: World) -> None:
     """Run a NodeLocal DNSCache that forwards to topodns, but not all."""
-    text = world.stub("bind 169.254.20.10", f"{FORWARD} {{{{\n        except x.{WHERE}.svc.cluster.local\n    }}}}")
-    world.write_corefile("node-local-dns", text)
+    bound = f"bind {NODE_CACHE}"
+    text = world.stub(bound, f"{FORWARD} {{{{\n        force_tcp\n        except x.{WHERE}.svc.cluster.local\n    }}}}")
+    world.write_corefile("node-local-dns", text.replace(".:53 {", f".:53 {{\n    {bound}"))
 
 
 def old_corefile(world: World) -> None:
@@ -165,7 +166,6 @@ FAULTS = {
     ),
     "a cache that mixes clients": Fault("ForwarderForwards", corefile(ECS, "cache 30", FORWARD)),
     "a Corefile that CoreDNS has not read": Fault("ForwarderAnswers", old_corefile, ("ForwardersNameClients",)),
-    "a NodeLocal DNSCache that leaves names out": Fault("NodeLocalForwards", nodelocal),
     "an unknown flag": Fault(
         "SettingsValid", patched("deployment", SERVER, "add", "/spec/template/spec/containers/0/args/-", "--bogus=1")
     ),
@@ -187,6 +187,7 @@ FAULTS = {
         "ClientsLocated", lambda world: world.ask_as(world.address_here, "192.0.2.7"), (), {"ZONE": "a"}
     ),
     "an invalid constraint": Fault("NoErrorsFound", lambda world: world.plane.api.create(BAD)),
+    "a NodeLocal DNSCache that leaves names out": Fault("NodeLocalForwards", nodelocal),
     "no replica": Fault(
         "ReplicasReady", kubectl("-n", NAMESPACE, "scale", "deployment", SERVER, "--replicas=0"), ("ForwarderAnswers",)
     ),
@@ -219,3 +220,5 @@ def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> N
     world.ready()
     after = doctor(topodns, world.plane.kubeconfig)
     assert not not_passed(after)["failed"], told(after)
+    if fault.code == "NodeLocalForwards":
+        assert "NodeLocal DNSCache of this node" in {step["subject"] for step in after["steps"]}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from dnsserver.doctor.facts import Facts
+from dnsserver.doctor.facts import Facts, NameServer
 from dnsserver.doctor.installation import NOT_INSTALLED
 from dnsserver.doctor.objects import ConfigMap, PlainService
 from dnsserver.doctor.providers import (
@@ -30,7 +30,7 @@ from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, NODELOCAL_BIND,
 from dnsserver.forwarders.stub_zones import server_of, stubs_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
-from locator.ip import parse_address
+from locator.ip import is_address, parse_address
 from locator.model import ERROR, Finding
 
 _NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
@@ -98,6 +98,27 @@ def forwarded_zones(facts: Facts) -> list[str]:
     return list(dict.fromkeys(zones))
 
 
+def node_cache(facts: Facts) -> NameServer | None:
+    """Return the NodeLocal DNSCache of the node where this runs, None if the cluster has none."""
+    config_maps = facts.config_maps
+    cache = None if isinstance(config_maps, Unread) else config_maps.get(NODELOCAL_CONFIG)
+    try:
+        blocks = [] if cache is None else parse((cache.data or {}).get(COREFILE, ""))
+    except Unparsable:
+        return None
+    for address in (address for block in blocks for address in server_of(block).bound):
+        if is_address(address):
+            return NameServer("NodeLocal DNSCache of this node", parse_address(address), DNS_PORT)
+    return None
+
+
+def forwarded_by_cache(facts: Facts) -> list[str]:
+    """Return the zones that NodeLocal DNSCache forwards to topodns by itself."""
+    cache = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
+    text = (cache[NODELOCAL_CONFIG].data or {}).get(COREFILE, "") if NODELOCAL_CONFIG in cache else ""
+    return list(judged(text, NODELOCAL, target_of(facts)).zones)
+
+
 def corefile_steps(facts: Facts) -> Iterator[Step]:
     """Yield a step for NodeLocal DNSCache, if the cluster has it, and one for each server of the cluster's DNS."""
     config_maps = facts.config_maps
@@ -133,7 +154,7 @@ def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> Step:
 
 def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> Step:
     code, target = StepCode.ForwarderForwards, target_of(facts, below=provider.below)
-    subject = f"{provider.config_map} ({provider.name})" if provider.config_map else provider.name
+    subject = f"{provider.config_map}, {provider.name}" if provider.config_map else provider.name
     if not provider.config_map:
         return Step(code, FAILED, provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
@@ -239,14 +260,14 @@ def _stub(forwarder: str, target: Target) -> str:
 def _without(text: str, blocks: Sequence[Block]) -> str:
     """Return a Corefile without some of its blocks."""
     lines, words = text.splitlines(), list(words_of(text))
-    for block in blocks:
+    for block in sorted(blocks, key=lambda block: block.line, reverse=True):  # the numbers of earlier lines stay right
         depth, last = 0, len(lines)
         for word in (word for word in words if word.line >= block.line):
             depth += (word.text == "{") - (word.text == "}")
             if word.text == "}" and not depth:
                 last = word.line
                 break
-        lines[block.line - 1 : last] = [""] * (last - block.line + 1)
+        del lines[block.line - 1 : last]
     return "\n".join(lines)
 
 

@@ -166,9 +166,7 @@ def merged(kubectl: str, key: str, data: Mapping[str, str]) -> str:
 
 def applied(kubectl: str, *objects: Mapping[str, object]) -> str:
     """Return the command that creates objects, or changes what of them is given here."""
-    text = json.dumps(
-        objects[0] if len(objects) == 1 else {"apiVersion": "v1", "kind": "List", "items": objects}, indent=1
-    )
+    text = "\n---\n".join(map(json.dumps, objects))
     return f"{kubectl} apply --server-side --field-manager=topodns -f - <<'END'\n{text}\nEND"
 
 

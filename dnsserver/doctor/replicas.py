@@ -9,7 +9,8 @@ from dnsserver.doctor.installation import deployment_name
 from dnsserver.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
 
 CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
-_BUILD = "topodns_build_info"
+_BUILD, _AGE = "topodns_build_info", "topodns_cluster_view_age_seconds"
+LOST_SECONDS = 10.0  # without contact; a watch that ends by itself has contact again at once
 _KIND_ABSENT = "none:"  # how a check begins whose kind the API server does not have
 
 
@@ -32,7 +33,9 @@ def _health_steps(facts: Facts, replica: Replica) -> Iterator[Step]:
         return
     command = f"{facts.kubectl} -n {facts.installed.namespace} logs {replica.name} --tail=20"
     missing = [f"{name}: {text}" for name, (good, text) in checks.items() if not good]
+    age = _age(facts, replica)
     old = [f"{name}: {text}" for name, (good, text) in checks.items() if good and not _in_contact(text)]
+    old = [f"no contact for {age:.0f} s", *old] if age > LOST_SECONDS else []
     if missing:
         yield Step(StepCode.ReplicaSynced, FAILED, "; ".join(missing), replica.name, (command,))
     else:
@@ -41,6 +44,12 @@ def _health_steps(facts: Facts, replica: Replica) -> Iterator[Step]:
         yield Step(StepCode.ReplicaFresh, FAILED, "; ".join(old), replica.name, (command,))
     elif not missing:
         yield Step(StepCode.ReplicaFresh, PASSED, "in contact", replica.name)
+
+
+def _age(facts: Facts, replica: Replica) -> float:
+    """Return for how many seconds a replica has been without contact to its own cluster."""
+    ages = {} if isinstance(replica.before, Unread) else replica.before.get(_AGE, {})
+    return ages.get((facts.installed.settings.cluster_name,), 0.0)
 
 
 def _in_contact(text: str) -> bool:

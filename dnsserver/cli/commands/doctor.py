@@ -104,7 +104,7 @@ def _text(steps: Sequence[Step]) -> str:
     def lines() -> Iterator[str]:
         for step in steps:
             code = MARKS[step.status][2]
-            subject = f" {step.subject}" if step.subject else ""
+            subject = f" ({step.subject})" if step.subject else ""
             yield f"{paint(MARKS[step.status][column], code)} {paint(step.code.title + subject, BOLD)}: {step.message}"
             yield from _mending(step, paint)
         counts = _counts(steps)

@@ -17,7 +17,7 @@ from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.doctor import objects
 from dnsserver.doctor.answers import clients_by_zone, compared, question_of
-from dnsserver.doctor.corefiles import forwarded_zones
+from dnsserver.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
 from dnsserver.doctor.objects import ConfigMap, ReplicaPod
 from dnsserver.doctor.providers import SYSTEM
@@ -36,6 +36,7 @@ from locator.places.forwarders import DnsServices
 from locator.state.cluster_view import ClusterView
 
 TRIES = 3  # at a comparison: the cluster may change between the reading and the asking
+PAUSE = 0.5  # seconds between them: several times as long as a change takes to reach the answers
 UNAUTHORIZED = 401
 UDP, TCP = "UDP", "TCP"
 FAILURES = ("SERVFAIL", "REFUSED")  # no change of the cluster explains these
@@ -165,6 +166,7 @@ async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Se
     for _ in range(TRIES - 1):
         if all(asked.right or asked.reply.error or asked.reply.rcode in FAILURES for asked in _answers(facts)):
             break
+        await trio.sleep(PAUSE)
         again = _view(settings, await _list(client, settings))
         view = view if isinstance(again, Unread) else again
         facts = await _asked(facts, view, pods)
@@ -192,11 +194,25 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
         through = Unread("no endpoint of the cluster's DNS Service is known")
     elif forwarded:
         through = await _ask_all(facts, view, facts.forwarders, forwarded, every_zone=False)
+    through = await _through_cache(facts, view, forwarded, through)
     known = [asked for found in (answers, through) if not isinstance(found, Unread) for asked in found]
     sources = frozenset(asked.reply.source for asked in known if asked.reply.source)
     return replace(
         facts, replica_answers=answers, forwarder_answers=through, own_addresses=facts.own_addresses | sources
     )
+
+
+async def _through_cache(
+    facts: Facts, view: View, forwarded: Sequence[str], answers: Sequence[Asked] | Unread
+) -> Sequence[Asked] | Unread:
+    """Return *answers* with those of the NodeLocal DNSCache of this node, if this is a node or a pod of the cluster."""
+    cache, zones = node_cache(facts), forwarded_by_cache(facts) or forwarded
+    if cache is None or not zones or not view.snapshot.addresses.locate(source_towards(cache.address)).location.known:
+        return answers
+    more = await _ask_all(facts, view, [cache], zones, every_zone=False)
+    if isinstance(more, Unread):
+        return answers
+    return more if isinstance(answers, Unread) else [*answers, *more]
 
 
 async def _ask_all(
