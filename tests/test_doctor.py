@@ -16,7 +16,7 @@ from dnsserver.cli.errors import FAILED, WRONG
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.doctor.diagnosis import diagnose
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, View
-from dnsserver.doctor.objects import ConfigMap, PlainService, ReplicaPod
+from dnsserver.doctor.objects import ConfigMap, PlainService, PodMeta, ReplicaPod
 from dnsserver.doctor.providers import PROVIDERS
 from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.forwarders import corefile_check
@@ -110,7 +110,7 @@ def test_who_owns_the_corefile(
 ) -> None:
     """Nothing forwards to topodns yet: the step names the owner, and its command edits the object that is ours."""
     dns = () if expected[0][0] == "GKE with Cloud DNS" else FACTS.forwarders
-    facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)], forwarders=dns)
+    facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)], forwarders=dns, view=VIEW)
     steps = steps_of(facts, StepCode.ForwarderForwards)
     assert len(steps) == len(expected)
     for step, (provider, command) in zip(steps, expected, strict=True):
@@ -166,7 +166,7 @@ def test_a_corefile_that_cannot_be_read() -> None:
 
 # --- Replicas, clients and answers ------------------------------------------------------------------------------------
 
-POD = ReplicaPod(metadata("topodns/topodns-1"))
+POD = ReplicaPod(PodMeta("topodns-1", "topodns"))
 HERE, ELSEWHERE, GONE = "10.0.0.9", "10.0.1.7", "10.0.2.7"
 SNAPSHOT = snapshot_of(
     listed([

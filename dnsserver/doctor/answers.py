@@ -9,7 +9,7 @@ from dnsserver.doctor.facts import Asked, Facts, Installed, Question, Reply, Vie
 from dnsserver.doctor.installation import RESTART, deployment_name, restarted
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
-from dnsserver.names import labels_of
+from dnsserver.names import SERVICES, labels_of
 from locator.ip import Network, address_text, parse_client
 from locator.model import ZONE, Node, Pod
 from locator.state.snapshot import CompiledService
@@ -30,12 +30,17 @@ def clients_by_zone(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str
     return dict(sorted(found.items()))
 
 
+def service_zones(view: View) -> list[str]:
+    """Return the zones of plain Service names."""
+    return [zone.name for zone in view.authority.zones if not zone.reverse and zone.about == SERVICES]
+
+
 def question_of(view: View, zones: Sequence[str]) -> Question | None:
     """Return what to ask: a name within *zones*, of a Service whose answer depends on the client if there is one.
 
     None if no Service of these zones has an endpoint.
     """
-    domains = [zone.name for zone in view.authority.zones if not zone.reverse]
+    domains = service_zones(view)
     best: tuple[int, str, Question] | None = None
     for service in view.snapshot.services.values():
         rank = _rank(service)

@@ -30,10 +30,15 @@ from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, NODELOCAL_BIND,
 from dnsserver.forwarders.stub_zones import server_of, stubs_of
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
-from locator.ip import is_address, parse_address
+from locator.ip import address_text, is_address, parse_address
 from locator.model import ERROR, Finding
 
 _NOT_FORWARDED = {CorefileCode.ZoneNotForwarded.name, CorefileCode.NoStubZone.name}
+
+TRY_FIRST = (
+    "The command forwards all names that topodns serves. To try one namespace first, forward"
+    " `NAMESPACE.svc.cluster.local` alone."
+)
 
 
 class Target(Struct, frozen=True):
@@ -85,17 +90,14 @@ def providers_of(facts: Facts) -> list[Provider]:
     if isinstance(facts.config_maps, Unread):
         return []
     nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
-    marks = marks_of(facts.config_maps, [node.labels for node in nodes], dns_endpoints=bool(facts.forwarders))
-    return recognised(marks)
+    answered = bool(facts.forwarders) or isinstance(facts.view, Unread)  # then nobody knows
+    return recognised(marks_of(facts.config_maps, [node.labels for node in nodes], dns_endpoints=answered))
 
 
 def forwarded_zones(facts: Facts) -> list[str]:
-    """Return the zones that the Corefile of the cluster's DNS forwards to topodns."""
-    zones: list[str] = []
-    for provider in providers_of(facts):
-        if provider.config_map and provider.key == COREFILE:
-            zones += judged(_text(facts, provider), provider.checked_as, target_of(facts)).zones
-    return list(dict.fromkeys(zones))
+    """Return the zones that the cluster's DNS forwards to topodns."""
+    owned = [provider for provider in providers_of(facts) if provider.config_map]
+    return list(dict.fromkeys(zone for provider in owned for zone in _judged(facts, provider).zones))
 
 
 def node_cache(facts: Facts) -> NameServer | None:
@@ -159,13 +161,12 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> S
         return Step(code, FAILED, provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
         return unknown(code, NOT_INSTALLED, subject)
-    found = _judged_stub_domains(facts, provider, target) if provider.key != COREFILE else (
-        judged(_text(facts, provider), provider.checked_as, target)
-    )  # fmt: skip
+    found = _judged(facts, provider)
     if found.unparsable or found.errors or not (found.zones or asks_itself):
         message = _what_is_wrong(found) or f"nothing forwards {_listed(target.names)} to topodns"
         commands = _commands(facts, provider, target)
-        return Step(code, FAILED, f"{message}; {provider.owner}", subject, commands, _cures(found) or provider.advice)
+        advice = _cures(found) or f"{provider.advice} {TRY_FIRST}"
+        return Step(code, FAILED, f"{message}; {provider.owner}", subject, commands, advice)
     forwards = f"{_listed(found.zones)} go to topodns" if found.zones else "NodeLocal DNSCache asks topodns by itself"
     return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
 
@@ -195,11 +196,14 @@ def judged(text: str, forwarder: str, target: Target) -> Judged:
     return Judged(kept, tuple(forwarded))
 
 
-def _judged_stub_domains(facts: Facts, provider: Provider, target: Target) -> Judged:
-    """Judge the stub domains of kube-dns: JSON with the servers of each."""
+def _judged(facts: Facts, provider: Provider) -> Judged:
+    """Judge what a provider's ConfigMap has: a Corefile, or the stub domains of kube-dns, JSON with servers of each."""
+    text, target = _text(facts, provider), target_of(facts)
+    if provider.key == COREFILE:
+        return judged(text, provider.checked_as, target)
     try:
-        domains = json.loads(_text(facts, provider).strip() or "{}")
-        to = {str(address) for address in target.to} | {str(address).rpartition(":")[0] for address in target.to}
+        domains = json.loads(text.strip() or "{}")
+        to = {text for address in target.to for text in (str(address), address_text(address.address))}
         zones = tuple(zone for zone, servers in domains.items() if to & set(servers))
     except (ValueError, AttributeError, TypeError):
         return Judged(unparsable=f"{provider.key}: no JSON object of lists found, expected one")
@@ -220,7 +224,7 @@ def _commands(facts: Facts, provider: Provider, target: Target) -> tuple[str, ..
 def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
     """Return what is to be changed so that ``corefile_check`` finds no error; None if that is not known."""
     if provider.key != COREFILE or provider.below:
-        addresses = [str(address).rpartition(":")[0].strip("[]") for address in target.to]
+        addresses = [address_text(address.address) for address in target.to]
         return Edit(facts.kubectl, provider.config_map, "", "", (), target.names, addresses)
     if provider.own_part:
         stub = _stub(COREDNS, target)

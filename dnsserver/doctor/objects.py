@@ -46,10 +46,16 @@ class Container(Struct, rename="camel"):
 
     name: str
     image: str = ""
+    command: list[str] | None = None
     args: list[str] | None = None
     env: list[EnvironmentVariable] | None = None
     ports: list[ContainerPort] | None = None
     volume_mounts: list[VolumeMount] | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The command line, as far as the image does not give it."""
+        return [*(self.command or ()), *(self.args or ())]
 
 
 class NamedReference(Struct):
@@ -112,7 +118,7 @@ class Deployment(Struct):
         """The container of topodns: that of this name, else the first one that runs ``serve``, else the first."""
         containers = self.spec.template.spec.containers
         named = [container for container in containers if container.name == "topodns"]
-        serving = [container for container in containers if "serve" in (container.args or ())]
+        serving = [container for container in containers if "serve" in container.words]
         return [*named, *serving, *containers][0]
 
 
@@ -156,12 +162,23 @@ class PodSpec(Struct, rename="camel"):
     node_name: str | None = None
 
 
+class PodMeta(AnnotatedMeta):
+    """The metadata of a Pod, with the time at which it was told to end."""
+
+    deleted: str | None = field(name="deletionTimestamp", default=None)
+
+
 class ReplicaPod(Struct):
     """A Pod of topodns."""
 
-    metadata: AnnotatedMeta
+    metadata: PodMeta
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, and was not told to end."""
+        return self.status.phase == "Running" and self.metadata.deleted is None
 
     @property
     def ready(self) -> bool:

@@ -87,7 +87,7 @@ def _items(found: Items[objects.T] | Unread) -> Sequence[objects.T] | Unread:
 
 def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
     """Return the Deployment that runs ``serve``, that of the usual namespace first."""
-    serving = [found for found in deployments if "serve" in (found.container.args or ())]
+    serving = [found for found in deployments if "serve" in found.container.words]
     usual = [found for found in serving if found.metadata.namespace == NAMESPACE]
     return next(iter((*usual, *serving)), None)
 
@@ -112,7 +112,7 @@ def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Set
     A configuration file is read from the ConfigMap that is mounted there.
     """
     container = deployment.container
-    arguments = list(container.args or ())
+    arguments = container.words
     parser = Parser(prog="topodns serve", description="")
     add_settings(parser, "serve")
     given, unknown = parser.parse(arguments[arguments.index("serve") + 1 :] if "serve" in arguments else arguments)

@@ -16,7 +16,7 @@ from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.doctor import objects
-from dnsserver.doctor.answers import clients_by_zone, compared, question_of
+from dnsserver.doctor.answers import clients_by_zone, compared, question_of, service_zones
 from dnsserver.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
 from dnsserver.doctor.objects import ConfigMap, ReplicaPod
@@ -67,9 +67,7 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
         forwarders=_forwarders(settings, listed),
     )
     replicas = Replicas(client, installed, flags)
-    pods = (
-        [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.status.phase == "Running"]
-    )
+    pods = [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.runs]
     told = await replicas.read(pods)
     facts = await _compare(client, settings, replace(facts, replicas=told), pods)
     return replace(facts, replicas=await replicas.again(told))
@@ -183,7 +181,7 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
     facts = replace(facts, view=view)
     listen = facts.installed.settings.listen
     port = listen[0].port if listen else PORT
-    zones = [zone.name for zone in view.authority.zones if not zone.reverse]
+    zones = service_zones(view)
     to_replicas = [
         NameServer(pod.metadata.name or "", parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
     ]

@@ -31,6 +31,7 @@ class Replicas:
         http_setting = installed.settings.http
         self._port = http_setting.port if isinstance(http_setting, ListenAddress) else HTTP_PORT
         self._off = http_setting == "off"
+        self._far: set[str] = set()  # replicas to which no route leads
 
     async def read(self, pods: list[ReplicaPod]) -> list[Replica]:
         """Return what the pods say now; their metrics come before those of ``again``."""
@@ -51,7 +52,15 @@ class Replicas:
 
     async def again(self, replicas: list[Replica]) -> list[Replica]:
         """Return the replicas with their metrics of now, too."""
-        return [Replica(old.pod, old.checks, old.before, await self._samples(old.pod)) for old in replicas]
+        found: dict[str, Replica] = {}
+
+        async def one(old: Replica) -> None:
+            found[old.name] = Replica(old.pod, old.checks, old.before, await self._samples(old.pod))
+
+        async with trio.open_nursery() as nursery:
+            for old in replicas:
+                nursery.start_soon(one, old)
+        return [found[old.name] for old in replicas]
 
     async def _samples(self, pod: ReplicaPod) -> Samples | Unread:
         page = await self._page(pod, "/metrics")
@@ -65,9 +74,11 @@ class Replicas:
             return Unread("the replicas serve no HTTP (--http off)")
         if not pod.status.pod_ip:
             return Unread(f"{pod.waiting or pod.status.phase}: it has no address yet")
-        page = await read(partial(self._direct, pod.status.pod_ip, path))
+        name = pod.metadata.name or ""
+        page = Unread("") if name in self._far else await read(partial(self._direct, pod.status.pod_ip, path))
         if isinstance(page, Unread):
-            page = await read(partial(self._proxied, pod.metadata.name or "", path))
+            self._far.add(name)
+            page = await read(partial(self._proxied, name, path))
         if isinstance(page, Unread):
             return Unread(
                 f"not reached from here; through the API server: {page.why}", (inside(self._flags, self._installed),)
