@@ -42,6 +42,19 @@ COREDNS = f"{PREFIX}.{FIRST['a'] + 3}"
 OTHER_FORWARDER = f"{PREFIX}.{FIRST['b'] + 4}"
 NODE, NODE_CACHE = f"{PREFIX}.{FIRST['a'] + 4}", f"{PREFIX}.10".replace("10.", "169.", 1)  # of zone a
 CONFIG_MAPS = ("coredns", "node-local-dns")
+COREDNS_DEPLOYMENT: Item = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "coredns", "namespace": SYSTEM},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "coredns"}},
+        "template": {
+            "metadata": {"labels": {"app": "coredns"}},
+            "spec": {"containers": [{"name": "coredns", "image": "none"}]},
+        },
+    },
+}
 NAME = f"cache.{WHERE}.svc.cluster.local"
 STUB = f"{WHERE}.svc.cluster.local:53"
 STATE = "/var/lib/topodns"  # in the manifests
@@ -83,8 +96,15 @@ class DnsServer:
         self._daemon: Daemon | None = None
         self._corefile = ""
 
-    def run(self, corefile: str, *, again: bool = False) -> None:
-        """Run with a Corefile until the next call, not at all if it is empty; with the same one only if *again*."""
+    def run(self, corefile: str, *, imported: Mapping[str, str] | None = None, again: bool = False) -> None:
+        """Run with a Corefile until the next call, not at all if it is empty; with the same one only if *again*.
+
+        It finds the files *imported* in its folder ``custom``.
+        """
+        folder = self._folder / "custom"
+        folder.mkdir(exist_ok=True)
+        for name, text in (imported or {}).items():
+            (folder / name).write_text(text)
         if corefile == self._corefile and not again:
             return
         if self._daemon is not None:
@@ -234,9 +254,11 @@ class World:
         if ends:  # its Deployment would start another
             self.plane.api.delete(COREDNS_POD)
             self.plane.api.create(COREDNS_POD)
-        maps = {found["metadata"]["name"]: found["data"] for found in self.plane.api.items("ConfigMap", SYSTEM)}
+        maps = {found["metadata"]["name"]: found.get("data", {}) for found in self.plane.api.items("ConfigMap", SYSTEM)}
+        custom = maps.get("coredns-custom", {})
         for server in self._dns:
-            server.run(maps.get(server.name, {}).get("Corefile", ""), again=ends and server.name == "coredns")
+            again = server.name == "coredns" and (ends or bool(custom))
+            server.run(maps.get(server.name, {}).get("Corefile", ""), imported=custom, again=again)
 
     def run(self, command: str) -> None:
         """Run a command that doctor printed, as a reader would."""
@@ -279,8 +301,8 @@ def running_world(plane: ControlPlane, folder: Path) -> Iterator[World]:
             DnsServer(name, machine, address, folder)
             for name, machine, address in zip(CONFIG_MAPS, machines, (COREDNS, NODE_CACHE), strict=True)
         ]
-        stack.callback(tidy, plane, SERVICE, DNS_SERVICE, *NODES, space)
-        plane.api.create(space, *NODES, SERVICE, DNS_SERVICE, *PODS)
+        stack.callback(tidy, plane, COREDNS_DEPLOYMENT, SERVICE, DNS_SERVICE, *NODES, space)
+        plane.api.create(space, *NODES, SERVICE, DNS_SERVICE, COREDNS_DEPLOYMENT, *PODS)
         world = World(plane, network, folder, servers)
         for server in servers:  # from the first of its addresses
             route(world.address, "dev", "eth0", there=server.machine.there)
@@ -306,5 +328,5 @@ def tidy(plane: ControlPlane, *items: Mapping[str, Any]) -> None:
     until(lambda: not api.items("ReplicaSet", NAMESPACE), "the garbage collector")
     pods = [pod for where in (NAMESPACE, WHERE, SYSTEM) for pod in api.items("Pod", where)]
     api.delete(*({"kind": "Pod", **pod} for pod in pods if "nodeName" in pod["spec"]), *map(dict, items))
-    for name in CONFIG_MAPS:
+    for name in (*CONFIG_MAPS, "coredns-custom"):
         plane.kubectl("-n", SYSTEM, "delete", "configmap", name, "--ignore-not-found")

@@ -26,7 +26,7 @@ from dnsserver.settings.fields import Settings
 from locator.api.schema import AnnotatedMeta
 from locator.ip import parse_address
 from locator.model import Node
-from tests import api_objects
+from tests import api_objects, topodns_process
 from tests.api_objects import ZONE, listed
 from tests.commands_in_process import Run
 from tests.doctor_page import DOCUMENT, document
@@ -320,6 +320,13 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
     found = topodns("doctor", "--kubeconfig", path, "-o", "json").json
     assert [step["code"] for step in found["steps"]] == ["ApiServerReachable"]
     assert found["counts"] == {"passed": 0, "failed": 1, "unknown": 0}
+
+
+def test_a_terminal_without_these_marks(tmp_path: Path) -> None:
+    """Letters stand for them, and nothing breaks."""
+    path = kubeconfig(tmp_path, config_of(f"https://127.0.0.1:{free_port()}"))
+    ran = topodns_process.run("doctor", "--kubeconfig", path, env={"PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == FAILED and ran.stdout.startswith("x the API server answers: ") and not ran.stderr
 
 
 WRONGS = [

@@ -132,6 +132,12 @@ def nodelocal(world: World) -> None:
     world.write_corefile("node-local-dns", text.replace(".:53 {", f".:53 {{\n    {bound}"))
 
 
+def at_a_provider(world: World) -> None:
+    """Let a provider own the Corefile, which forwards nothing, but imports what is ours."""
+    kubectl("label", "node", "doctor-a", "kubernetes.azure.com/cluster=x")(world)
+    world.write_corefile("coredns", world.stub() + "import custom/*.server\n")
+
+
 def old_corefile(world: World) -> None:
     """Correct the Corefile, while CoreDNS still has the one from before."""
     corefile("errors", FORWARD)(world)
@@ -166,6 +172,7 @@ FAULTS = {
     ),
     "a cache that mixes clients": Fault("ForwarderForwards", corefile(ECS, "cache 30", FORWARD)),
     "a Corefile that CoreDNS has not read": Fault("ForwarderAnswers", old_corefile, ("ForwardersNameClients",)),
+    "nothing is forwarded, and the provider owns the Corefile": Fault("ForwarderForwards", at_a_provider),
     "an unknown flag": Fault(
         "SettingsValid", patched("deployment", SERVER, "add", "/spec/template/spec/containers/0/args/-", "--bogus=1")
     ),
