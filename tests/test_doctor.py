@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ import yaml
 from msgspec.structs import replace
 
 from dnsserver.answers.explanation_text import RED
-from dnsserver.cli.errors import FAILED, WRONG
+from dnsserver.cli.errors import FAILED, WRONG, WrongInput
+from dnsserver.cli.reading.installed import settings_in
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.doctor.diagnosis import diagnose
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, View
-from dnsserver.doctor.objects import ConfigMap, PlainService, PodMeta, ReplicaPod
+from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, PlainService, PodMeta, ReplicaPod
 from dnsserver.doctor.providers import PROVIDERS
 from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.forwarders import corefile_check
@@ -296,6 +298,39 @@ def test_json() -> None:
     assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
 
 
+# --- The settings of a Deployment -------------------------------------------------------------------------------------
+
+MOUNTED = {
+    "volumeMounts": [{"name": "config", "mountPath": "/etc/topodns"}],
+    "args": ["serve", "--config=/etc/topodns/c.yaml"],
+}
+FILE = [ConfigMap(metadata("topodns/settings"), {"c.yaml": "ttl: 7"})]
+DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[ConfigMap], int | str]] = [
+    ("defaults", {"args": ["serve"]}, (), 5),
+    ("a flag", {"args": ["serve", "--ttl=7"]}, (), 7),
+    ("a flag in two words", {"command": ["topodns", "serve"], "args": ["--ttl", "7"]}, (), 7),
+    ("a variable", {"args": ["serve"], "env": [{"name": "TOPODNS_TTL", "value": "7"}, {"name": "X"}]}, (), 7),
+    ("a file", MOUNTED, FILE, 7),
+    ("a file that is not there", MOUNTED, (), "/etc/topodns/c.yaml: no ConfigMap with this file is mounted there"),
+    ("an unknown flag", {"args": ["serve", "--tll=7"]}, (), "--tll: unknown flag of serve"),
+    ("a wrong value", {"args": ["serve", "--ttl=x"]}, (), "--ttl: 'x'"),
+]
+
+
+@pytest.mark.parametrize(("container", "maps", "ttl"), [row[1:] for row in DEPLOYED], ids=[row[0] for row in DEPLOYED])
+def test_the_settings_of_a_deployment(container: Mapping[str, Any], maps: Sequence[ConfigMap], ttl: int | str) -> None:
+    """As the process would read them."""
+    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
+    template = {"metadata": {}, "spec": {"containers": [{"name": "topodns", **container}], "volumes": volumes}}
+    made = {"metadata": {"name": "topodns"}, "spec": {"selector": {}, "template": template}}
+    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    if isinstance(ttl, int):
+        assert settings_in(deployment, maps).ttl == ttl
+    else:
+        with pytest.raises(WrongInput, match=re.escape(ttl)):
+            settings_in(deployment, maps)
+
+
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +354,7 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
     )
     found = topodns("doctor", "--kubeconfig", path, "-o", "json").json
     assert [step["code"] for step in found["steps"]] == ["ApiServerReachable"]
+    assert set(found) == {"version", "namespace", "providers", "steps", "counts"}
     assert found["counts"] == {"passed": 0, "failed": 1, "unknown": 0}
 
 

@@ -22,14 +22,11 @@ if TYPE_CHECKING:
     from dnsserver.doctor.steps import Step
 
 MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
-EPILOG = """Exit status: 0 if no step failed, 1 if one did, 2 if the command line or the kubeconfig is wrong.
-
-Examples:
-  topodns doctor                                        # the current context of the kubeconfig
-  topodns doctor --context production -n topodns
-  topodns doctor -o json
-  kubectl -n topodns exec deploy/topodns -- topodns doctor   # where pods can be reached
-"""
+EPILOG = (
+    "Examples: 'topodns doctor' examines the current context of the kubeconfig, 'topodns doctor --context NAME -n "
+    "NAMESPACE' another one, and 'kubectl -n topodns exec deploy/topodns -- topodns doctor' does it where pods can be "
+    "reached. Exit status: 0 if no step failed, 1 if one did, 2 if the command line or the kubeconfig is wrong."
+)
 
 
 def add_arguments(parser: Parser) -> None:
