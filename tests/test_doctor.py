@@ -17,12 +17,13 @@ from dnsserver.cli.errors import FAILED, WRONG, WrongInput
 from dnsserver.cli.reading.installed import settings_in
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.doctor.diagnosis import diagnose
-from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, View
+from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
+from dnsserver.doctor.installation import needed_rights
 from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, PlainService, PodMeta, ReplicaPod
 from dnsserver.doctor.providers import PROVIDERS
 from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.forwarders import corefile_check
-from dnsserver.from_settings import authority_of
+from dnsserver.from_settings import authority_of, store_of
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
 from locator.api.schema import AnnotatedMeta
@@ -34,6 +35,7 @@ from tests.commands_in_process import Run
 from tests.doctor_page import DOCUMENT, document
 from tests.in_memory import snapshot_of
 from tests.kube import config_of
+from tests.kustomize import SERVER, objects_of
 from tests.this_machine import ROOT, free_port
 
 TO = "10.96.0.53"
@@ -329,6 +331,27 @@ def test_the_settings_of_a_deployment(container: Mapping[str, Any], maps: Sequen
     else:
         with pytest.raises(WrongInput, match=re.escape(ttl)):
             settings_in(deployment, maps)
+
+
+VARIANTS = ("base", "base without pods", "base with podlocators", "base with multicluster", "clusters", "snapshot")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_rights_that_serve_needs(variant: str) -> None:
+    """By its settings: they are those that the manifests give it."""
+    (made,) = (found for found in objects_of(variant, "Deployment") if found["metadata"]["name"] == SERVER)
+    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    settings = settings_in(deployment, ())
+    needed = needed_rights(() if settings.snapshot else store_of(settings).kinds)
+    roles = [role for role in objects_of(variant, "ClusterRole") if role["metadata"]["name"] == SERVER]
+    assert set(needed) == {
+        Right(group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 # --- The command ------------------------------------------------------------------------------------------------------
