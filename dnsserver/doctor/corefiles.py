@@ -158,7 +158,7 @@ def _forwarder_step(facts: Facts, provider: Provider, *, asks_itself: bool) -> S
     code, target = StepCode.ForwarderForwards, target_of(facts, below=provider.below)
     subject = f"{provider.config_map}, {provider.name}" if provider.config_map else provider.name
     if not provider.config_map:
-        return Step(code, FAILED, provider.owner, subject, (_printing(target),), provider.advice)
+        return Step(code, UNKNOWN, provider.owner, subject, (_printing(target),), provider.advice)
     if facts.installed.service is None and facts.installed.deployment is None:
         return unknown(code, NOT_INSTALLED, subject)
     found = _judged(facts, provider)

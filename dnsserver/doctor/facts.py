@@ -15,7 +15,7 @@ from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, PlainService, R
 from dnsserver.doctor.steps import Unread
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
-from locator.model import Finding, Node, Object, Pod
+from locator.model import Finding, Node, Pod
 from locator.state.snapshot import Snapshot
 
 
@@ -31,7 +31,8 @@ class Installed(Struct, frozen=True):
     """What of topodns is in the cluster.
 
     ``deployment`` and ``service`` are None if there is none. ``settings`` are those of the Deployment; if they are
-    wrong, ``settings_error`` says why. ``kinds`` are what ``serve`` reads with them, None without an API server.
+    wrong, ``settings_error`` says why. ``rights`` are those that ``serve`` needs with them, and whether it has each.
+    ``crds`` are those that it reads, by name.
     """
 
     namespace: str
@@ -40,7 +41,6 @@ class Installed(Struct, frozen=True):
     pods: Sequence[ReplicaPod] | Unread
     settings: Settings
     settings_error: str
-    kinds: Sequence[type[Object]]
     rights: Mapping[Right, bool] | Unread
     crds: Mapping[str, Crd | Unread | None]
 

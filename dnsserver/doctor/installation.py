@@ -170,7 +170,7 @@ def _rights_step(facts: Facts) -> Step:
     code, installed = StepCode.RightsGranted, facts.installed
     if isinstance(installed.rights, Unread):
         return unknown(code, installed.rights)
-    account = account_of(installed)
+    account = account_of(installed.deployment)
     missing = [right for right, allowed in installed.rights.items() if not allowed]
     if not missing:
         rights = f"{len(installed.rights)} rights of ServiceAccount {installed.namespace}/{account}"
@@ -180,9 +180,8 @@ def _rights_step(facts: Facts) -> Step:
     return Step(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
 
 
-def account_of(installed: Installed) -> str:
+def account_of(deployment: Deployment | Unread | None) -> str:
     """Return the name of the ServiceAccount that topodns runs with."""
-    deployment = installed.deployment
     return deployment.spec.template.spec.service_account_name if isinstance(deployment, Deployment) else "topodns"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
 
-from msgspec.structs import replace
+from msgspec.json import Decoder
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import Parser
@@ -20,68 +20,57 @@ from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainSer
 from dnsserver.doctor.steps import Unread
 from dnsserver.from_settings import store_of
 from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import DNS_PORT
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused
 from locator.model import Object
 
-NAMESPACE = "topodns"  # of the manifests
+NAMESPACE = "topodns"  # of the manifests, where the Deployment and the Service are called the same
 LABEL = "app.kubernetes.io/name=topodns"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
 async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     """Read what is in *namespace*, or in that of the Deployment with the usual label, or in the usual one."""
-    where = f"/namespaces/{namespace}" if namespace else ""
-    labels = "" if namespace else LABEL
-    path = f"/apis/apps/v1{where}/deployments"
-    found = await read(partial(get, client, path, objects.DEPLOYMENTS, labels=labels))
-    deployment = found if isinstance(found, Unread) else _serving(found.items)
-    if namespace is None:
-        known = isinstance(deployment, Deployment)
-        namespace = (deployment.metadata.namespace if known else None) or NAMESPACE  # type: ignore[union-attr]
+    where, labels = (f"/namespaces/{namespace}", "") if namespace else ("", LABEL)
+    deployments = await _items(client, f"/apis/apps/v1{where}/deployments", objects.DEPLOYMENTS, labels)
+    deployment = deployments if isinstance(deployments, Unread) else _serving(deployments)
+    if namespace is None and isinstance(deployment, Deployment):
+        namespace = deployment.metadata.namespace
+    namespace = namespace or NAMESPACE
+    core = f"/api/v1/namespaces/{namespace}"
+    services = await _items(client, f"{core}/services", objects.SERVICES)
     pods: Sequence[ReplicaPod] | Unread = ()
-    maps: Sequence[ConfigMap] = ()
-    if isinstance(deployment, Deployment):
-        selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
-        pods = _items(
-            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/pods", objects.PODS, labels=selector))
-        )
-        read_maps = _items(
-            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/configmaps", objects.CONFIG_MAPS))
-        )
-        maps = () if isinstance(read_maps, Unread) else read_maps
-    elif isinstance(deployment, Unread):
-        usual = f"{LABEL},app.kubernetes.io/component=dns"
-        pods = _items(
-            await read(partial(get, client, f"/api/v1/namespaces/{namespace}/pods", objects.PODS, labels=usual))
-        )
-    services = _items(await read(partial(get, client, f"/api/v1/namespaces/{namespace}/services", objects.SERVICES)))
     settings, error = Settings(), ""
     if isinstance(deployment, Deployment):
+        selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
+        pods = await _items(client, f"{core}/pods", objects.PODS, selector)
+        config_maps = await _items(client, f"{core}/configmaps", objects.CONFIG_MAPS)
         try:
-            settings = settings_in(deployment, maps)
+            settings = settings_in(deployment, () if isinstance(config_maps, Unread) else config_maps)
         except WrongInput as wrong:
             error = str(wrong)
+    elif isinstance(deployment, Unread):
+        pods = await _items(client, f"{core}/pods", objects.PODS, f"{LABEL},app.kubernetes.io/component=dns")
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
-    installed = Installed(
+    account = account_of(deployment)
+    needed = [name for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds]
+    return Installed(
         namespace=namespace,
         deployment=deployment,
         service=services if isinstance(services, Unread) else _service(services, deployment),
         pods=pods,
         settings=settings,
         settings_error=error,
-        kinds=kinds,
-        rights={},
-        crds={},
+        rights=await read(partial(_rights, client, namespace, account, kinds)),
+        crds={name: await read(partial(_crd, client, name)) for name in needed},
     )
-    rights = await read(partial(_rights, client, namespace, account_of(installed), kinds))
-    crds = {
-        name: await read(partial(_crd, client, name)) for name, ours in CUSTOM_RESOURCES.items() if ours.kind in kinds
-    }
-    return replace(installed, rights=rights, crds=crds)
 
 
-def _items(found: Items[objects.T] | Unread) -> Sequence[objects.T] | Unread:
+async def _items(
+    client: ApiClient, path: str, decoder: Decoder[Items[objects.T]], labels: str = ""
+) -> Sequence[objects.T] | Unread:
+    found = await read(partial(get, client, path, decoder, labels=labels))
     return found if isinstance(found, Unread) else found.items
 
 
@@ -93,17 +82,14 @@ def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
 
 
 def _service(services: Sequence[PlainService], deployment: Deployment | Unread | None) -> PlainService | None:
-    """Return the Service that leads to the Deployment, else the one that is called and labelled like it."""
-    dns = [found for found in services if any(port.port == 53 for port in found.spec.ports or ())]
-    named = [found for found in dns if found.metadata.name in ("topodns", _name(deployment))]
+    """Return the Service that leads to the Deployment, else the one that is called like it."""
+    dns = [found for found in services if any(port.port == DNS_PORT for port in found.spec.ports or ())]
+    name = deployment.metadata.name if isinstance(deployment, Deployment) else NAMESPACE
+    named = [found for found in dns if found.metadata.name in (NAMESPACE, name)]
     if isinstance(deployment, Deployment):
         labels = deployment.spec.template.metadata.labels or {}
         dns = [found for found in dns if found.spec.selector and found.spec.selector.items() <= labels.items()]
     return next(iter((*dns, *named)), None)
-
-
-def _name(deployment: Deployment | Unread | None) -> str | None:
-    return deployment.metadata.name if isinstance(deployment, Deployment) else None
 
 
 def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Settings:
