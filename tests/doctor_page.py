@@ -33,7 +33,8 @@ the API server (`get` of `pods/proxy`), but it cannot ask them for names. Inside
 $ kubectl -n topodns exec deploy/topodns -- topodns doctor
 ```
 
-There it has the rights of topodns, which may not read Deployments, ConfigMaps and CRDs. So run it at both places.
+There it has the flags and the rights of topodns, which may not read Deployments, ConfigMaps and CRDs. So run it at
+both places.
 
 It asks each replica, and each pod of the cluster's DNS, over UDP and TCP for the name of a Service whose answer
 depends on the client, and compares the answer with what `topodns explain` says of the same cluster. Through a

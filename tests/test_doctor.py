@@ -67,7 +67,7 @@ def config_map(key: str, corefile: str = KUBEADM, **of: Mapping[str, str]) -> di
 
 SERVICE = PlainService(metadata("topodns/topodns"))
 SERVICE.spec.cluster_ips = [TO]
-INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", {}, {})
+INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", True, {}, {})
 FACTS = Facts("0.1.0", "", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dnsserver import __version__
-from dnsserver.cli.reading import replicas
+from dnsserver.cli.reading import installed, replicas
 from tests.api_objects import ZONE, service
 from tests.commands_in_process import Ran, Run
 from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, WHERE, World, running_world
@@ -29,9 +29,9 @@ def world(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         yield running
 
 
-def doctor(topodns: Run, kubeconfig: Path, *flags: str) -> Any:
+def doctor(topodns: Run, kubeconfig: Path, **env: str) -> Any:
     """Return what doctor prints; its exit status is 1 if a step failed."""
-    ran: Ran = topodns("doctor", "--kubeconfig", str(kubeconfig), "-o", "json", *flags)
+    ran: Ran = topodns("doctor", "--kubeconfig", str(kubeconfig), "-o", "json", **env)
     assert (ran.status, ran.err) == (int(ran.json["counts"]["failed"] > 0), "")
     return ran.json
 
@@ -62,16 +62,23 @@ def test_nothing_is_wrong(world: World, topodns: Run) -> None:
 # --- What cannot be looked at -----------------------------------------------------------------------------------------
 
 
-def test_with_the_rights_of_topodns_alone(world: World, topodns: Run, tmp_path: Path) -> None:
-    """As in ``kubectl exec``: what may not be read is left out, with the rule that lacks; the rest is looked at."""
+@pytest.mark.parametrize("inside", [True, False], ids=["in its container", "elsewhere"])
+def test_with_the_rights_of_topodns_alone(
+    world: World, topodns: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: bool
+) -> None:
+    """What may not be read is left out, with the rule that lacks. ``kubectl exec`` finds the flags in the container."""
+    monkeypatch.setattr(installed, "FIRST_PROCESS", tmp_path / "cmdline")
+    flags = f"--trusted-forwarder={world.address_here}/32"
+    (tmp_path / "cmdline").write_text(f"/opt/topodns/bin/python\0/opt/topodns/bin/topodns\0serve\0{flags}\0")
     kubeconfig = world.plane.kubeconfig_with(tmp_path / "kubeconfig", token=world.plane.token(NAMESPACE, SERVER))
-    found = doctor(topodns, kubeconfig)
+    found = doctor(topodns, kubeconfig, **({"KUBERNETES_SERVICE_HOST": "10.96.0.1"} if inside else {}))
     lacking = {
         "NodeLocalForwards": "configmaps", "ForwarderForwards": "configmaps", "DeploymentExists": "deployments",
         "SettingsValid": "deployments", "ImageVersion": "deployments", "ReplicasReady": "deployments",
         "ResourcesCurrent": "customresourcedefinitions",
     }  # fmt: skip
-    assert not_passed(found) == {"failed": set(), "unknown": {*lacking, "ReplicaAnswers"}}, told(found)
+    more = set() if inside else {"ReplicaAnswers"}
+    assert not_passed(found) == {"failed": set(), "unknown": {*lacking, *more}}, told(found)
     for step in found["steps"]:
         if step["code"] in lacking:
             assert f'resources: ["{lacking[step["code"]]}"], verbs: [' in step["message"]

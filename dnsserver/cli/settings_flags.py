@@ -49,7 +49,7 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
 
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
-    settings, warnings = given_settings(arguments, os.environ, _file)
+    settings, warnings = given_settings(arguments, os.environ, file_content)
     set_up_logging(settings)
     for warning in warnings:
         log.warning("%s", warning)
@@ -72,7 +72,8 @@ def given_settings(
         raise WrongInput(str(error)) from None
 
 
-def _file(path: str) -> bytes:
+def file_content(path: str) -> bytes:
+    """Return the content of a configuration file. Raises WrongInput."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

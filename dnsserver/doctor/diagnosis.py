@@ -40,7 +40,7 @@ def diagnose(facts: Facts) -> list[Step]:
         *_finding_steps(facts),
         *answer_steps(facts),
     ]
-    if isinstance(facts.installed.deployment, Unread):
+    if not facts.installed.settings_known and facts.installed.deployment is not None:
         steps = list(map(_by_default, steps))
     order = list(StepCode)
     return sorted(steps, key=lambda step: order.index(step.code))

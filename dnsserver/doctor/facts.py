@@ -31,7 +31,8 @@ class Installed(Struct, frozen=True):
     """What of topodns is in the cluster.
 
     ``deployment`` and ``service`` are None if there is none. ``settings`` are those of the Deployment; if they are
-    wrong, ``settings_error`` says why. ``rights`` are those that ``serve`` needs with them, and whether it has each.
+    wrong, ``settings_error`` says why; if nobody could read them, they are the defaults, and not ``settings_known``.
+    ``rights`` are those that ``serve`` needs with them, and whether it has each.
     ``crds`` are those that it reads, by name.
     """
 
@@ -41,6 +42,7 @@ class Installed(Struct, frozen=True):
     pods: Sequence[ReplicaPod] | Unread
     settings: Settings
     settings_error: str
+    settings_known: bool
     rights: Mapping[Right, bool] | Unread
     crds: Mapping[str, Crd | Unread | None]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 
 from msgspec.json import Decoder
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import Parser
 from dnsserver.cli.reading.requests import SILENCE, get, read
-from dnsserver.cli.settings_flags import add_settings, given_settings
+from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
 from dnsserver.doctor import objects
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES
 from dnsserver.doctor.facts import Installed, Right
@@ -19,6 +21,7 @@ from dnsserver.doctor.installation import account_of, needed_rights
 from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainService, ReplicaPod, decoded
 from dnsserver.doctor.steps import Unread
 from dnsserver.from_settings import store_of
+from dnsserver.net.listening import in_pod
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT
 from locator.cluster.api_client import ApiClient
@@ -26,6 +29,7 @@ from locator.cluster.responses import Refused
 from locator.model import Object
 
 NAMESPACE = "topodns"  # of the manifests, where the Deployment and the Service are called the same
+FIRST_PROCESS = Path("/proc/1/cmdline")
 LABEL = "app.kubernetes.io/name=topodns"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
@@ -41,6 +45,7 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     core = f"/api/v1/namespaces/{namespace}"
     services = await _items(client, f"{core}/services", objects.SERVICES)
     pods: Sequence[ReplicaPod] | Unread = ()
+    own = own_settings()
     settings, error = Settings(), ""
     if isinstance(deployment, Deployment):
         selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
@@ -51,6 +56,7 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         except WrongInput as wrong:
             error = str(wrong)
     elif isinstance(deployment, Unread):
+        settings = own or settings
         pods = await _items(client, f"{core}/pods", objects.PODS, f"{LABEL},app.kubernetes.io/component=dns")
     kinds = () if settings.snapshot else tuple(store_of(settings).kinds)
     account = account_of(deployment)
@@ -62,6 +68,7 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
         pods=pods,
         settings=settings,
         settings_error=error,
+        settings_known=isinstance(deployment, Deployment) or own is not None,
         rights=await read(partial(_rights, client, namespace, account, kinds)),
         crds={name: await read(partial(_crd, client, name)) for name in needed},
     )
@@ -98,12 +105,6 @@ def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Set
     A configuration file is read from the ConfigMap that is mounted there.
     """
     container = deployment.container
-    arguments = container.words
-    parser = Parser(prog="topodns serve", description="")
-    add_settings(parser, "serve")
-    given, unknown = parser.parse(arguments[arguments.index("serve") + 1 :] if "serve" in arguments else arguments)
-    if unknown:
-        raise WrongInput(f"{unknown[0].partition('=')[0]}: unknown flag of serve")
     environment = {variable.name: variable.value for variable in container.env or () if variable.value is not None}
 
     def content(path: str) -> bytes:
@@ -117,7 +118,26 @@ def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Set
                     return data[key].encode()
         raise WrongInput(f"{path}: no ConfigMap with this file is mounted there, expected a configuration file")
 
-    return given_settings(given, environment, content)[0]
+    return _serve_settings(container.words, environment, content)
+
+
+def own_settings() -> Settings | None:
+    """Return the settings of the server in whose container this runs, as ``kubectl exec`` does; None elsewhere."""
+    try:
+        words = FIRST_PROCESS.read_bytes().decode(errors="replace").removesuffix("\0").split("\0") if in_pod() else []
+        return _serve_settings(words, os.environ, file_content) if "serve" in words else None
+    except (OSError, WrongInput):
+        return None
+
+
+def _serve_settings(words: list[str], environment: Mapping[str, str], read: Callable[[str], bytes]) -> Settings:
+    """Return the settings of a command line of ``topodns serve``. Raises WrongInput."""
+    parser = Parser(prog="topodns serve", description="")
+    add_settings(parser, "serve")
+    given, unknown = parser.parse(words[words.index("serve") + 1 :] if "serve" in words else words)
+    if unknown:
+        raise WrongInput(f"{unknown[0].partition('=')[0]}: unknown flag of serve")
+    return given_settings(given, environment, read)[0]
 
 
 def _rights(client: ApiClient, namespace: str, account: str, kinds: Sequence[type[Object]]) -> dict[Right, bool]:

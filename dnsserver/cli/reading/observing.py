@@ -46,7 +46,7 @@ Listed = Mapping[type[Object], DeltaBatch | Unread]
 
 async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts:
     """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline."""
-    nothing = Installed(namespace or "", None, None, (), Settings(), "", {}, {})
+    nothing = Installed(namespace or "", None, None, (), Settings(), "", False, {}, {})
     reached = await read(partial(_reached, client))
     if isinstance(reached, Unread):
         return Facts(__version__, flags, nothing, unreachable=reached.why)
