@@ -93,6 +93,7 @@ class DnsServer:
 
     def __init__(self, name: str, machine: Machine, address: str, folder: Path) -> None:
         self.name, self.machine, self._address, self._folder = name, machine, address, folder
+        self._program = str(go_programs.coredns())
         self._daemon: Daemon | None = None
         self._corefile = ""
 
@@ -114,7 +115,7 @@ class DnsServer:
         if corefile:
             path = self._folder / f"{self.name}.Corefile"
             path.write_text(corefile)
-            command = [*self.machine.there, str(go_programs.coredns()), "-conf", str(path)]
+            command = [*self.machine.there, self._program, "-conf", str(path)]
             self._daemon = Daemon.start(command, self._folder, name=self.name)
             self._daemon.until(self._answers)
 
