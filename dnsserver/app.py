@@ -26,6 +26,7 @@ from dnsserver.from_settings import (
     upstream_of,
 )
 from dnsserver.http import loop_delay
+from dnsserver.inspection.tap.tap import Tap
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
@@ -36,7 +37,6 @@ from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connectio
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
-from dnsserver.tap.tap import Tap
 from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.cluster.set_publisher import SetPublisher

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dnsserver.from_settings import authority_of
+from dnsserver.inspection.tap.lines import line_of
+from dnsserver.inspection.tap.tap import Overheard, Tap, Told
 from dnsserver.responder.responder import Responder
-from dnsserver.tap.lines import line_of
-from dnsserver.tap.tap import Overheard, Tap, Told
 from tests.in_memory import NOW, Flags, settings_of
 
 

@@ -16,9 +16,9 @@ from dnsserver.from_settings import authority_of
 from dnsserver.http import events
 from dnsserver.http.api import MAX_WAITING, Api, Asked
 from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionStream
-from dnsserver.tap.lines import line_of
-from dnsserver.tap.listeners import MAX_WAITING as ROOM
-from dnsserver.tap.listeners import Wanted
+from dnsserver.inspection.tap.lines import line_of
+from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
+from dnsserver.inspection.tap.listeners import Wanted
 from locator.ip import parse_address
 from tests.clusters import WEB, WEB_AND_MANY
 from tests.dns_queries import query

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.from_settings import store_of
+from dnsserver.inspection.tap.listeners import MAX_WAITING, Sample, Stream, Wanted
+from dnsserver.inspection.tap.tap import MAX_PENDING, Overheard
+from dnsserver.inspection.tap.text import as_text
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import CNAME
 from dnsserver.responder.replies import PendingReply
-from dnsserver.tap.listeners import MAX_WAITING, Sample, Stream, Wanted
-from dnsserver.tap.tap import MAX_PENDING, Overheard
-from dnsserver.tap.text import as_text
 from locator.ip import parse_address, parse_client
 from tests import clusters
 from tests.api_objects import RACK, ZONE, endpoint, endpoint_slice, external, listed, namespace, node, pod, service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dnsserver.cli.errors import WrongInput
@@ -47,34 +47,50 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
     )
 
 
-def given_settings(arguments: Namespace) -> dict[str, list[str]]:
-    """Return the texts of the settings that the command line has, by field."""
-    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
-
-
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
-    given = given_settings(arguments)
-    path = arguments.config or os.environ.get(CONFIG_VARIABLE)
-    file = None if path is None else (path, _content(path))
-    try:
-        settings, warnings = read_settings(flags=given, environment=os.environ, file=file)
-    except InvalidSetting as error:
-        raise WrongInput(str(error)) from None
+    settings, warnings = given_settings(arguments, os.environ, file_content)
     set_up_logging(settings)
     for warning in warnings:
         log.warning("%s", warning)
     return settings
 
 
-def _content(path: str) -> object:
+def given_settings(
+    arguments: Namespace, environment: Mapping[str, str], read: Callable[[str], bytes]
+) -> tuple[Settings, list[str]]:
+    """Return the settings and warnings about them, wherever the command runs. Raises WrongInput.
+
+    *read* returns the content of a file, and may raise WrongInput.
+    """
+    given = given_flags(arguments)
+    path = arguments.config or environment.get(CONFIG_VARIABLE)
+    file = None if path is None else (path, _content(path, read(path)))
+    try:
+        return read_settings(flags=given, environment=environment, file=file)
+    except InvalidSetting as error:
+        raise WrongInput(str(error)) from None
+
+
+def given_flags(arguments: Namespace) -> dict[str, list[str]]:
+    """Return the texts of the settings that the command line itself has, by field."""
+    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+
+
+def file_content(path: str) -> bytes:
+    """Return the content of a configuration file. Raises WrongInput."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
+
+
+def _content(path: str, text: bytes) -> object:
     """Return the parsed content of a configuration file. Raises WrongInput."""
     import yaml  # loaded late: most commands run without a file
 
     try:
-        return yaml.safe_load(Path(path).read_bytes())
-    except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
+        return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
         raise WrongInput(f"{path}: {line}not YAML ({error.problem}), expected settings as KEY: VALUE") from None

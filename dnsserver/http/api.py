@@ -39,9 +39,9 @@ from dnsserver.inspection.operations import (
     read_parameters,
 )
 from dnsserver.inspection.steps import Steps
-from dnsserver.tap.lines import line_of
-from dnsserver.tap.listeners import Wanted
-from dnsserver.tap.tap import Tap
+from dnsserver.inspection.tap.lines import line_of
+from dnsserver.inspection.tap.listeners import Wanted
+from dnsserver.inspection.tap.tap import Tap
 from locator.cluster.publisher import Publisher
 from locator.model import Node, Object, Pod, PodLocator, Service, object_key
 from locator.state.snapshot import Snapshot

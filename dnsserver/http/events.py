@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dnsserver.inspection.operations import EVENT_STREAM
-from dnsserver.tap.listeners import Stream, Wanted
-from dnsserver.tap.tap import Tap, Told
+from dnsserver.inspection.tap.listeners import Stream, Wanted
+from dnsserver.inspection.tap.tap import Tap, Told
 
 PAUSE_SECONDS = 0.1  # between two looks at what is new: people do not notice, and a busy server is not woken each time
 SHARE = 10  # a stream takes at most one part in so many of the time

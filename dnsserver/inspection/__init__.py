@@ -1,1 +1,1 @@
-"""What the HTTP API of a running server says, without I/O."""
+"""What a running server says of itself, without I/O."""

@@ -15,9 +15,9 @@ from dnsserver.inspection import naming
 from dnsserver.inspection.constrained import ConstrainedServices
 from dnsserver.inspection.domains import Domains
 from dnsserver.inspection.problem import PROBLEM_JSON, Problem
+from dnsserver.inspection.tap.lines import TailLine
 from dnsserver.message.records import type_number
 from dnsserver.settings import values
-from dnsserver.tap.lines import TailLine
 from locator.ip import parse_client
 from locator.model import SUCCESSORS
 from locator.topology.selection import ALL, ANY, NEAREST, UNCONSTRAINED, UNMET

@@ -9,9 +9,9 @@ import msgspec
 import trio
 
 from dnsserver.answers.decision import Authority
-from dnsserver.tap.lines import line_of
-from dnsserver.tap.listeners import Sample
-from dnsserver.tap.tap import Tap
+from dnsserver.inspection.tap.lines import line_of
+from dnsserver.inspection.tap.listeners import Sample
+from dnsserver.inspection.tap.tap import Tap
 
 SECOND = 1.0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.errors import DONE, Failed, WrongInput
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
-from dnsserver.cli.settings_flags import add_settings, given_settings, settings_of
+from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
 from dnsserver.settings.reading import option
@@ -93,7 +93,7 @@ def run(arguments: Namespace) -> int:
 
 def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
     """Print what the running server at *url* would answer. Raises CommandError."""
-    for name in given_settings(arguments):
+    for name in given_flags(arguments):
         if FLAGS[name].theme in CLUSTER_THEMES and name != "server":
             raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
     import msgspec

@@ -33,8 +33,8 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.remote import RemoteServer
     from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
-    from dnsserver.tap.lines import DECODER
-    from dnsserver.tap.text import as_text
+    from dnsserver.inspection.tap.lines import DECODER
+    from dnsserver.inspection.tap.text import as_text
 
     url = settings.server or SERVER
     parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}

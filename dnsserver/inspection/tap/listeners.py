@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from dnsserver.tap.tap import Overheard, Told
+from dnsserver.inspection.tap.tap import Overheard, Told
 from locator.ip import Network, network_end
 
 MAX_WAITING = 256  # replies for one reader; a slower one loses what comes beyond

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dnsserver.answers.explanation_text import COLOURS, PLAIN
-from dnsserver.tap.lines import TailLine
+from dnsserver.inspection.tap.lines import TailLine
 
 MAX_SHOWN = 4  # records
 

@@ -9,8 +9,8 @@ import msgspec
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.explain import Asker, client_text, explain
 from dnsserver.answers.explanation import Explanation
+from dnsserver.inspection.tap.tap import Told
 from dnsserver.message.sections import answers_in, is_truncated
-from dnsserver.tap.tap import Told
 from locator.ip import address_text
 
 
