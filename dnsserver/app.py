@@ -181,14 +181,14 @@ class _Server:
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
     def _api(self, loopback: bool) -> list[Route]:
-        from dnsserver.http.api import Api, Asked
+        from dnsserver.http.api import Api, Inspected
 
         settings = self._settings
         clusters = {settings.cluster_name: self._publisher}
         clusters |= {cluster.name: cluster.publisher for cluster in self._others}
         namespace = settings.namespace[0] if len(settings.namespace) == 1 else "default"
-        asked = Asked(lambda: self._responder.snapshot, clusters, self._authority, namespace)
-        return Api(asked, self._tap).routes(loopback=loopback)
+        inspected = Inspected(lambda: self._responder.snapshot, clusters, self._authority, namespace)
+        return Api(inspected, self._tap).routes(loopback=loopback)
 
     def _tap_failed(self, error: Exception) -> None:
         """Count and log an error in telling of an answer; the answer is sent."""
@@ -222,7 +222,10 @@ async def collect_garbage() -> None:
 
 def native_code(settings: Settings) -> Repeated | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
-    if settings.native == "off" or settings.log_queries is not None:  # the native code would keep queries to itself
+    if settings.native == "off":
+        return None
+    if settings.log_queries is not None:
+        log.info("native code is not used with --log-queries: it would keep queries to itself")
         return None
     try:
         import dnsserver.net.native as native  # "from dnsserver.net import" hides why it cannot be loaded

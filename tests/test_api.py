@@ -14,11 +14,14 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from dnsserver.from_settings import store_of
 from dnsserver.http.guard import objection
 from dnsserver.inspection.constrained import constrained_services
 from dnsserver.inspection.domains import ClusterContents, domains_of, keys_in_use
 from dnsserver.inspection.operations import DESCRIPTION, JSON, OPERATIONS
 from dnsserver.inspection.steps import STEP, Steps
+from locator.model import CLUSTER as CLUSTER_LABEL
+from locator.model import Node
 from tests.api_client import API, Answered, request
 from tests.api_objects import (
     HOSTNAME,
@@ -35,7 +38,7 @@ from tests.api_objects import (
     service,
 )
 from tests.commands_in_process import Run
-from tests.in_memory import snapshot_of
+from tests.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
 from tests.topodns_process import Server, serving
 from tests.unshrunk import unshrunk
 
@@ -289,6 +292,20 @@ def test_topology(server: Server) -> None:
         (ZONE, "b"),
         (ZONE, None),
     }
+
+
+def test_topology_of_several_clusters() -> None:
+    """The name of each is the value of a key, and what is in another cluster counts, too."""
+    found = []
+    for name in ("west", "east"):
+        store = store_of(settings_of({"cluster-name": name}))
+        take_in(store, dump_of(listed(CLUSTER)).objects)
+        found.append(ClusterContents(name, store.publish(NOW), list(store.objects(Node).values())))
+    _, domains = steps_of(domains_of(found, (CLUSTER_LABEL, ZONE)))
+    assert [tuple(row.values()) for row in domains["domains"]] == [
+        (CLUSTER_LABEL, "east", 4, 4, 7), (CLUSTER_LABEL, "west", 4, 4, 7),
+        (ZONE, "a", 4, 4, 12), (ZONE, "b", 2, 2, 2), (ZONE, None, 2, 2, 0),
+    ]  # fmt: skip
 
 
 def test_services(server: Server) -> None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from dnsserver.from_settings import authority_of
 from dnsserver.http import events
-from dnsserver.http.api import MAX_WAITING, Api, Asked
+from dnsserver.http.api import MAX_WAITING, Api, Inspected
 from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionStream
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
@@ -165,12 +165,14 @@ class SlowPublisher:
 def test_requests_that_wait_are_bounded() -> None:
     """One is computed, some wait; whoever comes then is told to come again."""
     responder = responder_of(WEB_AND_MANY)
-    asked = Asked(lambda: responder.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default")  # type: ignore[dict-item]
+    inspected = Inspected(
+        lambda: responder.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default"
+    )  # type: ignore[dict-item]
 
     async def main() -> None:
         (endpoint,) = (
             route.endpoint
-            for route in Api(asked, tap_of(responder)).routes(loopback=False)
+            for route in Api(inspected, tap_of(responder)).routes(loopback=False)
             if route.path == "/api/v1/topology"
         )
         scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/api/v1/topology"}

@@ -17,6 +17,7 @@ import dns.message
 import pytest
 
 from dnsserver.http.api import MAX_STREAMS
+from dnsserver.settings.reading import read_settings
 from tests.api_client import API, events, request
 from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, namespace, node, pod, service
 from tests.commands_in_process import Run
@@ -286,6 +287,14 @@ def test_a_running_server_has_its_own_settings(topodns: Run, flags: tuple[str, s
     """Flags about the cluster and its answers would change nothing there."""
     ran = topodns("explain", "near.shop", "--client", FRONT, "--server", "http://127.0.0.1:1", *flags)
     assert ran[::2] == (2, f"topodns: {flags[0]}: given together with --server, expected only one of them\n")
+
+
+@pytest.mark.parametrize(
+    ("http", "warnings"), [("off", ["--console has no effect with --http off"]), ("127.0.0.1:0", [])]
+)
+def test_the_api_needs_http(http: str, warnings: list[str]) -> None:
+    """Who asks for it in vain is told."""
+    assert read_settings(flags={"console": ["on"], "http": [http]}, environment={}, file=None)[1] == warnings
 
 
 # --log-queries

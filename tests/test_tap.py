@@ -28,6 +28,7 @@ from tests.commands_in_process import Run
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.in_memory import (
     NOW,
+    ClustersInMemory,
     CountedResponder,
     dump_of,
     responder_of,
@@ -254,6 +255,31 @@ def test_native_code_repeats_what_no_filter_wants() -> None:
     tap.leave(other)
     assert repeated() == [True, True, True]
     assert {line["question"]["name"] for line in heard.lines} >= {f"{NEAR}."}
+
+
+@with_and_without_native
+def test_federated_names_have_a_service(native: bool) -> None:
+    """Also to filters, and to native code, which keeps them apart from the Service of one cluster."""
+    items = [
+        namespace("shop"), node("a1", {ZONE: "a"}),
+        service("web", annotations={"topodns.io/federated": "true"}),
+        endpoint_slice("web", 1, [endpoint("10.244.1.7", nodeName="a1")]),
+    ]  # fmt: skip
+    flags = {"federation": ["fed.example"], "upstream": "off", "native": "auto" if native else "off"}
+    responder = ClustersInMemory(listed(items), {}, flags).responder()
+    heard, other = Everything(flags, service="shop/web"), Stream(Wanted(service="shop/near"), lambda: None)
+    stream, tap = Stream(Wanted(service="shop/web"), lambda: None), tap_of(responder, flags)
+    for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
+        for _ in range(3):
+            ask(responder, query(name), "10.244.1.7")
+    for listener in (heard, other, stream):
+        tap.listen(listener)
+    for name in ("web.shop.fed.example", "web.shop.svc.cluster.local"):
+        ask(responder, query(name), "10.244.1.7")
+        if responder.native is not None:
+            assert responder.native.reply(query(name), parse_address("10.244.1.7")) is None
+    assert [line["service"] for line in heard.lines] == [{"namespace": "shop", "name": "web"}] * 2
+    assert (len(stream.take()[0]), len(other.take()[0])) == (2, 0)
 
 
 # Replies that wait

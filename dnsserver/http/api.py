@@ -64,7 +64,7 @@ T = TypeVar("T")
 Respond = Callable[[dict[str, Any]], Awaitable[Response]]
 
 
-class Asked(NamedTuple):
+class Inspected(NamedTuple):
     """What the API reads: ``snapshot`` is what the server answers from, or None; ``clusters`` by name, the own first.
 
     ``namespace`` is where names without one are looked up.
@@ -79,8 +79,8 @@ class Asked(NamedTuple):
 class Api:
     """The operations of the API, on what a server has read."""
 
-    def __init__(self, asked: Asked, tap: Tap) -> None:
-        self._asked, self._tap = asked, tap
+    def __init__(self, inspected: Inspected, tap: Tap) -> None:
+        self._inspected, self._tap = inspected, tap
         self._streams = 0
         self._thread = trio.CapacityLimiter(1)
         self._in_steps = trio.Lock()
@@ -103,16 +103,16 @@ class Api:
         ]
 
     async def _explain(self, given: dict[str, Any]) -> Response:
-        snapshot = self._asked.snapshot()
+        snapshot = self._inspected.snapshot()
         if snapshot is None:
             return problem(503, NOT_READY)
-        client, namespace = given["client"], given["namespace"] or self._asked.namespace
+        client, namespace = given["client"], given["namespace"] or self._inspected.namespace
         found = await self._found(client, namespace)
 
         def explained() -> bytes:
             known = naming.Known(snapshot, {**found, Service: naming.Served(snapshot)}, namespace)
             explanation = naming.explain_named(
-                given["name"], given["type"], client, known, self._asked.authority, candidates=given["candidates"]
+                given["name"], given["type"], client, known, self._inspected.authority, candidates=given["candidates"]
             )
             return msgspec.json.encode(explanation)
 
@@ -125,7 +125,7 @@ class Api:
 
         Raises UnknownName.
         """
-        own = next(iter(self._asked.clusters.values()))
+        own = next(iter(self._inspected.clusters.values()))
         if isinstance(client, naming.Topology) or (isinstance(client, naming.Reference) and client.kind is Node):
             return {Node: await own.objects(Node)}
         if not isinstance(client, naming.Reference):
@@ -144,14 +144,14 @@ class Api:
         if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
             return _busy()
         async with self._in_steps:
-            snapshot = self._asked.snapshot()
+            snapshot = self._inspected.snapshot()
             if snapshot is None:
                 return problem(503, NOT_READY)
             if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
                 keys = given["keys"] or await _run(keys_in_use(snapshot))
                 clusters = [
                     ClusterContents(name, publisher.snapshot, list((await publisher.objects(Node)).values()))
-                    for name, publisher in self._asked.clusters.items()
+                    for name, publisher in self._inspected.clusters.items()
                     if publisher.snapshot is not None
                 ]
                 self._domains = snapshot, given["keys"], msgspec.json.encode(await _run(domains_of(clusters, keys)))
@@ -161,7 +161,7 @@ class Api:
         if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
             return _busy()
         async with self._in_steps:
-            snapshot = self._asked.snapshot()
+            snapshot = self._inspected.snapshot()
             if snapshot is None:
                 return problem(503, NOT_READY)
             page = await _run(constrained_services(snapshot, after=given["continue"] or "", limit=given["limit"]))
@@ -173,7 +173,7 @@ class Api:
         self._streams += 1
         log.info("a reader of decisions has come: until it goes, native code leaves their queries to Python")
         wanted = Wanted(given["service"], given["client"], given["outcome"])
-        return DecisionStream(self._tap, wanted, partial(line_of, authority=self._asked.authority), self._gone)
+        return DecisionStream(self._tap, wanted, partial(line_of, authority=self._inspected.authority), self._gone)
 
     def _gone(self) -> None:
         self._streams -= 1

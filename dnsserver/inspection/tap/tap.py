@@ -65,11 +65,10 @@ class Overheard:
     def __init__(self, tap: Tap, query: bytes, source: bytes, channel: Channel, header_client: bytes | None) -> None:
         self._tap = tap
         self._query, self._source, self._channel, self._header_client = query, source, channel, header_client
-        self._inquired, self._inquiry, self._facts = False, None, None
+        self._inquired = False
+        self._inquiry: Inquiry | None = None
+        self._facts: Facts | None = None
         self.reply = b""
-
-    _inquiry: Inquiry | None
-    _facts: Facts | None
 
     @property
     def inquiry(self) -> Inquiry | None:
