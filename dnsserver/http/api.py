@@ -141,12 +141,7 @@ class Api:
         return found
 
     async def _topology(self, given: dict[str, Any]) -> Response:
-        if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
-            return _busy()
-        async with self._in_steps:
-            snapshot = self._inspected.snapshot()
-            if snapshot is None:
-                return problem(503, NOT_READY)
+        async def counted(snapshot: Snapshot) -> bytes:
             if self._domains is None or self._domains[0] is not snapshot or self._domains[1] != given["keys"]:
                 keys = given["keys"] or await _run(keys_in_use(snapshot))
                 clusters = [
@@ -155,17 +150,26 @@ class Api:
                     if publisher.snapshot is not None
                 ]
                 self._domains = snapshot, given["keys"], msgspec.json.encode(await _run(domains_of(clusters, keys)))
-            return Response(self._domains[2], media_type=JSON)
+            return self._domains[2]
+
+        return await self._one_by_one(counted)
 
     async def _services(self, given: dict[str, Any]) -> Response:
+        async def page(snapshot: Snapshot) -> bytes:
+            after, limit = given["continue"] or "", given["limit"]
+            return msgspec.json.encode(await _run(constrained_services(snapshot, after=after, limit=limit)))
+
+        return await self._one_by_one(page)
+
+    async def _one_by_one(self, compute: Callable[[Snapshot], Awaitable[bytes]]) -> Response:
+        """Return the JSON that *compute* makes of what the server answers from, for one request at a time."""
         if self._in_steps.statistics().tasks_waiting >= MAX_WAITING:
             return _busy()
         async with self._in_steps:
             snapshot = self._inspected.snapshot()
             if snapshot is None:
                 return problem(503, NOT_READY)
-            page = await _run(constrained_services(snapshot, after=given["continue"] or "", limit=given["limit"]))
-            return Response(msgspec.json.encode(page), media_type=JSON)
+            return Response(await compute(snapshot), media_type=JSON)
 
     async def _tail(self, given: dict[str, Any]) -> Response:
         if self._streams >= MAX_STREAMS:
