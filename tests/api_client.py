@@ -57,11 +57,13 @@ class Events:
 
 @contextmanager
 def events(server: Server, **query: str) -> Iterator[Events]:
-    """Read the events of ``/api/v1/tail`` until the block ends; it begins once the server tells of decisions."""
+    """Read the events of ``/api/v1/tail`` until the block ends; the server tells of decisions only within it."""
     url = f"http://{server.http}{API}/tail?{urlencode(query)}"
     response = urllib3.request("GET", url, timeout=PATIENCE, retries=False, preload_content=False)
     assert response.status == 200
     try:
         yield Events(response)
     finally:
+        before = len(server.lines)
         response.close()
+        server.wait_for("a reader of decisions has gone", after=before)
