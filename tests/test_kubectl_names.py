@@ -159,8 +159,10 @@ TOPOLOGIES = [
     (f"{ZONE}=a", ["10.244.1.7", "10.244.2.7"], ["all nodes there have topology.kubernetes.io/region=r, too"]),
     (f"{OLD[ZONE]}=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], []),
     (f"{ZONE}=a, {HOSTNAME}=a1", ["10.244.1.7"], ["topology.kubernetes.io/region=r, too"]),
-    (f"{ZONE}=c,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has {ZONE}=c, did you mean "]),
+    (f"{ZONE}=c,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has {ZONE}=c; there are a, b"]),
     (f"zone=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has the label zone, did you mean {ZONE}?"]),
+    (f"zones=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has the label zones, did you mean {ZONE}?"]),
+    (f"team=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], ["no node has the label team; there are "]),
     (f"{ZONE}=b,{RACK}=2", [], []),
 ]
 
@@ -200,7 +202,11 @@ WRONG_ARGUMENTS = [
     ("web", "pod/proxy", (), "--client: no Pod default/proxy, did you mean shop/proxy (-n shop)?"),
     ("web", "pod/done", ("-n", "shop"), "--client: Pod shop/done has finished, expected one that has an address"),
     ("web", "pod/pending", ("-n", "shop"), "--client: Pod shop/pending has no address yet, expected one that has"),
-    ("web", "node/a3", (), "--client: no Node a3, did you mean a"),
+    ("svc/foo", "10.0.0.1", ("-n", "shop"), "NAME: no Service shop/foo; there are asleep, memcached\n"),
+    ("svc/foo", "10.0.0.1", ("-n", "lab"), "NAME: no Service lab/foo\n"),
+    ("web", "pod/foo", ("-n", "lab"), "--client: no Pod lab/foo; there is front\n"),
+    ("web", "node/a3", (), "--client: no Node a3; there are a1, a2, b1\n"),
+    ("web", "node/a-1", (), "--client: no Node a-1, did you mean a1?\n"),
     ("web", "svc/memcached", (), "--client: 'svc/memcached', expected an address, a prefix, pod/NAME, node/NAME or "),
     ("web", "deploy/front", (), "--client: 'deploy/front', expected "),
     ("web", "shop/front", (), "--client: 'shop/front', expected "),
@@ -221,7 +227,7 @@ WRONG_ARGUMENTS = [
 def test_wrong_argument(
     topodns: Run, snapshot: str, name: str, client: str, flags: tuple[str, ...], message: str
 ) -> None:
-    """What is not there ends the command with status 2 and one line, which names the nearest that is there."""
+    """What is not there ends the command with status 2 and one line, which names what is near, or what is there."""
     ran = topodns("explain", name, "--client", client, "--snapshot", snapshot, *flags)
     assert (ran.status, ran.out) == (WRONG, "")
     assert ran.err.startswith(f"topodns: {message}") and ran.err.count("\n") == 1
@@ -241,6 +247,8 @@ def test_unknown_name_says_what_is_near(topodns: Run, snapshot: str) -> None:
     for name, reason in (
         ("memcachd.shop", "topodns serves no Service shop/memcachd, did you mean memcached?"),
         ("memcached.shp", "topodns serves no namespace shp, did you mean shop?"),
+        ("foo.shop.svc.cluster.local", "topodns serves no Service shop/foo; there are asleep, memcached"),
+        ("foo.bar.svc.cluster.local", "topodns serves no namespace bar; there are default, lab, shop"),
     ):
         said = explained(topodns("explain", name, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot))
         assert (said["rcode"], said["reason"]) == ("NXDOMAIN", reason)

@@ -341,7 +341,7 @@ REASONS = [
      "topodns serves no ServiceImport shop/imported, did you mean imported-db?"),
     ("imported-db.shop.svc.clusterset.local", "A", MULTICLUSTER, "the Service has no ready endpoint"),
     ("imported-db.shop.svc.cluster.local", "A", MULTICLUSTER,
-     "topodns serves no Service shop/imported-db, did you mean db?"),
+     "topodns serves no Service shop/imported-db; there are api, asleep, db, hard, new"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),

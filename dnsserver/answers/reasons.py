@@ -9,7 +9,7 @@ from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
 from dnsserver.names import Meaning, labels_of, meaning_of
-from dnsserver.spelling import nearest, nearest_key
+from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.model import HOSTNAME, ZONE, Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
@@ -119,18 +119,21 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
 def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     if meaning.zone.about == names.FEDERATION and meaning.service:
         closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated)
-        suggestion = f", did you mean {closest}?" if closest else ""
+        hint = f", did you mean {closest}?" if closest else listed(snapshot.federated)
         what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
-        return f"no cluster exports {what}{suggestion}"
+        return f"no cluster exports {what}{hint}"
     is_import = meaning.zone.about == names.MULTICLUSTER
     known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
     if not meaning.service or meaning.service_key in known:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
-        return f"topodns serves no namespace {meaning.namespace}{nearest(meaning.namespace, snapshot.namespaces)}"
+        return f"topodns serves no namespace {meaning.namespace}{suggestion(meaning.namespace, snapshot.namespaces)}"
     closest = nearest_key(meaning.namespace, meaning.service, known)
-    suggestion = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?" if closest else ""
-    return f"topodns serves no {kind} {meaning.service_key}{suggestion}"
+    if closest is None:
+        hint = listed(names_in(meaning.namespace, known))
+    else:
+        hint = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
+    return f"topodns serves no {kind} {meaning.service_key}{hint}"
 
 
 def _federated(case: Case, found: FederatedService) -> str:

@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol, cast
 from dnsserver.cli.errors import DONE, WRONG, CommandError, WrongInput
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import Parser, program
-from dnsserver.spelling import nearest
+from dnsserver.spelling import nearest, suggestion
 
 # One row per command: its name, which is also the name of its module in ``commands``, and what it does.
 COMMANDS = {
@@ -60,7 +60,7 @@ def _run(argv: Sequence[str]) -> int:
     if name == "--version":
         name = "version"
     if name not in COMMANDS:
-        raise WrongInput(f"{name}: unknown command{nearest(name, COMMANDS)}; see '{program()} --help'")
+        raise WrongInput(f"{name}: unknown command{suggestion(name, COMMANDS)}; see '{program()} --help'")
     command = cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
     parser = Parser(prog=f"{program()} {name}", description=f"{COMMANDS[name]}.")
     command.add_arguments(parser)

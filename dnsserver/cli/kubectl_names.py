@@ -12,9 +12,9 @@ from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import parse_argument
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, meaning_of
-from dnsserver.spelling import nearest, nearest_key
+from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
 from locator.ip import Network, parse_client
-from locator.labels import nearest_label_key, valid_label_key
+from locator.labels import valid_label_key
 from locator.model import (
     HOSTNAME,
     SUCCESSORS,
@@ -68,15 +68,15 @@ class Known(NamedTuple):
         by_key = {found.key: found for found in self.objects.get(kind, ())}
         if key in by_key:
             return by_key[key]
-        suggestion = nearest(name, by_key) if kind is Node else self._suggestion(name, by_key)
-        raise WrongInput(f"{argument}: no {kind.__name__} {key}{suggestion}")
+        hint = suggestion(name, by_key) if kind is Node else self._hint(name, by_key)
+        raise WrongInput(f"{argument}: no {kind.__name__} {key}{hint}")
 
-    def _suggestion(self, name: str, keys: Collection[str]) -> str:
+    def _hint(self, name: str, keys: Collection[str]) -> str:
         service, _, rest = name.partition(".")
         whole = f"{rest.partition('.')[0]}/{service}"  # of a domain name, such as memcached.shop
         closest = whole if rest and whole in keys else nearest_key(self.namespace, name, keys)
         if closest is None:
-            return ""
+            return listed(names_in(self.namespace, keys))
         namespace, _, other = closest.partition("/")
         if namespace == self.namespace:
             return f", did you mean {other}?"
@@ -181,9 +181,9 @@ def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node
         values = {node.labels[key] for node in nodes if key in node.labels}
         known = {key for node in nodes for key in node.labels}
         if not values:
-            yield f"no node has the label {key}" + (f", did you mean {nearest_label_key(key, known)}?" if known else "")
+            yield f"no node has the label {key}{nearest_label(key, known)}"
         elif value not in values:
-            yield f"no node has {key}={value}{nearest(value, sorted(values))}"
+            yield f"no node has {key}={value}{suggestion(value, values)}"
     there = [node for node in nodes if given.items() <= node.labels.items()]
     for key in dict.fromkeys(SUCCESSORS.get(key, key) for key in keys):
         shared = {node.labels.get(key) for node in there}

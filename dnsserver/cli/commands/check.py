@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dnsserver.cli.parser import Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.spelling import nearest
+from dnsserver.spelling import suggestion
 from locator.ip import Network, network_text
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def run(arguments: Namespace) -> int:
     checked = check_cluster(settings)
     for name in settings.namespace:
         if name not in checked.namespaces:  # nothing is looked at there
-            suggestion = nearest(name, sorted(checked.namespaces))
-            print(f"topodns: --namespace: no namespace {name}{suggestion}", file=sys.stderr)
+            hint = suggestion(name, checked.namespaces)
+            print(f"topodns: --namespace: no namespace {name}{hint}", file=sys.stderr)
     remarks = _subnet_flags(proposed_subnets(book_of(checked.own))) if arguments.output == "text" else ()
     return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
