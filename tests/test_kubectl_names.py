@@ -288,7 +288,7 @@ def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, p
         ("explain", "--clint", "x"): "--clint: unknown flag, did you mean --client?; see '{} explain --help'",
         ("explan",): "explan: unknown command, did you mean explain?; see '{} --help'",
         ("corefile",): "--for: missing, expected a program to print for, or --check FILE; see '{} corefile --help'",
-        ("explain", "--client"): "argument --client: expected one argument; see '{} explain --help'",
+        ("explain", "--client"): "--client: expected one argument; see '{} explain --help'",
     }
     for arguments, message in messages.items():
         assert topodns(*arguments).err == f"topodns: {message.format(called)}\n"

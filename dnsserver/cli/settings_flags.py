@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dnsserver.cli.errors import WrongInput
@@ -20,18 +20,23 @@ log = logging.getLogger("topodns")
 _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
-def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | None = None) -> None:
-    """Add the flags of *command*'s settings, grouped by theme; *short* has a second flag for some, by field."""
+def add_settings(
+    parser: Parser, command: str, *, common: Sequence[str] = (), short: Mapping[str, str] | None = None
+) -> None:
+    """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
+
+    *short* has a second flag for some, by field.
+    """
     defaults = Settings()
     for theme in THEMES:
         flags = {name: flag for name, flag in FLAGS.items() if flag.theme == theme and command in flag.commands}
         if not flags:
             continue
-        group = parser.add_argument_group(theme)
+        group = parser.add_argument_group(theme)  # one without flags is not shown
         for name, flag in flags.items():
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
-            group.add_argument(
+            (parser.flags if name in common else group).add_argument(
                 *([short[name]] if short and name in short else []),
                 option(name),
                 dest=_PREFIX + name,
@@ -42,6 +47,8 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
             )
             if flag.switch:
                 parser.switches.add(option(name))
+            elif flag.syntax.words:
+                parser.words[_PREFIX + name] = flag.syntax.words
     parser.flags.add_argument(
         "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )

@@ -33,12 +33,14 @@ class Syntax(Generic[T_co]):
     """How to write a value of type *T_co*.
 
     ``metavar`` stands for the value in ``--help``. ``read`` parses a text; its ValueError says what was found, and
-    ``expected`` completes the message: ``FOUND, expected EXPECTED``.
+    ``expected`` completes the message: ``FOUND, expected EXPECTED``. ``words`` are the values that have a meaning of
+    their own, such as all those of an enumeration.
     """
 
     metavar: str
     expected: str
     read: Callable[[str], T_co]
+    words: tuple[str, ...] = ()
 
 
 class ListenAddress(NamedTuple):
@@ -109,13 +111,16 @@ def choice(metavar: str, *words: str) -> Syntax[str]:
             raise ValueError(repr(text))
         return text
 
-    return Syntax(metavar, f"{', '.join(words[:-1])} or {words[-1]}", read)
+    return Syntax(metavar, f"{', '.join(words[:-1])} or {words[-1]}", read, words)
 
 
 def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
     """Return a syntax that also takes ``off``, and then yields the value *off*."""
     return Syntax(
-        syntax.metavar, f"{syntax.expected}, or off", lambda text: off if text in OFF_WORDS else syntax.read(text)
+        syntax.metavar,
+        f"{syntax.expected}, or off",
+        lambda text: off if text in OFF_WORDS else syntax.read(text),
+        (*syntax.words, OFF),
     )
 
 
@@ -237,7 +242,9 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-SWITCH = Syntax("=on|off", "on or off", _switch)  # the "=" is required: the next word is never the value
+SWITCH = Syntax(
+    "=on|off", "on or off", _switch, (ON_WORDS[0], OFF)
+)  # the "=" is required: the next word is never the value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
 NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
@@ -249,7 +256,12 @@ ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)
 NETWORK = Syntax("CIDR", "an address block without host bits, such as 10.96.0.10/32", parse_network)
 LISTEN_ADDRESS = Syntax("ADDR:PORT", "ADDRESS:PORT, with an IPv6 address in brackets", _listen)
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
-CLIENT_SOURCES = Syntax("SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources)
+CLIENT_SOURCES = Syntax(
+    "SOURCES",
+    "some of pods, podlocators and nodes, separated by commas",
+    _client_sources,
+    (PODS, POD_LOCATORS, NODES),
+)
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with label keys, and * only at the end", _zone_keys)
 CLUSTER_NAME = Syntax("NAME", "a DNS label: lower-case letters, digits and inner hyphens", _dns_label)

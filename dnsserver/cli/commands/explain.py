@@ -7,12 +7,30 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from dnsserver.cli.errors import DONE, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
+from dnsserver.cli.parser import Example, Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.finding_codes import ClusterCode
 from locator.model import Object, is_dns_label
+
+TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
+
+EXAMPLES = (
+    Example("What does a pod get for a Service? Ask as you ask kubectl:",
+            "topodns explain svc/memcached -n shop --client pod/frontend-0"),
+    Example("The same from a dump, for an address, with the reason for every endpoint:",
+            "topodns explain memcached.shop --client 10.244.2.16 --candidates --snapshot cluster.yaml"),
+    Example("What would a client anywhere in zone eu-west-b get?",
+            "topodns explain memcached.shop --client topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
+    Example("Another record type, as JSON for a program:",
+            "topodns explain memcached.shop SRV --client node/node-a1 -o json --snapshot cluster.yaml"),
+)  # fmt: skip
+STATUSES = {
+    **STATUSES,
+    DONE: "the answer is printed; a name that does not exist, or a constraint that is not met, is an answer, too",
+    FAILED: "the API server cannot be reached, or refuses",
+}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -21,7 +39,13 @@ def add_arguments(parser: Parser) -> None:
     parser.positionals.add_argument(
         "name", metavar="NAME", nargs="?", help="Name to query, whole or partial (memcached.shop), or svc/NAME"
     )
-    parser.positionals.add_argument("type", metavar="TYPE", nargs="?", default="A", help="Record type (default: A)")
+    parser.positionals.add_argument(
+        "type",
+        metavar="TYPE",
+        nargs="?",
+        default="A",
+        help=f"Record type, such as {', '.join(TYPES[:-1])} or {TYPES[-1]} (default: A)",
+    )
     parser.flags.add_argument(
         "--client",
         metavar="ADDR",
@@ -36,7 +60,8 @@ def add_arguments(parser: Parser) -> None:
         "--namespace, or that of the kubeconfig's context; with --snapshot: default)",
     )
     add_output_format(parser, "yaml")
-    add_settings(parser, "explain")
+    parser.words["type"] = TYPES
+    add_settings(parser, "explain", common=("candidates",))
 
 
 def run(arguments: Namespace) -> int:
