@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from dnsserver.from_settings import (
     upstream_of,
 )
 from dnsserver.http import loop_delay
+from dnsserver.loaded import loaded
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
@@ -39,6 +40,7 @@ from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.cluster.set_publisher import SetPublisher
 from locator.control.lease import LeaderElection
+from locator.ip import Network
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 
@@ -59,6 +61,7 @@ OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads 
 # 3 kB of an HTTP connection that is open during two collections of the others.
 COLLECTED_AFTER = (700, 2, 1_000_000_000)
 COLLECT_SECONDS = 3600.0  # between full collections
+LOADED_POLL_SECONDS = 0.05  # until the cluster is known, which may take long
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
@@ -154,6 +157,9 @@ class _Server:
                     for cluster in self._others:
                         nursery.start_soon(cluster.publisher.run)
                         nursery.start_soon(cluster.source.run)
+                    nursery.start_soon(log_loaded, self._publisher, self._settings.trusted_forwarder)
+                    for cluster in self._others:
+                        nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
                     if self._hosts is not None:
                         nursery.start_soon(self._hosts.run)
                     if self._events is not None:
@@ -235,6 +241,17 @@ def ready_line() -> Subscriber:
         printed = True
 
     return subscriber
+
+
+async def log_loaded(publisher: Publisher, networks: Collection[Network], about: str = "") -> None:
+    """Log what was loaded, once every kind is known from the cluster itself, not from a state file; then return.
+
+    Only once: ``/metrics`` shows what becomes of it. *networks* are the configured ones of trusted forwarders.
+    """
+    while (snapshot := publisher.snapshot) is None or publisher.unlisted:
+        await trio.sleep(LOADED_POLL_SECONDS)
+    found = await trio.to_thread.run_sync(loaded, snapshot, publisher.kinds, networks)  # it looks at every address
+    log.info("%s%s", about, found, extra={"fields": found.fields()})
 
 
 def warn_about_forwarders(counts: Counts, now: float) -> None:

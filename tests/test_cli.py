@@ -963,16 +963,6 @@ def test_serve_beside_bad_objects(serve: Callable[..., Server]) -> None:
     assert [str(rdata) for rrset in reply.answer for rdata in rrset] == ["10.9.0.1"]
 
 
-def test_log_lines_as_json(serve: Callable[..., Server]) -> None:
-    """With ``--log-format json`` each line is a JSON object, except those that programs wait for."""
-    server = serve(CLUSTER[1:], "--log-format", "json", flags={"http": "127.0.0.1:0"}, env={"TOPODNS_TLL": "1"})
-    ours = [line for line in server.lines if line.startswith(("listening ", "ready"))]
-    assert [line.split()[:2] for line in ours] == [
-        ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
-    logged = [json.loads(line) for line in server.lines if line not in ours]
-    assert [(row["level"], "TOPODNS_TLL" in row["message"]) for row in logged] == [("warning", True)]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "No such file"), ("kind: Node\nmetadata: {name: [\n", "line ")],

@@ -6,15 +6,17 @@ Only the module of the given command is imported, and it imports in ``run`` what
 
 from __future__ import annotations
 
-import sys
+import logging
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from dnsserver.cli.errors import DONE, STATUSES, WRONG, CommandError, WrongInput
+from dnsserver.cli.log_format import say, set_up_logging
 from dnsserver.cli.output import write
 from dnsserver.cli.parser import Example, Parser, program
+from dnsserver.cli.settings_flags import early_log_format
 from dnsserver.spelling import nearest, suggestion
 
 EXPLAIN_A_DUMP = "topodns explain memcached.shop --client 10.244.2.16 --snapshot cluster.yaml"
@@ -57,11 +59,12 @@ def run_command(argv: Sequence[str]) -> int:
 
     A ``CommandError`` is printed to standard error.
     """
+    set_up_logging(early_log_format(argv))
     try:
         return _run(argv)
     except CommandError as error:
         if text := str(error):
-            print(f"topodns: {text}", file=sys.stderr)
+            say(text, logging.ERROR)
         return error.status
 
 

@@ -29,9 +29,11 @@ def main() -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
     from dnsserver.cli.dispatch import complete, run_command
+    from dnsserver.cli.log_format import catch_what_nobody_logs
 
     if "_ARGCOMPLETE" in os.environ or os.path.basename(sys.argv[0]) == KUBECTL_COMPLETES:
         return complete(sys.argv[1:])
+    catch_what_nobody_logs()
     return run_command(sys.argv[1:])
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from dnsserver.cli.errors import WrongInput
@@ -13,7 +14,7 @@ from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import Parser
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import THEMES
-from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, option, read_settings
+from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
 
 log = logging.getLogger("topodns")
 
@@ -59,14 +60,25 @@ def settings_of(arguments: Namespace) -> Settings:
     given = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
     path = arguments.config or os.environ.get(CONFIG_VARIABLE)
     file = None if path is None else (path, _content(path))
+    set_up_logging(log_format_of(flags=given, environment=os.environ, file=file))  # for errors in other settings
     try:
         settings, warnings = read_settings(flags=given, environment=os.environ, file=file)
     except InvalidSetting as error:
         raise WrongInput(str(error)) from None
-    set_up_logging(settings)
+    set_up_logging(settings.log_format, settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)
     return settings
+
+
+def early_log_format(argv: Sequence[str]) -> str:
+    """Return the log format that a command line or the environment asks for, before anything else is read."""
+    flag, given = option("log_format"), list[str]()
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            given = [value if equals else following]
+    return log_format_of(flags={"log_format": given} if given else {}, environment=os.environ, file=None)
 
 
 def _content(path: str) -> object:

@@ -61,6 +61,20 @@ def read_settings(
     return settings, [*unknown, *_warnings(settings, sources)]
 
 
+def log_format_of(
+    *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
+) -> str:
+    """Return the format of log lines, from what ``read_settings`` takes; the default if it is wrong.
+
+    Errors in settings are lines in that format, too, so it has to be known before they are read.
+    """
+    content = file[1] if file is not None else None
+    in_file = content.get("log-format") if isinstance(content, dict) else None
+    in_environment = environment.get(f"{ENVIRONMENT}LOG_FORMAT", "").strip()
+    given = [*flags.get("log_format", ())[-1:], *filter(None, (in_environment, in_file))]
+    return "json" if given[:1] == ["json"] else Settings().log_format
+
+
 def option(name: str) -> str:
     """Return the spelling of a field's flag, such as ``--log-level``."""
     return "--" + name.replace("_", "-")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.log_format import say
 from dnsserver.cli.parser import Example, Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from dnsserver.spelling import suggestion
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
     for name in settings.namespace:
         if name not in checked.namespaces:  # nothing is looked at there
             hint = suggestion(name, checked.namespaces)
-            print(f"topodns: --namespace: no namespace {name}{hint}", file=sys.stderr)
+            say(f"--namespace: no namespace {name}{hint}")
     remarks = _subnet_flags(proposed_subnets(book_of(checked.own))) if arguments.output == "text" else ()
     return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from typing import Any
 
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Example, Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, settings_of
@@ -88,7 +88,7 @@ def run(arguments: Namespace) -> int:
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     for finding in reading.publication.findings:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
-            print(f"topodns: {finding}", file=sys.stderr)
+            say(str(finding))
     snapshot = reading.publication.snapshot
     usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or usual)
@@ -104,7 +104,7 @@ def run(arguments: Namespace) -> int:
     if isinstance(client, kubectl_names.Topology):
         keys = (explanation["constraint"] or {}).get("keys", ())
         for hint in kubectl_names.topology_hints(client, keys, reading.nodes):
-            print(f"topodns: --client: {hint}", file=sys.stderr)
+            say(f"--client: {hint}")
     return DONE
 
 
