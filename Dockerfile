@@ -19,8 +19,8 @@ RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools setu
  && /opt/topodns/bin/pip install --no-compile -c constraints.txt -r dependencies.txt
 COPY . .
 # topodns imports none of these, and they are four fifths of what pip installs: the asyncio half of the official client,
-# the libraries that only this half needs, the generated models and calls, and tests. 'rm' fails if a file is missing.
-ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist multidict propcache yarl" \
+# the libraries that only this half needs, the generated models and calls, tests, and what rich needs for markdown. 'rm' fails if a file is missing.
+ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist markdown-it-py mdurl multidict propcache Pygments yarl" \
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
 RUN --mount=from=native,source=/src/target/release,target=/native \
     /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \

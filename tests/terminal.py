@@ -16,6 +16,8 @@ from types import TracebackType
 from tests.programs import environment
 from tests.waiting import PATIENCE, NotReadyError
 
+LAST = 2000  # octets of what was shown that a failed test prints
+
 
 class Terminal:
     """Runs a command on a terminal until the block ends; ``shown`` is all that it has written there."""
@@ -55,7 +57,7 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE
         while (match := re.search(pattern.encode(), self.shown)) is None:
             if not self._read(deadline):
-                raise NotReadyError(f"{pattern!r} in {self.shown!r}")
+                raise NotReadyError(f"{pattern!r} in {self.shown[-LAST:]!r}")
         self.shown = self.shown[match.end() :]
         return match
 

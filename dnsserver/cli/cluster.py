@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.cli.progress import Report, shown_progress
 from dnsserver.from_settings import (
     cluster_of,
     cluster_set_of,
@@ -111,7 +112,18 @@ OWN = ""  # in findings, the cluster is empty where it is the own one
 def _read(
     settings: Settings, also: Sequence[type[Object]]
 ) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
-    """Read the clusters; return their views, too, by name, and what reads them as one if anything does."""
+    """Read the clusters; return their views, too, by name, and what reads them as one if anything does.
+
+    A terminal shows what is being read.
+    """
+    with shown_progress() as report:
+        return _read_and_tell(settings, also, report)
+
+
+def _read_and_tell(
+    settings: Settings, also: Sequence[type[Object]], report: Report
+) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
+    """Do what ``_read`` does, and report it."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
@@ -122,9 +134,10 @@ def _read(
         with cluster_errors(), dump_errors():
             clients = other_clients_of(settings, client)
     if client is None:
-        batch, namespace = _files(settings.snapshot), "default"
+        batch, namespace = _files(settings.snapshot, report), "default"
     else:
-        batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also)))), client.namespace
+        batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also))), report), client.namespace
+    report("working out what was read")
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
     objects[Node] = [
@@ -134,7 +147,7 @@ def _read(
     if clusters is not None:
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
-        for name, read in _read_others(settings, clients).items():
+        for name, read in _read_others(settings, clients, report).items():
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
@@ -157,36 +170,40 @@ def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -
         yield views[finding.cluster].with_file(finding)
 
 
-def _read_others(settings: Settings, clients: Mapping[str, ApiClient | None]) -> dict[str, DeltaBatch | Finding]:
+def _read_others(
+    settings: Settings, clients: Mapping[str, ApiClient | None], report: Report
+) -> dict[str, DeltaBatch | Finding]:
     """Read the other clusters, side by side: a slow one costs no more than its own time. Raises CommandError.
 
     For a cluster that cannot be reached there is a finding.
     """
     sources = {cluster.name: cluster for cluster in settings.cluster}
     live = {name: client for name, client in clients.items() if client is not None}
-    read = {name: _file(source) for name, source in sources.items() if name not in live}
+    read = {name: _file(source, report) for name, source in sources.items() if name not in live}
 
     def listed(name: str) -> tuple[str, DeltaBatch | Finding]:
-        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds)
+        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds, report)
 
     with ThreadPoolExecutor(max(1, len(live))) as threads:
         read |= threads.map(listed, live)
     return {name: read[name] for name in sources}
 
 
-def _file(cluster: ClusterSource) -> DeltaBatch | Finding:
+def _file(cluster: ClusterSource, report: Report) -> DeltaBatch | Finding:
     try:
-        return _files([cluster.path])
+        return _files([cluster.path], report)
     except WrongInput as error:
         raise WrongInput(f"{source_of(cluster)}: {error}") from None
 
 
-def _listed(cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch | Finding:
+def _listed(
+    cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]], report: Report
+) -> DeltaBatch | Finding:
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
     try:
-        return api_client.list_once(client, kinds, silence=OTHER_SILENCE)
+        return api_client.list_once(client, kinds, report=report, silence=OTHER_SILENCE)
     except (Refused, Unreachable) as error:
         code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
         return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
@@ -207,15 +224,15 @@ def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
     return clusters.publish(now)
 
 
-def _files(paths: Sequence[str]) -> DeltaBatch:
+def _files(paths: Sequence[str], report: Report) -> DeltaBatch:
     from locator.cluster import dump_files
 
     with dump_errors():
-        return dump_files.read_here(dump_files.DumpFiles(paths).inputs()).batch()
+        return dump_files.read_here(dump_files.DumpFiles(paths).inputs(report), report).batch()
 
 
-def _live(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def _live(client: ApiClient, kinds: Sequence[type[Object]], report: Report) -> DeltaBatch:
     from locator.cluster import api_client
 
     with cluster_errors():
-        return api_client.list_once(client, kinds)
+        return api_client.list_once(client, kinds, report=report)

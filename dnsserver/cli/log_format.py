@@ -36,11 +36,16 @@ def catch_what_nobody_logs() -> None:
 
 def say(text: str, level: int = logging.WARNING) -> None:
     """Print a message of a command: ``topodns: TEXT``, or its JSON object, whatever the level of the log is."""
-    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler.formatter, _JsonLines)]
-    for handler in handlers:
-        handler.handle(log.makeRecord(LOGGER, level, __file__, 0, text, (), None))
-    if not handlers:
+    if not is_json():
         print(f"topodns: {text}", file=sys.stderr)
+        return
+    for handler in logging.getLogger().handlers:
+        handler.handle(log.makeRecord(LOGGER, level, __file__, 0, text, (), None))
+
+
+def is_json() -> bool:
+    """Whether log lines are JSON."""
+    return any(isinstance(handler.formatter, _JsonLines) for handler in logging.getLogger().handlers)
 
 
 class _JsonLines(logging.Formatter):

@@ -228,22 +228,32 @@ class Returns:
             self.next = trio.Event()
 
 
-def list_once(client: ApiClient, kinds: Sequence[type[Object]], *, silence: float = READ_SILENCE) -> DeltaBatch:
+def list_once(
+    client: ApiClient,
+    kinds: Sequence[type[Object]],
+    *,
+    report: Callable[[str], None] = lambda text: None,
+    silence: float = READ_SILENCE,
+) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
-    *silence* is how many seconds may pass without a byte. Raises Refused and Unreachable, whose texts begin with the
-    kind.
+    Calls *report* with what it reads now, before each page. *silence* is how many seconds may pass without a byte.
+    Raises Refused and Unreachable, whose texts begin with the kind.
     """
     deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
+        read = 0
         while not listwatch.listed:
+            report(f"{client.host}: reading {resource.name} objects{f', {read / 1e6:.1f} MB so far' if read else ''}")
             request = listwatch.next_request()
             try:
                 with client.open(request.path, request.query, silence=silence) as stream:
-                    batch = listwatch.page(stream.read())
+                    body = stream.read()
+                    read += len(body)
+                    batch = listwatch.page(body)
                 if listwatch.over:
                     raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")
             except Refused as error:

@@ -6,7 +6,7 @@ A server starts a process for each reading, so every import here delays it.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,9 @@ from locator.api import dump, packing
 from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
 from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, object_key
+
+Report = Callable[[str], None]  # takes what is being read now
+REPORTED = 1000  # objects from one report to the next
 
 
 class BadDump(Exception):
@@ -37,8 +40,8 @@ class Dump(Struct):
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
-def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
+def read_inputs(inputs: Sequence[tuple[str, bytes | None]], report: Report = lambda text: None) -> Dump:
+    """Read *inputs* (``DumpFiles.inputs``). Raises BadDump. Calls *report* with what it reads now.
 
     If an object occurs twice, the later one counts, and there is a finding. Endpoints count only for a Service that
     has no EndpointSlice in any file.
@@ -47,7 +50,10 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     findings: list[Finding] = []
     origins: dict[str, str] = {}
     for name, content in inputs:
-        for item in _objects(name, content):
+        report(f"{name}: reading")
+        for number, item in enumerate(_objects(name, content), 1):
+            if number % REPORTED == 0:
+                report(f"{name}: reading, {number:,} objects so far")
             if isinstance(item, Finding):
                 findings.append(msgspec.structs.replace(item, file=name))
                 continue
