@@ -203,7 +203,7 @@ WRONG_ARGUMENTS = [
     ("web", "pod/done", ("-n", "shop"), "--client: Pod shop/done has finished, expected one that has an address"),
     ("web", "pod/pending", ("-n", "shop"), "--client: Pod shop/pending has no address yet, expected one that has"),
     ("svc/foo", "10.0.0.1", ("-n", "shop"), "NAME: no Service shop/foo; there are asleep, memcached\n"),
-    ("svc/foo", "10.0.0.1", ("-n", "lab"), "NAME: no Service lab/foo\n"),
+    ("svc/foo", "10.0.0.1", ("-n", "lab"), "NAME: no Service lab/foo; -n names another namespace\n"),
     ("web", "pod/foo", ("-n", "lab"), "--client: no Pod lab/foo; there is front\n"),
     ("web", "node/a3", (), "--client: no Node a3; there are a1, a2, b1\n"),
     ("web", "node/a-1", (), "--client: no Node a-1, did you mean a1?\n"),
@@ -284,11 +284,13 @@ def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, p
     assert f"usage: {called} explain NAME [TYPE] --client ADDR [flags]" in topodns("explain", "--help").out
     assert f"'{called} COMMAND --help'" in " ".join(topodns("--help").out.split())
     messages = {
-        ("explain",): "NAME: missing, expected a domain name; see '{} explain --help'",
+        (
+            "explain",
+        ): "NAME: missing, expected svc/NAME or a domain name such as SERVICE.NAMESPACE; see '{} explain --help'",
         ("explain", "--clint", "x"): "--clint: unknown flag, did you mean --client?; see '{} explain --help'",
         ("explan",): "explan: unknown command, did you mean explain?; see '{} --help'",
         ("corefile",): "--for: missing, expected a program to print for, or --check FILE; see '{} corefile --help'",
-        ("explain", "--client"): "--client: expected one argument; see '{} explain --help'",
+        ("explain", "--client"): "--client: no value found, expected ADDR; see '{} explain --help'",
     }
     for arguments, message in messages.items():
         assert topodns(*arguments).err == f"topodns: {message.format(called)}\n"

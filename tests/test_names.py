@@ -322,7 +322,7 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
 MULTICLUSTER = {"multicluster": "clusterset.local"}
 REASONS = [
     # name, type, flags, reason
-    ("example.org", "A", {}, "the name is outside the served zones"),
+    ("example.org", "A", {}, "the name is outside the served zones: cluster.local"),
     ("cluster.local", "AXFR", {}, "zone transfers are not served"),
     ("out.lab.svc.cluster.local", "A", {}, "an alias of a name outside the served zones"),
     ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},

@@ -10,15 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
 
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.progress import shown_progress
 from tests.commands_in_process import logging_as_before
+from tests.other_server import Response, kubeconfig, other_server
 from tests.terminal import Terminal
 from tests.this_machine import ROOT
 from tests.topodns_process import COMMAND
@@ -62,35 +61,17 @@ def held_pipe(folder: Path) -> Iterator[tuple[Path, threading.Event]]:
 def held_api_server(folder: Path) -> Iterator[tuple[Path, threading.Event]]:
     """Yield the kubeconfig of an API server without objects, which answers from when the event is set."""
     wanted = threading.Event()
+    nothing = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            wanted.wait(PATIENCE)
-            body = json.dumps({"metadata": {"resourceVersion": "1"}, "items": []}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def respond() -> Response:
+        wanted.wait(PATIENCE)
+        return Response(200, nothing)
 
-        def log_message(self, *_: object) -> None:
-            """Log nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        path = folder / "kubeconfig"
-        config = {
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c"}}],
-            "current-context": "c",
-        }
-        path.write_text(yaml.safe_dump(config))
+    with other_server(respond) as address:
         try:
-            yield path, wanted
+            yield kubeconfig(folder, f"http://{address}"), wanted
         finally:
             wanted.set()
-            server.shutdown()
-            thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +97,8 @@ def test_a_dump_that_comes_slowly(tmp_path: Path, command: list[str], printed: s
 
 def test_an_api_server_that_answers_slowly(tmp_path: Path) -> None:
     """The line names the server, and which kind is being read."""
-    with held_api_server(tmp_path) as (kubeconfig, wanted):
-        shell = [*COMMAND, "check", "--kubeconfig", str(kubeconfig)]
+    with held_api_server(tmp_path) as (path, wanted):
+        shell = [*COMMAND, "check", "--kubeconfig", str(path)]
         with Terminal(shell, env={}, folder=tmp_path) as terminal:
             terminal.until(r"http://127.0.0.1:\d+: reading Namespace objects")
             wanted.set()

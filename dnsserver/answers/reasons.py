@@ -64,7 +64,8 @@ def reason(case: Case) -> str:
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
         return _outcome(case, decision.selection)
     if decision.meaning is None:
-        return "the name is outside the served zones"
+        zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
+        return f"the name is outside the served zones: {zones}"
     if decision.rcode == REFUSED:
         return "zone transfers are not served"
     return _alias(decision, case.authority) or _unnarrowed(case)

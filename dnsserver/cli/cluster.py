@@ -5,6 +5,7 @@ It imports everything that reads clusters, so commands import it in ``run``, whe
 
 from __future__ import annotations
 
+import http
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from dnsserver.from_settings import (
     other_store_of,
     source_of,
     store_of,
+    tried_by_kubectl,
     upstream_of,
 )
 from dnsserver.net.listening import CannotListen
@@ -136,7 +138,8 @@ def _read_and_tell(
     if client is None:
         batch, namespace = _files(settings.snapshot, report), "default"
     else:
-        batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also))), report), client.namespace
+        kinds = tuple(dict.fromkeys((*store.kinds, *also)))
+        batch, namespace = _live(settings, client, kinds, report), client.namespace
     report("working out what was read")
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
@@ -231,8 +234,14 @@ def _files(paths: Sequence[str], report: Report) -> DeltaBatch:
         return dump_files.read_here(dump_files.DumpFiles(paths).inputs(report), report).batch()
 
 
-def _live(client: ApiClient, kinds: Sequence[type[Object]], report: Report) -> DeltaBatch:
+def _live(settings: Settings, client: ApiClient, kinds: Sequence[type[Object]], report: Report) -> DeltaBatch:
     from locator.cluster import api_client
+    from locator.cluster.responses import Refused, Unreachable
 
-    with cluster_errors():
+    try:
         return api_client.list_once(client, kinds, report=report)
+    except Refused as error:
+        credentials = error.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
+        raise Failed(f"{client.host}: {error}{tried_by_kubectl(settings, credentials=credentials)}") from None
+    except Unreachable as error:
+        raise Failed(f"{error}{tried_by_kubectl(settings)}") from None

@@ -7,6 +7,7 @@ Only the module of the given command is imported, and it imports in ``run`` what
 from __future__ import annotations
 
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -139,7 +140,9 @@ def _reject(argument: str, name: str, parser: Parser) -> NoReturn:
     """Raise WrongInput for an argument that the command *name* does not take."""
     flag = argument.partition("=")[0]
     if not argument.startswith("-") or argument == "-":
-        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}")
+        as_dump = "--snapshot" in parser.known_flags() and os.path.exists(argument)
+        hint = f"; --snapshot {argument} reads it as a dump" if as_dump else ""
+        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}{hint}")
     if others := [other for other in COMMANDS if flag in parser_of(other).known_flags()]:
         *rest, last = others
         commands = f"{', '.join(rest)} and {last}" if rest else last

@@ -35,7 +35,7 @@ KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, s
     **dict.fromkeys(("pod", "pods", "po"), Pod),
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
-NAMES = "svc/NAME or a domain name"
+NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
 CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
 
 Labels = tuple[bytes, ...]  # of a domain name, in lower case
@@ -76,7 +76,8 @@ class Known(NamedTuple):
         whole = f"{rest.partition('.')[0]}/{service}"  # of a domain name, such as memcached.shop
         closest = whole if rest and whole in keys else nearest_key(self.namespace, name, keys)
         if closest is None:
-            return listed(names_in(self.namespace, keys))
+            there = names_in(self.namespace, keys)
+            return listed(there) if there or not keys else "; -n names another namespace"
         namespace, _, other = closest.partition("/")
         if namespace == self.namespace:
             return f", did you mean {other}?"
@@ -87,6 +88,8 @@ def parse_name(text: str) -> Reference | str:
     """Parse NAME: a reference to a Service, or a domain name, whole or partial. Raises ValueError."""
     reference = _parse_reference(text, (Service,))
     if reference is None:
+        if "://" in text:
+            raise ValueError(f"{text!r} is a URL")
         labels_of(text)
     return reference or text
 

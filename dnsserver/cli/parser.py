@@ -111,7 +111,16 @@ class Parser(argparse.ArgumentParser):
         if refused := re.fullmatch(r"(\S+): invalid choice: (.*) \(choose from (.*)\)", message):
             flag, found, words = refused.groups()
             message = f"{flag}: {found}, expected {one_of(words.replace(chr(39), '').split(', '))}"
+        elif missing := re.fullmatch(r"(\S+): expected one argument", message):
+            flag = missing[1].split("/")[-1]  # the long one
+            (value,) = {_value_of(action) for action in self._actions if flag in action.option_strings}
+            message = f"{flag}: no value found, expected {value}"
         raise WrongInput(f"{message}; see '{self.prog} --help'")
+
+
+def _value_of(action: argparse.Action) -> str:
+    """Return what stands for the value of a flag."""
+    return str(action.metavar) if action.metavar else one_of(tuple(action.choices or ()))
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -19,9 +19,10 @@ Sums = Counter[tuple[str, ...]]
 
 
 class Watch(Protocol):
-    """The watch of one kind: whether its first list is complete, and its restarts by reason."""
+    """The watch of one kind: whether its first list is complete, why it may be out of date, and restarts by reason."""
 
     listed: bool
+    problem: str
     restarts: Counter[str]
 
 

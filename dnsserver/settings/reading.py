@@ -230,7 +230,7 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise InvalidSetting(f"{path}: {type(content).__name__} found, expected settings as KEY: VALUE")
+        raise InvalidSetting(f"{path}: {_words_of(content)} found, expected settings as KEY: VALUE")
     known = {option(name).removeprefix("--"): name for name in FLAGS}
     given = {}
     for key, value in content.items():
@@ -240,9 +240,15 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, (dict, list)) or item is None for item in items):
             expected = FLAGS[name].syntax.expected
-            raise InvalidSetting(f"{path}: {key}: {type(value).__name__} found, expected {expected}")
+            raise InvalidSetting(f"{path}: {key}: {_words_of(value)} found, expected {expected}")
         given[name] = _GivenSetting(f"{path}: {key}", [_scalar(item) for item in items])
     return given
+
+
+def _words_of(value: object) -> str:
+    """Return what a value of YAML is called."""
+    names = {str: "a text", list: "a list", dict: "a mapping", type(None): "nothing"}
+    return names.get(type(value), repr(value))
 
 
 def _scalar(item: object) -> str:

@@ -85,7 +85,7 @@ def parse_upstream(text: str) -> ListenAddress:
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(DNS_PORT)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    return ListenAddress(parse_address(bare), _whole(port, 1, 65535))
+    return ListenAddress(parse_address(bare), _port(text, port, 1))
 
 
 def any_text(metavar: str, expected: str) -> Syntax[str]:
@@ -138,6 +138,14 @@ def _whole(text: str, low: int, high: int) -> int:
     return int(text)
 
 
+def _port(text: str, port: str, low: int) -> int:
+    """Parse the port in *text*. Raises ValueError."""
+    try:
+        return _whole(port, low, 65535)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error} is no port from {low} to 65535") from None
+
+
 def _switch(text: str) -> bool:
     if text not in (*ON_WORDS, *OFF_WORDS):
         raise ValueError(repr(text))
@@ -178,7 +186,9 @@ def _listen(text: str) -> ListenAddress:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ValueError(repr(text))
-    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _whole(port, 0, 65535))
+    if not host:
+        raise ValueError(f"{text!r}: no address")
+    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _port(text, port, 0))
 
 
 def _client_sources(text: str) -> frozenset[str]:
@@ -254,7 +264,9 @@ LABEL_KEY = Syntax("KEY", "a label key", _label_key)
 SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
 ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)
 NETWORK = Syntax("CIDR", "an address block without host bits, such as 10.96.0.10/32", parse_network)
-LISTEN_ADDRESS = Syntax("ADDR:PORT", "ADDRESS:PORT, with an IPv6 address in brackets", _listen)
+LISTEN_ADDRESS = Syntax(
+    "ADDR:PORT", "ADDRESS:PORT such as 127.0.0.1:1053, with an IPv6 address in brackets: [::1]:1053", _listen
+)
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
 CLIENT_SOURCES = Syntax(
     "SOURCES",

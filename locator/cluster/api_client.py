@@ -238,7 +238,7 @@ def list_once(
     """List each kind once; return all objects, and findings about those that cannot be read.
 
     Calls *report* with what it reads now, before each page. *silence* is how many seconds may pass without a byte.
-    Raises Refused and Unreachable, whose texts begin with the kind.
+    Raises Refused and Unreachable, whose texts name the kind, unless the API server does not respond at all.
     """
     deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
@@ -263,7 +263,8 @@ def list_once(
                         error.status, error.reason, ": ".join(filter(None, (resource.name, listwatch.problem)))
                     ) from None
             except Unreachable as error:
-                raise Unreachable(f"{resource.name}: {error}", error.reason) from None
+                about = "" if error.reason == "unreachable" else f"{resource.name}: "  # no kind's fault
+                raise Unreachable(f"{about}{error}", error.reason) from None
             deltas += batch.deltas
             findings |= batch.findings
     return DeltaBatch(deltas, findings)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import re
 import signal
 import stat
 import sys
@@ -28,9 +27,6 @@ log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
-BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
-_KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
-_JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses how a mounted ConfigMap changes, by a symlink
 
 
@@ -115,11 +111,10 @@ def is_kubeconfig(path: str) -> bool:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
         with open(path, "rb") as file:
-            beginning = file.read(BEGINNING)
+            beginning = file.read(reading.BEGINNING)
     except OSError as error:
         raise BadDump(f"{path}: {error.strerror}, expected a kubeconfig or a dump") from None
-    kind = _JSON_KIND.search(beginning) if beginning.lstrip().startswith(b"{") else None
-    return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
+    return reading.begins_kubeconfig(beginning)
 
 
 def _read_standard_input() -> bytes:

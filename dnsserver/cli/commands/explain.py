@@ -66,12 +66,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
+    from dnsserver.cli import kubectl_names
+
     if arguments.name is None or arguments.client is None:
-        missing, what = ("NAME", "a domain name") if arguments.name is None else ("--client", "the client's address")
+        is_name = arguments.name is None
+        missing, what = ("NAME", kubectl_names.NAMES) if is_name else ("--client", kubectl_names.CLIENTS)
         raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
     settings = settings_of(arguments)
     from dnsserver.answers.explain import explain
-    from dnsserver.cli import kubectl_names
     from dnsserver.cli.cluster import read_objects
     from dnsserver.from_settings import authority_of
     from dnsserver.message.records import type_number

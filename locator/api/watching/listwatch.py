@@ -221,7 +221,7 @@ class ListWatch:
         try:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._leave(DOUBT, "unreadable page of the list")
+            self._leave(DOUBT, "unreadable page of the list, expected JSON as an API server sends it")
             return self._deltas.pop_batch()
         if self._state is _State.CHECK:
             self._check(page)
