@@ -13,17 +13,16 @@ WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 RUN python3 -m venv /opt/topodns
 # The libraries get their own layer, because they change less often than the code.
-COPY constraints.txt pyproject.toml ./
-RUN /opt/topodns/bin/pip install --no-compile -c constraints.txt setuptools setuptools-rust \
- && /opt/topodns/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > dependencies.txt \
- && /opt/topodns/bin/pip install --no-compile -c constraints.txt -r dependencies.txt
+COPY requirements.txt ./
+RUN /opt/topodns/bin/pip install --no-compile --require-hashes -r requirements.txt
 COPY . .
 # topodns imports none of these, and they are four fifths of what pip installs: the asyncio half of the official client,
-# the libraries that only this half needs, the generated models and calls, tests, and what rich needs for markdown. 'rm' fails if a file is missing.
-ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist markdown-it-py mdurl multidict propcache Pygments yarl" \
+# the libraries that only this half needs, the generated models and calls, what cffi needs to compile, what rich needs for
+# markdown, time zones, and tests. 'rm' fails if a file is missing.
+ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist markdown-it-py mdurl multidict propcache pycparser Pygments tzdata yarl" \
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
 RUN --mount=from=native,source=/src/target/release,target=/native \
-    /opt/topodns/bin/pip install --no-compile -c constraints.txt --no-build-isolation . \
+    /opt/topodns/bin/pip install --no-compile --no-deps --no-build-isolation . \
  && /opt/topodns/bin/pip uninstall -y setuptools setuptools-rust semantic-version $UNUSED_LIBRARIES pip \
  && (cd /opt/topodns/lib/python3*/site-packages && cp /native/libnative.so dnsserver/net/native.abi3.so && rm -r $UNUSED_FILES) \
  && python3 -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/topodns/lib \

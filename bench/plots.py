@@ -9,7 +9,7 @@ from typing import Any
 DOCS = Path(__file__).parents[1] / "docs"
 GREY = "#808080"
 COLOURS = ("#1f8a70", "#d1495b", "#3d7ebd", "#b8860b", "#8a63b0", "#808080", "#c46a2f", "#4aa3a3")
-MISSING = "matplotlib is not installed, so there is no plot: pip install -c constraints.txt -e '.[bench]'."
+MISSING = "matplotlib is not installed, so there is no plot: pip install -r constraints.txt."
 
 
 def draw_flat(panels: Mapping[str, Mapping[str, Mapping[int, float]]], folder: Path) -> str:

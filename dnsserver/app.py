@@ -28,9 +28,9 @@ from dnsserver.from_settings import (
 from dnsserver.http import loop_delay
 from dnsserver.loaded import loaded
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
+from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
 from dnsserver.metrics.exposition import Metrics
-from dnsserver.metrics.families import TopodnsCollector
 from dnsserver.net import tcp, udp
 from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
@@ -88,7 +88,7 @@ class _Server:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._counts = Counts()
+        self._counts = Counts(per_service=settings.metrics_per_service)
         store = store_of(settings)
         self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
         self._publisher = Publisher(store, on_programmed=self._counts.programmed)
@@ -97,6 +97,7 @@ class _Server:
         self._events = None if own.client is None else event_poster(own.client)
         self._others = other_clusters(settings, own, self._counts)
         self._metrics.others = self._others
+        self._metrics.ages = self._ages
         self._set: SetPublisher | None = None
         if (clusters := cluster_set_of(settings)) is not None:
             self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
@@ -178,6 +179,10 @@ class _Server:
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    def _ages(self) -> Mapping[str, float]:
+        own = {self._settings.cluster_name: self._source.age()}
+        return own | {cluster.name: cluster.age() for cluster in self._others}
 
     def _health(self) -> Mapping[str, Health]:
         """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""

@@ -60,7 +60,8 @@ class Image:
         mounts = [f"--volume={home}:{home}" for home in homes.values()]
         settings_of_rust = {**homes, "PATH": f"{Path(cargo).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
         rust_packages = RUST_PACKAGES if mounts else (*RUST_PACKAGES, _package_of(cargo))
-        build = ("bud", "--quiet", "--layers=false", "--isolation", "chroot", *mounts, "--tag")
+        # Dates of files and of the image itself are all the same, so that two builds are.
+        build = ("bud", "--quiet", "--layers=false", "--timestamp=0", "--isolation", "chroot", *mounts, "--tag")
         for name, packages, variables in (("base", PACKAGES, {}), ("rust", rust_packages, settings_of_rust)):
             _base(folder / name, packages)
             if variables:
@@ -69,11 +70,16 @@ class Image:
             (folder / "Base").write_text("\n".join(lines))
             self._run(*build, name, "--file", str(folder / "Base"), str(folder / name))
         images = ("--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
-        self._run(*build, "topodns", *images, str(ROOT))
+        self._build = (*build, "topodns", *images, str(ROOT))
+        self.digest = self.build()
         self._container = self._run("from", "--pull-never", "localhost/topodns").strip()
         self.root = Path(self._run("mount", self._container).strip())
         inspected = json.loads(self._run("inspect", "--type", "image", "localhost/topodns"))
         self.config: dict[str, Any] = inspected["OCIv1"]["config"]
+
+    def build(self) -> str:
+        """Build the image, from nothing but its bases; return its digest."""
+        return self._run(*self._build).strip()
 
     def command(self, folder: Path, *arguments: str) -> list[str]:
         """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.

@@ -27,6 +27,8 @@ GO = (1, 26)  # as in controlplane/go.mod
 KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
 COREDNS = "v1.14.7"
 MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
+PROMETHEUS = "v0.316.0"
+PROMETHEUS_OPERATOR = "v0.85.0"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "private-key")
 
 _VERSION = " ".join(
@@ -55,23 +57,45 @@ def control_plane() -> Path:
 
 def coredns() -> Path:
     """Return the path of CoreDNS."""
+    return _installed("github.com/coredns/coredns", COREDNS)
 
-    def build(go: str, folder: Path) -> None:
-        command = (go, "install", f"github.com/coredns/coredns@{COREDNS}")
-        _compile(command, cwd=folder, env={"GOBIN": str(folder)})
 
-    return _built("coredns", [COREDNS.encode()], build) / "coredns"
+def promtool() -> Path:
+    """Return the path of promtool, which checks rules and metrics. It is built without service discovery."""
+    return _installed("github.com/prometheus/prometheus/cmd/promtool", PROMETHEUS, "-tags", "remove_all_sd")
 
 
 def mcs_crds() -> Path:
     """Return the folder that holds the CRDs of the Multi-Cluster Services API (KEP-1645)."""
+    return _fetched("mcs-crds", "sigs.k8s.io/mcs-api", MCS_API, "config/crd")
+
+
+def monitoring_crds() -> Path:
+    """Return the folder that holds the CRDs of the Prometheus Operator."""
+    module = "github.com/prometheus-operator/prometheus-operator"
+    return _fetched("monitoring-crds", module, PROMETHEUS_OPERATOR, "example/prometheus-operator-crd")
+
+
+def _installed(package: str, version: str, *flags: str) -> Path:
+    """Return the path of the program that ``go install`` makes of a package."""
+    name = package.rpartition("/")[2]
+
+    def build(go: str, folder: Path) -> None:
+        command = (go, "install", "-ldflags", "-s -w", *flags, f"{package}@{version}")
+        _compile(command, cwd=folder, env={"GOBIN": str(folder)})
+
+    return _built(name, [version.encode()], build) / name
+
+
+def _fetched(name: str, module: str, version: str, where: str) -> Path:
+    """Return a folder with the YAML files of a folder of a module."""
 
     def fetch(go: str, folder: Path) -> None:
-        command = (go, "mod", "download", "-json", f"sigs.k8s.io/mcs-api@{MCS_API}")
-        for crd in Path(json.loads(_compile(command, cwd=folder))["Dir"]).glob("config/crd/*.yaml"):
-            (folder / crd.name).write_bytes(crd.read_bytes())
+        downloaded = json.loads(_compile((go, "mod", "download", "-json", f"{module}@{version}"), cwd=folder))
+        for file in Path(downloaded["Dir"], where).glob("*.yaml"):
+            (folder / file.name).write_bytes(file.read_bytes())
 
-    return _built("mcs-crds", [MCS_API.encode()], fetch)
+    return _built(name, [version.encode()], fetch)
 
 
 def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:

@@ -366,6 +366,18 @@ def multicluster_api(plane: ControlPlane) -> Iterator[None]:
     plane.kubectl("delete", "-f", crds)
 
 
+@contextmanager
+def monitoring_api(plane: ControlPlane) -> Iterator[None]:
+    """Serve the kinds of the Prometheus Operator that the manifests use until the block ends."""
+    kinds = ("podmonitors", "prometheusrules", "servicemonitors")
+    crds = [go_programs.monitoring_crds() / f"monitoring.coreos.com_{kind}.yaml" for kind in kinds]
+    files = [part for crd in crds for part in ("-f", str(crd))]
+    plane.kubectl("apply", "--server-side", *files)
+    plane.kubectl("wait", "--for=condition=Established", *files)
+    yield
+    plane.kubectl("delete", *files)
+
+
 def _says_ok(api: Api) -> bool:
     try:
         return bool(api.request("GET", "/readyz") == "ok")

@@ -27,6 +27,7 @@ READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, 
 VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "base": ("base", ()),
     "base with metrics": ("base", ("metrics",)),
+    "base with monitoring": ("base", ("monitoring",)),
     "base without pods": ("base", ("without-pods",)),
     "base with admission": ("base", ("admission",)),
     "base with controller": ("base", ("controller",)),

@@ -22,6 +22,7 @@ from dnsserver.metrics.counters import (
 )
 from dnsserver.metrics.exposition import (
     Metrics,
+    Summed,
 )
 from dnsserver.names import labels_of, meaning_of
 from dnsserver.responder.clients import MAX_BLOCKS
@@ -72,7 +73,8 @@ def remembering(flags: Mapping[str, Any]) -> CountedResponder:
     for address, zone in AT.items():
         for name in (WEB, FREE) if address != FORWARDER else ():
             assert zone in zones_in(replied(responder, Asked(query(name, edns=opt()), address, "udp")))
-    responder.counts.located.clear()
+    for channel in responder.counts.channels.values():
+        channel.counts.clear()
     return responder
 
 
@@ -260,7 +262,7 @@ def test_who_names_nobody_is_unknown(header: bytes, options: tuple[bytes, ...] |
                 assert zones_in(reply) == "?"
                 assert [scope for _, source, scope in subnets_in(reply)] == [each[6] for each in sent]
             assert responder.counts.unnamed_clients.numbers == {FORWARDER: number // 3 * 2, SECOND: number // 3}
-    assert responder.counts.located == {"unknown": number}
+    assert Summed(responder.counts).located == {("unknown",): number}
     known = replied(responder, Asked(query(WEB, edns=opt(ecs(BY_ECS))), FORWARDER, "udp"))
     assert zones_in(known) == "c"  # as a carrier that names somebody is believed at once
 

@@ -19,6 +19,7 @@ import dns.query
 import dns.rdatatype
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
 from tests.clusters import WEB, WEB_AND_MANY
@@ -27,6 +28,7 @@ from tests.in_memory import cluster_text
 from tests.kube import TOKEN, ControlPlane, config_of
 from tests.kustomize import EVERYTHING, objects_of
 from tests.programs import Daemon
+from tests.requirements import in_the_image
 from tests.this_machine import ROOT, free_port
 from tests.waiting import PATIENCE
 
@@ -57,26 +59,30 @@ def test_the_image_says_who_it_is_and_what_it_offers(image: Image) -> None:
 
 
 def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
-    """Each library has its version from constraints.txt; pip is gone."""
-    pins = re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    pinned = {name.lower().replace("-", "_"): version for name, version in pins}
-    installed = dict(
+    """The libraries of the bill of materials, each in its version; pip is gone."""
+    found = (
         path.name.removesuffix(".dist-info").split("-", 1)
         for path in image.root.glob("opt/topodns/lib/python3*/site-packages/*.dist-info")
     )
+    installed = {canonicalize_name(name): version for name, version in found}
     assert installed.pop("topodns") == __version__
     assert len(installed) > 10
     assert not {"pip", "setuptools"} & installed.keys()
-    assert {name: pinned.get(name.lower().replace("-", "_").replace(".", "_")) for name in installed} == installed
+    assert {pin.name: pin.version for pin in in_the_image()} == installed
+
+
+def test_two_builds_are_one(image: Image) -> None:
+    """Whoever builds the image again gets the very same one, if files and image get the same date."""
+    assert image.build() == image.digest
 
 
 def test_what_the_image_leaves_out_is_never_imported() -> None:
-    """The image lacks the listed libraries and files, and our code imports none of them."""
+    """The image lacks the listed libraries and files, our code imports none of them, and it imports all others."""
     listed = dict(re.findall(r'(UNUSED_\w+)="([^"]*)"', (ROOT / "Dockerfile").read_text()))
     installed = Path(sysconfig.get_path("purelib"))
     removed = {path for pattern in listed["UNUSED_FILES"].split() for path in installed.glob(pattern)}
     for library in listed["UNUSED_LIBRARIES"].split():
-        removed |= {Path(str(file.locate())) for file in importlib.metadata.files(library) or ()}
+        removed |= located(library)
     for lost in ("kubernetes/aio", "kubernetes/client/models/v1_pod.py", "aiohttp/__init__.py"):
         assert installed / lost in removed
     imports = {
@@ -93,6 +99,13 @@ def test_what_the_image_leaves_out_is_never_imported() -> None:
     loaded = {Path(line) for line in ran.stdout.splitlines()}
     assert installed / "kubernetes/client/api_client.py" in loaded
     assert not [path for path in loaded if removed & {path, *path.parents}]
+    idle = [pin.name for pin in in_the_image() if loaded.isdisjoint(located(pin.name))]
+    assert idle == []
+
+
+def located(library: str) -> set[Path]:
+    """Return the paths of a library's files."""
+    return {Path(str(file.locate())) for file in importlib.metadata.files(library) or ()}
 
 
 def test_its_size_is_what_the_readme_says(image: Image) -> None:

@@ -53,8 +53,8 @@ MESSAGES: dict[str, tuple[tuple[str, ...], dict[str, str], str, str, str]] = {
     "unknown-variable": (
         ("check", "--snapshot", EXAMPLE, *JSON), {"TOPODNS_FOO": "1"}, "", "warning",
         "TOPODNS_FOO: unknown environment variable"),
-    "dump": (("check", "--snapshot", "/nonexistent", *JSON), {}, "", "error", "/nonexistent: No such file"),
-    "kubeconfig": (("check", "--kubeconfig", "/nonexistent", *JSON), {}, "", "error", "/nonexistent: no such file"),
+    "dump": (("check", "--snapshot", "/no/such/file", *JSON), {}, "", "error", "/no/such/file: No such file"),
+    "kubeconfig": (("check", "--kubeconfig", "/no/such/file", *JSON), {}, "", "error", "/no/such/file: no such file"),
     "unknown-namespace": (
         ("check", "--snapshot", EXAMPLE, "-n", "shpo", *JSON), {}, "", "warning", "--namespace: no namespace shpo"),
     "hint-of-explain": (

@@ -21,7 +21,7 @@ from locator.cluster.certificates.issuing import issue
 from locator.topology.hints import OPT_IN_LABELS
 from tests import kustomize
 from tests.api_objects import item, node
-from tests.kube import ApiError, ControlPlane, Item
+from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import (
     CONTROLLER,
     EVERYTHING,
@@ -45,7 +45,10 @@ READMES = sorted(MANIFESTS.rglob("*.md"))
 @pytest.fixture(scope="module")
 def everything(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return the control plane with all objects of the manifests."""
-    with kustomize.installed(control_plane, [*objects_of(EVERYTHING), *objects_of("remote")]):
+    with (
+        monitoring_api(control_plane),
+        kustomize.installed(control_plane, [*objects_of(EVERYTHING), *objects_of("remote")]),
+    ):
         yield control_plane
 
 

@@ -38,7 +38,7 @@ class RenderedAnswer:
     What belongs to it:
 
     - ``weight``: its approximate memory use in octets.
-    - ``tally``: the number under which the answer is counted.
+    - ``tally``: the number of its ``Tally``, under which it is counted.
     - ``unresolved_aliases``: the CNAME records, if the upstream must be asked for the target of the last; else empty.
     - ``completed``: the records that the upstream last had for it, and the answer rendered with them; None before.
     - ``turns``: yields the index of the record that the next reply begins with, ``cut_turns`` the same for truncated

@@ -6,12 +6,41 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from dnsserver.metrics.families import Sums, TopodnsCollector, Watch, counter, labelled, watched
+from dnsserver.metrics.collector import TopodnsCollector, Watch, watched
+from dnsserver.metrics.families import COUNTER, GAUGE, LEADING, WRITTEN, Family, labelled
 
 Writes = Mapping[tuple[str, str], int]  # by verb and result
+
+VERBS = ("create", "patch", "delete")
+
+PODLOCATOR_WRITES = Family(
+    "topodns_podlocator_writes", COUNTER, "Writes of PodLocators, by verb and result.",
+    {"verb": VERBS, "result": WRITTEN},
+)  # fmt: skip
+PODLOCATORS_WAITING = Family(
+    "topodns_podlocators_waiting", GAUGE, "PodLocators in the work queue; only the leader takes them out."
+)
+SERVICEHEALTH_WRITES = Family(
+    "topodns_servicehealth_writes", COUNTER, "Writes of ServiceHealths, by verb and result.",
+    {"verb": VERBS, "result": WRITTEN}, "`--health`",
+)  # fmt: skip
+PROBES = Family(
+    "topodns_probes",
+    COUNTER,
+    "Probes of load balancer addresses, by result; unknown: this machine could not find out.",
+    {"result": ("success", "failure", "unknown")},
+    "`--health`",
+)
+PROBED_ADDRESSES = Family(
+    "topodns_probed_addresses", GAUGE, "Load balancer addresses that this replica probes, by whether they are healthy.",
+    {"healthy": ("true", "false")}, "`--health`",
+)  # fmt: skip
+
+OF_CONTROLLERS = (
+    LEADING, PODLOCATOR_WRITES, PODLOCATORS_WAITING, SERVICEHEALTH_WRITES, PROBES, PROBED_ADDRESSES,
+)  # fmt: skip
 
 
 class HealthState(Struct, frozen=True):
@@ -52,27 +81,12 @@ class ControllerMetrics(TopodnsCollector):
         state = self._state()
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
-        yield _writes("PodLocator", state.writes)
-        yield GaugeMetricFamily("topodns_leading", "Whether this replica leads, and so writes.", int(state.leading))
-        text = "PodLocators in the work queue; only the leader takes them out."
-        yield GaugeMetricFamily("topodns_podlocators_waiting", text, state.waiting)
+        yield PODLOCATOR_WRITES.metric(state.writes)
+        yield LEADING.only(state.leading)
+        yield PODLOCATORS_WAITING.only(state.waiting)
         if state.health is not None:
-            yield from _health(state.health)
+            yield SERVICEHEALTH_WRITES.metric(state.health.writes)
+            yield PROBES.metric(labelled(state.health.probes))
+            addresses = {str(healthy).lower(): number for healthy, number in state.health.addresses.items()}
+            yield PROBED_ADDRESSES.metric(labelled(addresses))
         yield from self.of_the_process()
-
-
-def _health(state: HealthState) -> Iterator[Metric]:
-    yield _writes("ServiceHealth", state.writes)
-    text = "Probes of load balancer addresses, by result; unknown: this machine could not find out."
-    yield counter("topodns_probes", text, ("result",), labelled(state.probes))
-    text = "Load balancer addresses that this replica probes, by whether they are healthy."
-    addresses = GaugeMetricFamily("topodns_probed_addresses", text, labels=("healthy",))
-    for healthy, number in state.addresses.items():
-        addresses.add_metric((str(healthy).lower(),), number)
-    yield addresses
-
-
-def _writes(kind: str, writes: Writes) -> Metric:
-    numbers: Sums = Counter({(verb, result): number for (verb, result), number in writes.items()})
-    text = f"Writes of {kind}s, by verb and result."
-    return counter(f"topodns_{kind.lower()}_writes", text, ("verb", "result"), numbers)

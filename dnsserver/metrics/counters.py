@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.message.records import type_name
 from locator.bounded_map import BoundedMap
@@ -22,27 +23,44 @@ LOOP_DELAY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 # Types with a label value of their own. All others count as "other", so that queries cannot create label values.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
+MAX_TALLIES = 65_536  # a few for each Service with --metrics-per-service; else some dozens in most clusters
+DETAILED_TALLIES = MAX_TALLIES - 8192  # those after them say less, so that there are few of them
+MAX_ORIGINS = 1024  # zones times the ways to locate a client
+MAX_SERVICES = 1000  # with --metrics-per-service
 MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
 WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
 SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be a forwarder
 
 
 class Tally(Struct, frozen=True, gc=False):
-    """The label values of an answer in all metrics. A metric does not count an answer with an empty value.
+    """What all metrics tell of an answer. A metric does not count an answer with an empty value.
 
-    ``key`` is the topology key that decided.
+    ``key`` is the topology key that decided. ``zones`` are those of the endpoints in the answer, "" for endpoints
+    whose zone is not known. ``service`` is the namespace and name of their Service if answers are counted for each.
     """
 
     qtype: str
     rcode: int
     outcome: str = ""
     key: str = ""
+    zones: frozenset[str] = frozenset()
+    service: tuple[str, str] | None = None
+
+
+class Origin(Struct, frozen=True, gc=False):
+    """What all metrics tell of a client: how it was located, and its zone, "" if that is not known."""
+
+    located_by: str
+    zone: str
+
+
+NOBODY = Origin("", "")  # of replies that need no client, such as refusals
 
 
 class Channel:
     """The replies over one transport and address family (1 for IPv4, 2 for IPv6).
 
-    ``counts`` is the number of replies, by the number that ``Counts.tally`` gives a tally.
+    ``counts`` are numbers of replies, by the sum of the client's ``Counts.origin`` and the answer's ``Counts.tally``.
     ``is_udp`` is whether it is UDP, where replies must fit a datagram. ``truncated`` counts those with TC.
     """
 
@@ -52,7 +70,7 @@ class Channel:
         self.proto = proto
         self.family = family
         self.is_udp = proto == "udp"
-        self.counts: list[int] = []
+        self.counts: defaultdict[int, int] = defaultdict(int)
         self.truncated = 0
 
 
@@ -124,11 +142,11 @@ class SourceCounter:
 class Counts:
     """All counters of one server. The code that counts writes to them directly."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, per_service: bool = False) -> None:
         self.channels = {(proto, family): Channel(proto, family) for proto in ("udp", "tcp") for family in (1, 2)}
-        self.tallies: list[Tally] = []
-        self._numbers: dict[Tally, int] = {}
-        self.located: Counter[str] = Counter()
+        self._tallies: dict[Tally, int] = {}
+        self._origins: dict[Origin, int] = {NOBODY: 0}
+        self._services: set[tuple[str, str]] | None = set() if per_service else None
         self.unnamed_clients = SourceCounter()
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
@@ -145,15 +163,45 @@ class Counts:
         self.before_reading: list[Callable[[], None]] = []
         """Functions that add what was counted elsewhere; whoever reads the counters calls them first."""
 
+    @property
+    def per_service(self) -> bool:
+        """Whether answers are counted for each Service."""
+        return self._services is not None
+
     def tally(self, tally: Tally) -> int:
-        """Return the index of a tally in ``Channel.counts``."""
-        number = self._numbers.get(tally)
+        """Return the number of a tally, below ``MAX_TALLIES``."""
+        number = self._tallies.get(tally)
         if number is None:
-            number = self._numbers[tally] = len(self.tallies)
-            self.tallies.append(tally)
-            for channel in self.channels.values():
-                channel.counts.append(0)
+            if self._services is not None and tally.service is not None and tally.service not in self._services:
+                if len(self._services) >= MAX_SERVICES:
+                    return self.tally(replace(tally, service=None))
+                self._services.add(tally.service)
+            if len(self._tallies) >= DETAILED_TALLIES:
+                tally = Tally(tally.qtype, tally.rcode, tally.outcome)
+            number = self._tallies.setdefault(tally, len(self._tallies))
         return number
+
+    def origin(self, located_by: str, zone: str) -> int:
+        """Return the number of the clients that were located so and are in *zone*, "" for an unknown one.
+
+        It is a multiple of ``MAX_TALLIES``. The zones of very many are not counted, as if they were unknown.
+        """
+        origin = Origin(located_by, zone)
+        if origin not in self._origins and len(self._origins) >= MAX_ORIGINS:
+            origin = Origin(located_by, "")
+        return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
+
+    def replies(self) -> Iterator[tuple[Channel, Origin, Tally, int]]:
+        """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally."""
+        tallies, origins = list(self._tallies), list(self._origins)
+        for channel in self.channels.values():
+            for number, replies in channel.counts.items():
+                origin, tally = divmod(number, MAX_TALLIES)
+                yield channel, origins[origin], tallies[tally], replies
+
+    def zones(self) -> set[str]:
+        """Return the zones of all clients so far, "" for an unknown one."""
+        return {origin.zone for origin in self._origins}
 
     def took(self, seconds: float, queries: int) -> None:
         """Count *queries* that were each answered *seconds* after they were received."""

@@ -6,24 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from dnsserver.metrics import server_families as families
+from dnsserver.metrics.collector import TopodnsCollector, Watch, restarts, watched
 from dnsserver.metrics.counters import Counts
-from dnsserver.metrics.families import (
-    Sums,
-    TopodnsCollector,
-    Watch,
-    counter,
-    histogram,
-    labelled,
-    watched,
-)
+from dnsserver.metrics.families import labelled
+from dnsserver.metrics.server_families import ELSEWHERE, RCODES, RELATIONS, SAME, SOME, UNKNOWN
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import is_invalid_constraint
 
-RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED", 16: "BADVERS"}
+Sums = Counter[tuple[str, ...]]
 
 
 class OtherView(Protocol):
@@ -34,9 +28,6 @@ class OtherView(Protocol):
     @property
     def watches(self) -> Mapping[str, Watch]:
         """The watches of a live cluster, by kind."""
-
-    def age(self) -> float:
-        """Return for how many seconds it is out of reach, 0 while there is contact."""
 
     def object_counts(self) -> Mapping[str, int]:
         """Return the number of objects by kind."""
@@ -53,6 +44,8 @@ class Metrics(TopodnsCollector):
         self.watches: Mapping[str, Watch] = {}
         self.others: Sequence[OtherView] = ()
         """The other clusters."""
+        self.ages: Callable[[], Mapping[str, float]] = dict
+        """Returns for how many seconds each cluster, the own one too, is out of reach; 0 while there is contact."""
         self.votes: Callable[[], Mapping[str, int]] | None = None
         """Returns the number of addresses on which each cluster has a vote that counts; None if nobody votes."""
 
@@ -70,54 +63,24 @@ class Metrics(TopodnsCollector):
 
     def _queries(self) -> Iterator[Metric]:
         counts = self._counts
-        requests, rcodes, outcomes, keys = _summed(counts)
-        yield counter("topodns_dns_requests", "Queries received.", ("proto", "family", "type"), requests)
-        yield counter("topodns_dns_responses", "Replies sent.", ("rcode",), rcodes)
-        yield counter("topodns_answers", "Answers by how their endpoints were chosen.", ("outcome",), outcomes)
-        yield counter("topodns_answer_tier", "Answers by the topology key that decided.", ("key",), keys)
-        located = labelled(counts.located)
-        yield counter("topodns_clients", "Queries by how topodns located the client.", ("located_by",), located)
-        yield counter(
-            "topodns_forwarded_without_client",
-            "Queries from trusted forwarders that named no client.",
-            ("forwarder",),
-            labelled(counts.unnamed_clients.numbers),
-        )
-        yield counter(
-            "topodns_client_subnets_ignored",
-            "Queries that named a client but did not come from a trusted forwarder.",
-            ("source",),
-            labelled(counts.ignored_clients.numbers),
-        )
-        yield counter(
-            "topodns_malformed_proxy_headers",
-            "Queries dropped (UDP) and connections closed (TCP) for a malformed PROXY header.",
-            ("proto",),
-            labelled(counts.malformed_headers),
-        )
-        answered = sum(rcodes.values())
-        remembered = labelled({"hit": max(0, answered - counts.computed), "miss": counts.computed})
-        yield counter(
-            "topodns_remembered",
-            "Replies, remembered (hit) or computed (miss).",
-            ("result",),
-            remembered,
-        )
-        truncated = sum(channel.truncated for channel in counts.channels.values())
-        yield counter("topodns_dns_response_truncated", "Replies sent with the TC bit.", (), Counter({(): truncated}))
-        yield counter(
-            "topodns_upstream_requests",
-            "Queries that needed a name outside the zones, by result.",
-            ("result",),
-            labelled(counts.upstream),
-        )
-        yield counter("topodns_silent", "Packets that got no reply.", (), Counter({(): counts.silent}))
-        yield GaugeMetricFamily("topodns_tcp_connections", "Open TCP connections.", counts.connections)
-        yield histogram(
-            "topodns_dns_request_duration_seconds",
-            "Time from receiving a query to sending its reply.",
-            counts.durations,
-        )
+        sums = Summed(counts)
+        yield families.REQUESTS.metric(sums.requests)
+        yield families.RESPONSES.metric(sums.rcodes)
+        yield families.ANSWERS.metric(sums.outcomes)
+        yield families.ANSWER_TIER.metric(sums.keys)
+        of_service = ("service_namespace", "service_name") if counts.per_service else ()
+        yield families.ANSWER_ZONES.metric(sums.zones, more_labels=of_service)
+        yield families.CLIENTS.metric(sums.located)
+        yield families.FORWARDED_WITHOUT_CLIENT.metric(labelled(counts.unnamed_clients.numbers))
+        yield families.SUBNETS_IGNORED.metric(labelled(counts.ignored_clients.numbers))
+        yield families.MALFORMED_PROXY_HEADERS.metric(labelled(counts.malformed_headers))
+        hits = max(0, sum(sums.rcodes.values()) - counts.computed)
+        yield families.REMEMBERED.metric(labelled({"hit": hits, "miss": counts.computed}))
+        yield families.TRUNCATED.only(sum(channel.truncated for channel in counts.channels.values()))
+        yield families.UPSTREAM_REQUESTS.metric(labelled(counts.upstream))
+        yield families.SILENT.only(counts.silent)
+        yield families.TCP_CONNECTIONS.only(counts.connections)
+        yield families.REQUEST_DURATION.histogram(counts.durations)
 
     def _cluster(self) -> Iterator[Metric]:
         snapshot = self._snapshot
@@ -125,67 +88,58 @@ class Metrics(TopodnsCollector):
         listed = dict.fromkeys(self._kinds, snapshot is not None)
         listed.update({kind: watch.listed for kind, watch in self.watches.items()})
         yield from watched(objects, listed, self.watches)
-        yield histogram(
-            "topodns_kubernetes_dns_programming_duration_seconds",
-            "Time from the change of an EndpointSlice to answers that show it.",
-            self._counts.programming,
-        )
+        yield families.PROGRAMMING_DURATION.histogram(self._counts.programming)
         invalid = sum(map(is_invalid_constraint, snapshot.findings)) if snapshot else 0
-        yield GaugeMetricFamily("topodns_invalid_constraints", "Services whose constraint is invalid.", invalid)
-        distrusted = snapshot.addresses.distrusted_cidrs if snapshot else 0
-        text = "Pod CIDRs that topodns does not trust, because an endpoint in them is on another node."
-        yield GaugeMetricFamily("topodns_distrusted_pod_cidrs", text, distrusted)
+        yield families.INVALID_CONSTRAINTS.only(invalid)
+        yield families.DISTRUSTED_POD_CIDRS.only(snapshot.addresses.distrusted_cidrs if snapshot else 0)
+        yield families.CLUSTER_VIEW_AGE.metric(labelled(self.ages()))
         if self.others:
             yield from self._other_clusters()
         if self.votes is not None:
-            votes = GaugeMetricFamily(
-                "topodns_health_votes", "Load balancer addresses on which a cluster has a vote.", labels=("cluster",)
-            )
-            for cluster, number in self.votes().items():
-                votes.add_metric((cluster,), number)
-            yield votes
-        reloads = labelled(self._counts.reloads)
-        yield counter("topodns_snapshot_reloads", "Reloads of the --snapshot files.", ("result",), reloads)
+            yield families.HEALTH_VOTES.metric(labelled(self.votes()))
+        yield families.SNAPSHOT_RELOADS.metric(labelled(self._counts.reloads))
 
     def _other_clusters(self) -> Iterator[Metric]:
-        known = GaugeMetricFamily(
-            "topodns_cluster_objects", "Objects read from another cluster, by kind.", labels=("cluster", "kind")
+        def of_each(values: Callable[[OtherView], Mapping[tuple[str, ...], float]]) -> Mapping[tuple[str, ...], float]:
+            return {(cluster.name, *key): number for cluster in self.others for key, number in values(cluster).items()}
+
+        yield families.CLUSTER_OBJECTS.metric(of_each(lambda cluster: labelled(cluster.object_counts())))
+        yield families.CLUSTER_SYNCED.metric(
+            of_each(lambda cluster: {(kind,): watch.listed for kind, watch in cluster.watches.items()})
         )
-        ages = GaugeMetricFamily(
-            "topodns_cluster_view_age_seconds", "For how long another cluster is out of reach.", labels=("cluster",)
-        )
-        synced = GaugeMetricFamily(
-            "topodns_cluster_synced",
-            "Whether all objects of a kind in another cluster have been read.",
-            labels=("cluster", "kind"),
-        )
-        restarts: Sums = Counter()
-        for cluster in self.others:
-            ages.add_metric((cluster.name,), cluster.age())
-            for kind, number in cluster.object_counts().items():
-                known.add_metric((cluster.name, kind), number)
-            for kind, watch in cluster.watches.items():
-                synced.add_metric((cluster.name, kind), int(watch.listed))
-                restarts.update({(cluster.name, kind, reason): number for reason, number in watch.restarts.items()})
-        yield from (ages, known, synced)
-        text, labels = "Watches of another cluster restarted, by kind and reason.", ("cluster", "kind", "reason")
-        yield counter("topodns_cluster_watch_restarts", text, labels, restarts)
+        yield families.CLUSTER_WATCH_RESTARTS.metric(of_each(lambda cluster: restarts(cluster.watches)))
 
 
-def _summed(counts: Counts) -> tuple[Sums, Sums, Sums, Sums]:
-    """Return the sums of requests, rcodes, outcomes and deciding keys over all channels and tallies."""
-    requests: Sums = Counter()
-    rcodes: Sums = Counter()
-    outcomes: Sums = Counter()
-    keys: Sums = Counter()
-    for channel in counts.channels.values():
-        for tally, number in zip(counts.tallies, channel.counts, strict=False):
-            if not number:
-                continue
-            requests[channel.proto, str(channel.family), tally.qtype] += number
-            rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
+class Summed:
+    """The replies of a server, summed up by what each metric tells of them."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.requests: Sums = Counter()
+        self.rcodes: Sums = Counter()
+        self.outcomes: Sums = Counter()
+        self.keys: Sums = Counter()
+        self.located: Sums = Counter()
+        self.zones: Sums = Counter()
+        if not counts.per_service:
+            self.zones.update({(zone or UNKNOWN, relation): 0 for zone in counts.zones() for relation in RELATIONS})
+        for channel, origin, tally, number in counts.replies():
+            self.requests[channel.proto, str(channel.family), tally.qtype] += number
+            self.rcodes[RCODES.get(tally.rcode, str(tally.rcode)),] += number
             if tally.outcome:
-                outcomes[tally.outcome,] += number
+                self.outcomes[tally.outcome,] += number
             if tally.key:
-                keys[tally.key,] += number
-    return requests, rcodes, outcomes, keys
+                self.keys[tally.key,] += number
+            if origin.located_by:
+                self.located[origin.located_by,] += number
+            if tally.zones:
+                service = (tally.service or ("", "")) if counts.per_service else ()
+                self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number
+
+
+def relation(zone: str, answered: frozenset[str]) -> str:
+    """Return whether the zones of the endpoints in an answer are the client's; "" stands for an unknown zone."""
+    if not zone:
+        return UNKNOWN
+    if zone in answered:
+        return SAME if len(answered) == 1 else SOME
+    return UNKNOWN if "" in answered else ELSEWHERE

@@ -1,92 +1,95 @@
-"""Metric families that servers, controllers and webhooks share, and how they are made."""
+"""What a metric of topodns is: its name, labels and meaning. ``docs/metrics.md`` is made from all of them.
+
+A family with labels whose values are all known beforehand has all of them from the start, at 0: Prometheus' ``rate``
+would miss the first count of a series that appears with it.
+"""
 
 from __future__ import annotations
 
-import platform
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
 
-from prometheus_client import CollectorRegistry
+from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
-from dnsserver import __version__
-from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
+from dnsserver.metrics.counters import Durations
+from locator.api.watching.listwatch import RESTART_REASONS
 
-Sums = Counter[tuple[str, ...]]
+Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings
 
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
-class Watch(Protocol):
-    """The watch of one kind: whether its first list is complete, why it may be out of date, and restarts by reason."""
+WRITTEN = ("done", "conflict", "refused", "unreachable", "failed", "late")  # the results of a controller's writes
 
-    listed: bool
-    problem: str
-    restarts: Counter[str]
+ANY: tuple[str, ...] = ()  # values of a label that are not known beforehand
 
 
-class TopodnsCollector(Collector):
-    """Metrics of topodns, in a registry of their own. *failures* counts the errors that were caught, by where."""
+class Family(Struct, frozen=True, eq=False):
+    """A metric. ``name`` is without the suffix of counters, ``labels`` has the values of each label, or ``ANY``.
 
-    def __init__(self, failures: Counter[str]) -> None:
-        self.failures = failures
-        self.loop_delays = Durations(LOOP_DELAY_BOUNDS)
+    ``when`` says with which setting it is there, empty if it always is.
+    """
 
-    def of_the_process(self) -> Iterator[Metric]:
-        """Yield what each program of topodns shows: errors caught, delays of its event loop, and versions."""
-        text = "Errors caught, and queries dropped, by where."
-        yield counter("topodns_failures", text, ("wall",), labelled(self.failures))
-        yield histogram("topodns_loop_delay_seconds", "How late the event loop runs what is due.", self.loop_delays)
-        yield _build_info()
+    name: str
+    kind: str
+    text: str
+    labels: Mapping[str, tuple[str, ...]] = {}
+    when: str = ""
 
-    def registry(self) -> CollectorRegistry:
-        """Return a registry with these metrics alone."""
-        registry = CollectorRegistry(auto_describe=False)  # describing would collect once more
-        registry.register(self)
-        return registry
+    @property
+    def shown_name(self) -> str:
+        """The name in queries; a histogram also has those with ``_bucket``, ``_sum`` and ``_count``."""
+        return f"{self.name}_total" if self.kind == COUNTER else self.name
 
+    def metric(self, values: Values, *, more_labels: tuple[str, ...] = ()) -> Metric:
+        """Return a counter or gauge with *values* by the values of its labels, and 0 for those known beforehand.
 
-def watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Mapping[str, Watch]) -> Iterator[Metric]:
-    """Yield the number of objects by kind, and the state of the watches."""
-    known = GaugeMetricFamily("topodns_objects", "Objects read from the cluster, by kind.", labels=("kind",))
-    synced = GaugeMetricFamily("topodns_synced", "Whether all objects of a kind have been read.", labels=("kind",))
-    restarts: Sums = Counter()
-    for kind, number in objects.items():
-        known.add_metric((kind,), number)
-    for kind, complete in listed.items():
-        synced.add_metric((kind,), int(complete))
-    for kind, watch in watches.items():
-        restarts.update({(kind, reason): number for reason, number in watch.restarts.items()})
-    yield known
-    yield synced
-    yield counter("topodns_watch_restarts", "Watches restarted, by kind and reason.", ("kind", "reason"), restarts)
+        *more_labels* are labels of this process alone, which stand first.
+        """
+        make = CounterMetricFamily if self.kind == COUNTER else GaugeMetricFamily
+        family = make(self.name, self.text, labels=(*more_labels, *self.labels))
+        known = product(*self.labels.values()) if not more_labels else ()
+        for key, number in sorted({**dict.fromkeys(known, 0), **values}.items()):
+            family.add_metric(key, number)
+        return family
 
+    def only(self, value: float) -> Metric:
+        """Return a counter or gauge without labels."""
+        return self.metric({(): value})
 
-def _build_info() -> Metric:
-    """Return the versions of topodns and Python."""
-    info = GaugeMetricFamily("topodns_build_info", "Versions of topodns and Python.", labels=("version", "python"))
-    info.add_metric((__version__, platform.python_version()), 1)
-    return info
+    def histogram(self, durations: Durations) -> Metric:
+        """Return a histogram of durations in seconds."""
+        total, buckets = 0, []
+        for bound, number in zip((*map(str, durations.bounds), "+Inf"), durations.numbers, strict=True):
+            total += number
+            buckets.append((bound, total))
+        return HistogramMetricFamily(self.name, self.text, buckets=buckets, sum_value=durations.seconds)
 
 
-def labelled(numbers: Mapping[str, int]) -> Sums:
+def labelled(numbers: Mapping[str, float]) -> Values:
     """Return numbers by the value of the only label."""
-    return Counter({(label,): number for label, number in numbers.items()})
+    return {(label,): number for label, number in numbers.items()}
 
 
-def counter(name: str, text: str, labels: tuple[str, ...], values: Sums) -> Metric:
-    """Return a counter; its name gets the suffix ``_total``."""
-    family = CounterMetricFamily(name, text, labels=labels)
-    for key, number in sorted(values.items()):
-        family.add_metric(key, number)
-    return family
+# Of watches.
+OBJECTS = Family("topodns_objects", GAUGE, "Objects read from the cluster, by kind.", {"kind": ANY})
+SYNCED = Family("topodns_synced", GAUGE, "Whether all objects of a kind have been read.", {"kind": ANY})
+WATCH_RESTARTS = Family(
+    "topodns_watch_restarts", COUNTER, "Watches restarted, by kind and reason.",
+    {"kind": ANY, "reason": RESTART_REASONS}, "a live cluster",
+)  # fmt: skip
+OF_WATCHES = (OBJECTS, SYNCED, WATCH_RESTARTS)
 
+# Of controllers and the webhook.
+LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads, and so writes.")
 
-def histogram(name: str, text: str, durations: Durations) -> Metric:
-    """Return a histogram of durations in seconds."""
-    total, buckets = 0, []
-    for bound, number in zip((*map(str, durations.bounds), "+Inf"), durations.numbers, strict=True):
-        total += number
-        buckets.append((bound, total))
-    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=durations.seconds)
+# Of each process.
+FAILURES = Family(
+    "topodns_failures", COUNTER, "Errors caught, and queries dropped, by where.",
+    {"wall": ("packet", "queue", "receive", "send", "accept", "connection", "upstream", "http")},
+)  # fmt: skip
+LOOP_DELAY = Family("topodns_loop_delay_seconds", HISTOGRAM, "How late the event loop runs what is due.")
+BUILD_INFO = Family("topodns_build_info", GAUGE, "Versions of topodns and Python.", {"version": ANY, "python": ANY})
+OF_EACH_PROCESS = (FAILURES, LOOP_DELAY, BUILD_INFO)

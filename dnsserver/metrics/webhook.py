@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from dnsserver.metrics.collector import TopodnsCollector, Watch, watched
 from dnsserver.metrics.counters import Durations
-from dnsserver.metrics.families import TopodnsCollector, Watch, counter, histogram, labelled, watched
+from dnsserver.metrics.families import COUNTER, GAUGE, HISTOGRAM, LEADING, WRITTEN, Family, labelled
 from locator.hints.admission import OUTCOMES
 
 # What became of a request that was not reviewed, beside the outcomes of reviews.
@@ -18,14 +18,37 @@ TOO_LARGE, SLOW, BUSY, FAILED = "too_large", "slow", "busy", "failed"
 ALL_OUTCOMES = (*OUTCOMES, TOO_LARGE, SLOW, BUSY, FAILED)
 # Seconds: from a slice with one endpoint to a Service with thousands. API servers wait for 2 s.
 REVIEW_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-RESULTS = ("done", "conflict", "refused", "unreachable", "failed", "late")  # of the leader's writes
+
+WEBHOOK_REQUESTS = Family(
+    "topodns_webhook_requests", COUNTER, "Requests to the webhook, by what became of them.",
+    {"outcome": ALL_OUTCOMES},
+)  # fmt: skip
+WEBHOOK_REQUEST_DURATION = Family(
+    "topodns_webhook_request_duration_seconds", HISTOGRAM, "Time from the headers of a request to its response."
+)
+SLICES_REWRITTEN = Family(
+    "topodns_webhook_slices_rewritten", COUNTER, "EndpointSlices whose hints the leader had to correct, by result.",
+    {"result": WRITTEN},
+)  # fmt: skip
+SLICES_WAITING = Family(
+    "topodns_webhook_slices_waiting", GAUGE, "EndpointSlices in the work queue; only the leader takes them out."
+)
+CERTIFICATE_EXPIRY = Family(
+    "topodns_webhook_certificate_expiry_timestamp_seconds",
+    GAUGE,
+    "When the certificate that new connections get ends (Unix time), 0 without one.",
+)
+
+OF_WEBHOOKS = (
+    LEADING, WEBHOOK_REQUESTS, WEBHOOK_REQUEST_DURATION, SLICES_REWRITTEN, SLICES_WAITING, CERTIFICATE_EXPIRY,
+)  # fmt: skip
 
 
 class WebhookCounts:
     """The counters of the HTTPS listener."""
 
     def __init__(self) -> None:
-        self.requests: Counter[str] = Counter(dict.fromkeys(ALL_OUTCOMES, 0))
+        self.requests: Counter[str] = Counter()
         self.durations = Durations(REVIEW_BOUNDS)
 
     def note(self, outcome: str, seconds: float) -> None:
@@ -60,31 +83,15 @@ class WebhookMetrics(TopodnsCollector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as it is now."""
         state = self._state()
-        yield counter(
-            "topodns_webhook_requests",
-            "Requests to the webhook, by what became of them.",
-            ("outcome",),
-            labelled(self._counts.requests),
-        )
-        yield histogram(
-            "topodns_webhook_request_duration_seconds",
-            "Time from the headers of a request to its response.",
-            self._counts.durations,
-        )
-        rewritten = Counter(dict.fromkeys(RESULTS, 0))
+        yield WEBHOOK_REQUESTS.metric(labelled(self._counts.requests))
+        yield WEBHOOK_REQUEST_DURATION.histogram(self._counts.durations)
+        rewritten: Counter[str] = Counter()
         for (_, result), number in state.writes.items():
             rewritten[result] += number
-        yield counter(
-            "topodns_webhook_slices_rewritten",
-            "EndpointSlices whose hints the leader had to correct, by result.",
-            ("result",),
-            labelled(rewritten),
-        )
-        text = "EndpointSlices in the work queue; only the leader takes them out."
-        yield GaugeMetricFamily("topodns_webhook_slices_waiting", text, state.waiting)
-        yield GaugeMetricFamily("topodns_leading", "Whether this replica leads, and so writes.", int(state.leading))
-        text = "When the certificate that new connections get ends (Unix time), 0 without one."
-        yield GaugeMetricFamily("topodns_webhook_certificate_expiry_timestamp_seconds", text, state.certificate_ends)
+        yield SLICES_REWRITTEN.metric(labelled(rewritten))
+        yield SLICES_WAITING.only(state.waiting)
+        yield LEADING.only(state.leading)
+        yield CERTIFICATE_EXPIRY.only(state.certificate_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
         yield from self.of_the_process()

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dnsserver.responder.repeating import KnownPlace, Parts
 from locator.ip import Network
@@ -21,7 +21,7 @@ class Repeated:
     def forget_profiles(self) -> None: ...
     def take_numbers(
         self,
-    ) -> tuple[Sequence[Sequence[int]], Sequence[int], Sequence[int], Sequence[int], float]: ...
+    ) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Sequence[int], float]: ...
 
 class Path: ...
 

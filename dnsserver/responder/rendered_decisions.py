@@ -14,6 +14,7 @@ from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.rotation import Rotations
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 from locator.bounded_map import BoundedMap
+from locator.model import ZONE
 from locator.topology.constraints import in_effect
 
 MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
@@ -60,7 +61,16 @@ class DecisionRenderer:
             dependent=bool(decision.terms),
             error=decision.extended_error,
             unresolved_aliases=decision.aliases if unresolved else (),
-            tally=self._counts.tally(Tally(counted_type(decision.qtype), decision.rcode, outcome, key)),
+            tally=self._counts.tally(
+                Tally(
+                    counted_type(decision.qtype),
+                    decision.rcode,
+                    outcome,
+                    key,
+                    zones_of(decision),
+                    service_of(decision) if self._counts.per_service else None,
+                )
+            ),
             rotations=self._rotations,
         )
 
@@ -93,6 +103,24 @@ class DecisionRenderer:
             tally=answer.tally,
             rotations=self._rotations,
         )
+
+
+def zones_of(decision: Decision) -> frozenset[str]:
+    """Return the zones of the endpoints that a decision answers with, "" for an endpoint whose zone is not known."""
+    if decision.selection is None or not decision.answers:
+        return frozenset()
+    size = ADDRESS_SIZES.get(decision.qtype)  # None for SRV, which has both families
+    return frozenset(
+        located.location.value(ZONE) or ""
+        for located in decision.selection.endpoints
+        if size is None or any(len(address) == size for address in located.endpoint.addresses)
+    )
+
+
+def service_of(decision: Decision) -> tuple[str, str] | None:
+    """Return namespace and name of the Service whose endpoints a decision chose, None if it chose none."""
+    found = decision.federated or (decision.service.service if decision.service is not None else None)
+    return (found.namespace, found.name) if found is not None and decision.selection is not None else None
 
 
 def belongs_to_basis(decision: Decision) -> bool:

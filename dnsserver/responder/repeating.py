@@ -9,7 +9,7 @@ Locations, tuples of label keys, values and Services are known to it by numbers,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -41,7 +41,7 @@ ANSWER_COST = 16  # endpoints: an answer costs as much besides its own
 MAX_REFRESHED_LOCATIONS = 16  # of one question: the zones, not each node
 PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 
-KnownPlace = tuple[int, int, bool]  # the numbers of its location and of ``located_by``; whether it is a forwarder
+KnownPlace = tuple[int, int, bool]  # the numbers of its location and of its ``Origin``; whether it is a forwarder
 # Flags; records in each section; the records; their offsets; what follows them; octets of glue in that; offset of the
 # serial in that; whether the answer depends on the client; its tally; the records that the next whole and
 # cut replies begin with.
@@ -87,11 +87,11 @@ class Repeated(Protocol):
     def forget_profiles(self) -> None:
         """Forget every ``EdnsProfile``."""
 
-    def take_numbers(self) -> tuple[Sequence[Sequence[int]], Sequence[int], Sequence[int], Sequence[int], float]:
+    def take_numbers(self) -> tuple[Sequence[Mapping[int, int]], Sequence[int], Sequence[int], float]:
         """Return what was counted since the last call.
 
-        Replies by tally, and those cut, for IPv4 and IPv6 each; clients by the number of ``located_by``; durations
-        by bound, and their sum in seconds.
+        Replies as in ``Channel.counts``, and those cut, for IPv4 and IPv6 each; durations by bound, and their sum in
+        seconds.
         """
 
 
@@ -133,7 +133,8 @@ class _Asked(Struct):
 class Repeater:
     """Keeps *repeated* up to date with what *clients*, *profiles* and *cache* remember.
 
-    *answer_again* computes and remembers the answer to a question for clients at a location.
+    *origin_of* returns the number of a place's ``Origin``. *answer_again* computes and remembers the answer to a
+    question for clients at a location.
     """
 
     def __init__(
@@ -144,15 +145,16 @@ class Repeater:
         cache: AnswerCache,
         counts: Counts,
         *,
+        origin_of: Callable[[Place], int],
         answer_again: Callable[[bytes, Location], None],
     ) -> None:
         self._repeated = repeated
+        self._origin_of = origin_of
         self._answer_again = answer_again
         self._clients, self._profiles, self._cache, self._counts = clients, profiles, cache, counts
         self._locations: _Numbers[Location] = _Numbers(4 * MAX_LOCATIONS)
         self._terms: _Numbers[tuple[str, ...]] = _Numbers(MAX_TERMS)
         self._values: _Numbers[tuple[object, ...]] = _Numbers(4 * MAX_LOCATIONS)
-        self._located_by: list[str] = []
         self._bases: dict[str, _KnownBasis] = {}  # by the Service's key
         self._last_basis = 0
         self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
@@ -219,14 +221,12 @@ class Repeater:
     def count(self) -> None:
         """Add what the native code counted to the counters."""
         counts = self._counts
-        replies, truncated, located, durations, seconds = self._repeated.take_numbers()
+        replies, truncated, durations, seconds = self._repeated.take_numbers()
         for family, (numbers, cut) in enumerate(zip(replies, truncated, strict=True), start=1):
             channel = counts.channels["udp", family]
             channel.truncated += cut
-            for tally, number in enumerate(numbers):
-                channel.counts[tally] += number
-        for position, number in enumerate(located):
-            counts.located[self._located_by[position]] += number
+            for key, number in numbers.items():
+                channel.counts[key] += number
         counts.durations.add_all(durations, seconds)
 
     def _refresh(self, bases: Iterable[_KnownBasis], asked: Container[bytes]) -> None:
@@ -300,9 +300,7 @@ class Repeater:
         return known
 
     def _known(self, place: Place) -> KnownPlace:
-        if place.located_by not in self._located_by:
-            self._located_by.append(place.located_by)
-        return self._locations.of(place.location), self._located_by.index(place.located_by), place.forwarder
+        return self._locations.of(place.location), self._origin_of(place), place.forwarder
 
 
 def _parts(answer: RenderedAnswer) -> Parts:

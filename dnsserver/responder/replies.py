@@ -18,8 +18,9 @@ class Envelope(Struct, frozen=True, gc=False):
     """What a reply takes from its query.
 
     ``end`` is where the question ends. ``head`` is the index in ``RenderedAnswer.heads`` for the
-    query's flags. ``address`` is that of the client subnet, empty without one. ``ignored`` is the
-    extended error for a client subnet that is ignored, None if there is none.
+    query's flags. ``address`` is that of the client subnet, empty without one. ``origin`` is the number of
+    the client's ``Origin``. ``ignored`` is the extended error for a client subnet that is ignored, None if
+    there is none.
     """
 
     query: bytes
@@ -28,6 +29,7 @@ class Envelope(Struct, frozen=True, gc=False):
     profile: EdnsProfile
     address: bytes
     channel: Channel
+    origin: int
     ignored: Error | None = None
 
     @property
@@ -62,7 +64,7 @@ def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) 
     the text of the answer's own error, and at last records, with TC.
     """
     query, end, profile, channel = envelope.query, envelope.end, envelope.profile, envelope.channel
-    channel.counts[answer.tally] += 1
+    channel.counts[envelope.origin + answer.tally] += 1
     limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
     for errors in _errors(answer, envelope):
         opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)

@@ -46,10 +46,12 @@ from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
 from locator.ip import address_text
-from locator.model import Location
+from locator.model import ZONE, Location
+from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot, answers_differ
 
 MAX_PASSING = 8192  # questions, about a megabyte
+MAX_PLACES = 65_536  # most addresses share the few places of their node
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
@@ -93,13 +95,14 @@ class Responder:
         self._known_profiles = self._profiles.known
         self._blocks = self._clients.blocks
         self._current, self._unlimited = self._cache.current, self._cache.unlimited
-        self._located = counts.located
+        self._origins: BoundedMap[Place, int] = BoundedMap(MAX_PLACES)
+        self._known_origins = self._origins.recent
         self.passing = 0
         self._asked: BoundedMap[bytes, bool] = BoundedMap(MAX_PASSING)
         self._repeater: Repeater | None = None
         if repeated is not None:
             parts = (self._clients, self._profiles, self._cache, counts)
-            self._repeater = Repeater(repeated, *parts, answer_again=self._answer_again)
+            self._repeater = Repeater(repeated, *parts, origin_of=self._origin, answer_again=self._answer_again)
             counts.before_reading.append(self._repeater.count)
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -190,14 +193,14 @@ class Responder:
             answer = self._first_answer(query, end, folded, place.location, self._snapshot)
             if answer is None:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
-        self._located[place.located_by] += 1
+        origin = self._known_origins.get(place) or self._origin(place)
         opt = profile.opts[answer.dependent]
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
             error = self._note_ignored_client(source, ignored) if ignored else None
-            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel, error))
+            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel, origin, error))
         # The common case of ``written``, inlined: a call would cost as much as all of this.
-        channel.counts[answer.tally] += 1
+        channel.counts[origin + answer.tally] += 1
         turn = next(answer.turns, None)
         start = answer.offsets[answer.take_turn() if turn is None else turn]
         body = answer.blob[start : start + answer.length]
@@ -256,7 +259,6 @@ class Responder:
         place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=remember)
         if place is UNNAMED_CLIENT and question.meaning.shape != names.APEX:  # the apex is the same for all clients
             self._counts.unnamed_clients.note(address_text(source))
-        self._counts.located[place.located_by] += 1
         edns, ignored = parsed.edns, b""
         subnet_address = edns.subnet.address if edns is not None and edns.subnet is not None else b""
         if edns is not None and edns.names_client and not self._clients.source(source).forwarder:
@@ -268,6 +270,7 @@ class Responder:
             self._profiles.of(query, parsed, remember=remember),
             subnet_address,
             channel,
+            self._origin(place),
             self._note_ignored_client(source, ignored) if ignored else None,
         )
         return self._reply(self._answer_to(question, place.location, self._snapshot, remember=remember), envelope)
@@ -295,6 +298,14 @@ class Responder:
         text = address_text(source)
         self._counts.ignored_clients.note(text, b"" if source.startswith(client) else client)
         return wire.EDE_OTHER, f"client subnet ignored: {text} is no trusted forwarder"
+
+    def _origin(self, place: Place) -> int:
+        """Return the number of the ``Origin`` of clients at *place*."""
+        origin = self._origins.get(place)
+        if origin is None:
+            zone = place.location.value(ZONE) or ""
+            origin = self._origins[place] = self._counts.origin(place.located_by, zone)
+        return origin
 
     def _first_answer(
         self, query: bytes, end: int, folded: bytes, location: Location, snapshot: Snapshot

@@ -449,6 +449,13 @@ class Settings:
     )
     """In a pod, the host name is the pod's name."""
 
+    metrics_per_service: bool = switch(
+        theme=SERVER,
+        help="Count the zones of answers (topodns_answer_zones_total) by Service, too, for the first 1000 Services",
+        commands=SERVING,
+    )
+    """Off, because each Service adds a series for each zone and kind of answer."""
+
     lease: tuple[str, str] | None = single(
         None,
         values.OBJECT_KEY,

@@ -28,6 +28,7 @@ NODE = "node"
 POD_CIDR = "podcidr"
 SUBNET = "subnet"
 NOWHERE = "unknown"
+LOCATED_BY = (POD, POD_LOCATOR, ENDPOINT, NODE, POD_CIDR, SUBNET, NOWHERE)
 
 MIN_CACHED_PLACES = 8  # comparing fewer places is as fast as a look-up in the cache
 MAX_AGREEMENTS = 65_536  # that one reader caches

@@ -19,6 +19,7 @@ NEAREST = "nearest"
 ALL = "all"
 UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
+OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
 
 
 class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):

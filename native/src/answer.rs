@@ -19,7 +19,7 @@ pub struct Answer {
     pub serial_at: usize,
     /// Whether it depends on the client.
     pub dependent: bool,
-    pub tally: usize,
+    pub tally: u32,
 }
 
 /// An answer, and which record its next reply begins with.

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod native {
+    use std::collections::HashMap;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, Mutex};
     use std::thread::JoinHandle;
@@ -25,7 +26,7 @@ mod native {
     use pyo3::pybacked::PyBackedBytes;
     use pyo3::types::PyBytes;
 
-    use crate::address::{Address, Networks};
+    use crate::address::{Address, Networks, OurNumbers};
     use crate::answer::{Answer, Rotated};
     use crate::datagrams::{lock, Shared, Unanswered};
     use crate::durations::Durations;
@@ -38,7 +39,7 @@ mod native {
     type Received<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
     /// Flags; records in each section; the records; their offsets; what follows; glue in it; serial in it; whether it
     /// depends on the client; its tally; the records that the next whole and cut replies begin with.
-    type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, usize, Vec<u16>, Vec<u16>);
+    type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, u32, Vec<u16>, Vec<u16>);
 
     #[pyclass(frozen)]
     struct Repeated {
@@ -72,7 +73,7 @@ mod native {
             lock(&self.inner).learn_profile(rest, Profile { limit, opts, octets, host });
         }
 
-        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<(u32, u8, bool)>)>) -> PyResult<()> {
+        fn learn_places(&self, places: Vec<(PyBackedBytes, Option<(u32, u32, bool)>)>) -> PyResult<()> {
             let mut inner = lock(&self.inner);
             for (octets, place) in places {
                 inner.learn_place(address(&octets)?, place.map(to_place));
@@ -80,17 +81,17 @@ mod native {
             Ok(())
         }
 
-        fn learn_source(&self, source: &[u8], place: (u32, u8, bool)) -> PyResult<()> {
+        fn learn_source(&self, source: &[u8], place: (u32, u32, bool)) -> PyResult<()> {
             lock(&self.inner).learn_source(address(source)?, to_place(place));
             Ok(())
         }
 
-        fn learn_client(&self, client: &[u8], place: (u32, u8, bool)) -> PyResult<()> {
+        fn learn_client(&self, client: &[u8], place: (u32, u32, bool)) -> PyResult<()> {
             lock(&self.inner).learn_client(address(client)?, to_place(place));
             Ok(())
         }
 
-        fn learn_block(&self, content: &[u8], place: (u32, u8, bool)) {
+        fn learn_block(&self, content: &[u8], place: (u32, u32, bool)) {
             lock(&self.inner).learn_block(content, to_place(place));
         }
 
@@ -134,16 +135,16 @@ mod native {
             lock(&self.inner).forget_profiles();
         }
 
-        /// Returns the numbers since the last call: replies by tally (IPv4, IPv6), those cut, clients by how they are
-        /// known, durations by bound, and their sum.
+        /// Returns the numbers since the last call: replies by origin and tally (IPv4, IPv6), those cut, durations by
+        /// bound, and their sum.
         #[allow(clippy::type_complexity)]
-        fn take_numbers(&self) -> ([Vec<u64>; 2], [u64; 2], Vec<u64>, Vec<u64>, f64) {
+        fn take_numbers(&self) -> ([HashMap<u32, u64, OurNumbers>; 2], [u64; 2], Vec<u64>, f64) {
             let numbers = std::mem::take(&mut lock(&self.inner).numbers);
             let mut durations = lock(&self.durations);
             let empty = vec![0; durations.numbers.len()];
             let by_bound = std::mem::replace(&mut durations.numbers, empty);
             let seconds = std::mem::take(&mut durations.seconds);
-            (numbers.replies, numbers.truncated, numbers.located, by_bound, seconds)
+            (numbers.replies, numbers.truncated, by_bound, seconds)
         }
     }
 
@@ -222,8 +223,8 @@ mod native {
         Address::read(octets).ok_or_else(|| PyValueError::new_err("an address has 4 or 16 octets"))
     }
 
-    fn to_place((location, located_by, forwarder): (u32, u8, bool)) -> Place {
-        Place { location, located_by, forwarder }
+    fn to_place((location, origin, forwarder): (u32, u32, bool)) -> Place {
+        Place { location, origin, forwarder }
     }
 
     fn rotated(parts: Parts) -> PyResult<Rotated> {

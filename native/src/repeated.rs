@@ -35,11 +35,11 @@ const SUBNET_ADDRESS_AT: usize = 19;
 const MAX_QUESTION: usize = 259;
 const MIN_UDP_REPLY: usize = 512; // RFC 1035, section 4.2.1
 
-/// A client's place: the number of its location, the number of the word for how it is known, and whether it forwards.
+/// A client's place: the numbers of its location and of its origin, as metrics tell it, and whether it forwards.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub location: u32,
-    pub located_by: u8,
+    pub origin: u32,
     pub forwarder: bool,
 }
 
@@ -82,11 +82,11 @@ struct Question {
 }
 
 /// Replies that were written, by family (0: IPv4, 1: IPv6), since they were last taken.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub struct Numbers {
-    pub replies: [Vec<u64>; 2],
+    /// By the sum of the numbers of the client's origin and the answer's tally.
+    pub replies: [HashMap<u32, u64, OurNumbers>; 2],
     pub truncated: [u64; 2],
-    pub located: Vec<u64>,
 }
 
 pub struct Repeated {
@@ -190,7 +190,7 @@ impl Repeated {
         let opt = opts[rotated.answer.dependent as usize];
         let envelope = Envelope { limit, opt, address, serial: self.serial };
         let written = rotated.write(&query, &envelope, &mut self.chance, out)?;
-        self.numbers.count(family, rotated.answer.tally, place.located_by as usize, written);
+        self.numbers.count(family, place.origin + rotated.answer.tally, written);
         Some(())
     }
 
@@ -350,18 +350,10 @@ impl HeldPlaces {
 }
 
 impl Numbers {
-    fn count(&mut self, family: usize, tally: usize, located_by: usize, written: Written) {
-        add(&mut self.replies[family], tally);
-        add(&mut self.located, located_by);
+    fn count(&mut self, family: usize, number: u32, written: Written) {
+        *self.replies[family].entry(number).or_default() += 1;
         if matches!(written, Written::Cut) {
             self.truncated[family] += 1;
         }
     }
-}
-
-fn add(numbers: &mut Vec<u64>, index: usize) {
-    if index >= numbers.len() {
-        numbers.resize(index + 1, 0);
-    }
-    numbers[index] += 1;
 }

@@ -1,0 +1,222 @@
+"""The metrics: what they count, that they are all described, and that they cost a replica little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+from prometheus_client.metrics_core import Metric
+
+from dnsserver.metrics import counters, families, server_families
+from dnsserver.metrics.collector import TopodnsCollector
+from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
+from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
+from dnsserver.metrics.exposition import Metrics, relation
+from dnsserver.metrics.families import ANY, HISTOGRAM, Family
+from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
+from locator.ip import parse_address
+from tests import api_objects
+from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, node
+from tests.dns_queries import ecs, opt, query
+from tests.in_memory import CountedResponder, snapshot_of, with_and_without_native
+
+FORWARDER = "10.9.0.1"
+IN_A, IN_B, IN_C, NO_ZONE, NOWHERE = "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "192.0.2.1"
+
+
+def web(name: str, *nodes: str, keys: str | None = None) -> list[Item]:
+    """Return a headless Service with an endpoint on each of these nodes."""
+    rows = [endpoint(f"10.1.{number}.{len(name)}", nodeName=where) for number, where in enumerate(nodes)]
+    return [api_objects.service(name, keys=keys), endpoint_slice(name, 0, rows)]
+
+
+CLUSTER: list[Item] = [
+    *(node(f"n-{zone}", {ZONE: zone}, addresses=[f"10.0.0.{number}"]) for number, zone in enumerate("abc", start=11)),
+    node("n", addresses=[NO_ZONE]),
+    *web("all", "n-a", "n-b"),
+    *web("near", "n-a", "n-b", "n-b", keys=f"{ZONE},*"),
+    *web("hard", "n-a", keys=ZONE),
+    *web("lost", "n-a", "n"),
+    api_objects.service("virtual", cluster_ips=["10.96.0.1"]),
+    api_objects.external("away", "all.shop.svc.cluster.local"),
+]
+FLAGS = {"trusted-forwarder": [f"{FORWARDER}/32"]}
+
+
+def responder_of(counts: Counts | None = None, *, native: bool | None = False) -> CountedResponder:
+    responder = CountedResponder(FLAGS, counts=counts, native=native)
+    responder.publish(snapshot_of(listed(CLUSTER), FLAGS))
+    return responder
+
+
+def ask(responder: CountedResponder, name: str, client: str, *, rtype: str = "A", proto: str = "udp") -> None:
+    wire = query(f"{name}.shop.svc.cluster.local", rtype, edns=opt(ecs(client)))
+    source = parse_address(FORWARDER)
+    assert responder.answer(wire, source, responder.channel(source, proto)) is not None
+
+
+def samples(collector: TopodnsCollector, name: str) -> dict[tuple[str, ...], float]:
+    """Return the values of a metric by the values of its labels, in the order of the labels."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for metric in collector.collect()
+        for sample in metric.samples
+        if sample.name == name
+    }
+
+
+ANSWERED = [
+    ("same", "near", IN_A, "A", "same"),
+    ("same, several", "near", IN_B, "A", "same"),
+    ("all zones, as none is the client's", "near", IN_C, "A", "other"),
+    ("unconstrained", "all", IN_A, "A", "some"),
+    ("unconstrained, no endpoint near", "all", IN_C, "A", "other"),
+    ("SRV", "near", IN_A, "SRV", "same"),
+    ("an alias", "away", IN_B, "A", "some"),
+    ("an endpoint without a zone, one near", "lost", IN_A, "A", "some"),
+    ("an endpoint without a zone, which may be near", "lost", IN_B, "A", "unknown"),
+    ("a client without a zone", "all", NO_ZONE, "A", "unknown"),
+    ("a client that cannot be located", "all", NOWHERE, "A", "unknown"),
+    ("nothing for this client", "hard", IN_B, "A", None),
+    ("no record of this type", "near", IN_A, "AAAA", None),
+    ("no endpoints at all", "near", IN_A, "TXT", None),
+    ("a cluster IP, behind which kube-proxy chooses", "virtual", IN_A, "A", None),
+    ("a name that does not exist", "none", IN_A, "A", None),
+]
+ZONE_OF = {IN_A: "a", IN_B: "b", IN_C: "c", NO_ZONE: "unknown", NOWHERE: "unknown"}
+
+
+@with_and_without_native
+@pytest.mark.parametrize("proto", ["udp", "tcp"])
+@pytest.mark.parametrize(("name", "client", "rtype", "answer"), [row[1:] for row in ANSWERED],
+                         ids=[row[0] for row in ANSWERED])  # fmt: skip
+def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None, proto: str, native: bool) -> None:
+    """Answers count by the client's zone and whether their endpoints are in it, remembered or not."""
+    responder = responder_of(native=native)
+    for _ in range(3):
+        ask(responder, name, client, rtype=rtype, proto=proto)
+    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    zone = ZONE_OF[client]
+    assert {key: number for key, number in found.items() if number} == ({(zone, answer): 3} if answer else {})
+    assert set(found) >= {(zone, word) for word in server_families.RELATIONS}
+
+
+RELATIONS = [
+    ("a", "a", "same"),
+    ("a", "ab", "some"),
+    ("a", "b", "other"),
+    ("a", "bc", "other"),
+    ("a", ["a", ""], "some"),
+    ("a", ["b", ""], "unknown"),
+    ("", "a", "unknown"),
+    ("", [""], "unknown"),
+]
+
+
+@pytest.mark.parametrize(("zone", "answered", "expected"), RELATIONS)
+def test_relations(zone: str, answered: Sequence[str], expected: str) -> None:
+    """same: all endpoints are in the client's zone; other: none; unknown: that is not known."""
+    assert relation(zone, frozenset(answered)) == expected
+
+
+def test_zones_by_service() -> None:
+    """--metrics-per-service: the same answers, each with its Service; sums over the Services are as without it."""
+    responders = responder_of(), responder_of(Counts(per_service=True))
+    for responder in responders:
+        for name in ("all", "near", "hard", "away", "virtual"):
+            for client in (IN_A, IN_B, IN_C):
+                ask(responder, name, client)
+    without, by_service = (samples(Metrics(found.counts), "topodns_answer_zones_total") for found in responders)
+    assert by_service["shop", "near", "a", "same"] == 1
+    assert by_service["shop", "all", "b", "some"] == 2  # its own name, and the alias
+    sums: Counter[tuple[str, ...]] = Counter()
+    for (_, _, *key), number in by_service.items():
+        sums[tuple(key)] += int(number)
+    assert sums == {key: number for key, number in without.items() if number}
+
+
+def test_services_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many Services, the later ones count together, under empty labels."""
+    monkeypatch.setattr(counters, "MAX_SERVICES", 1)
+    responder = responder_of(Counts(per_service=True))
+    for name in ("near", "all", "lost", "near"):
+        ask(responder, name, IN_A)
+    found = samples(Metrics(responder.counts), "topodns_answer_zones_total")
+    assert found == {("shop", "near", "a", "same"): 2, ("", "", "a", "some"): 2}
+
+
+def test_tallies_are_bounded() -> None:
+    """However many zones, keys and Services there are, the numbers stay few; nothing is lost but the detail."""
+    counts = Counts(per_service=True)
+    zones = [counts.origin("pod", f"z-{number}") for number in range(5000)]
+    assert max(zones) + MAX_TALLIES < 1 << 32  # as the native code has them
+    tallies = [
+        counts.tally(Tally("A", 0, "nearest", f"k-{number}", frozenset((f"z-{number}",))))
+        for number in range(MAX_TALLIES)
+    ]
+    assert max(tallies) < MAX_TALLIES
+    channel = counts.channels["udp", 1]
+    for number in tallies:
+        channel.counts[zones[-1] + number] += 1
+    assert samples(Metrics(counts), "topodns_answers_total")["nearest",] == MAX_TALLIES
+    assert samples(Metrics(counts), "topodns_clients_total")["pod",] == MAX_TALLIES
+
+
+class Other:
+    """Another cluster."""
+
+    name = "far"
+    watches = {"Pod": type("Watch", (), {"listed": True, "restarts": Counter(ended=2)})}
+
+    def object_counts(self) -> dict[str, int]:
+        return {"Pod": 3}
+
+
+def server() -> Metrics:
+    metrics = Metrics(Counts(), ["Pod"])
+    metrics.watches = Other.watches
+    metrics.others = [Other()]
+    metrics.ages = lambda: {"local": 0.0, "far": 2.5}
+    metrics.votes = lambda: {"far": 1}
+    return metrics
+
+
+def controller() -> ControllerMetrics:
+    health = HealthState({}, {}, {})
+    return ControllerMetrics(lambda: ControllerState({}, False, 0, {"Pod": 1}, Other.watches, health))
+
+
+def webhook() -> WebhookMetrics:
+    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, False, 0, {"Pod": 1}, Other.watches, 0.0))
+
+
+PROGRAMS = [
+    ("serve", server(), (*server_families.OF_QUERIES, *server_families.OF_THE_CLUSTER)),
+    ("controller", controller(), OF_CONTROLLERS),
+    ("webhook", webhook(), OF_WEBHOOKS),
+]
+
+
+@pytest.mark.parametrize(("collector", "own"), [row[1:] for row in PROGRAMS], ids=[row[0] for row in PROGRAMS])
+def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Family]) -> None:
+    """A program shows the metrics of its tables, those of watches and of each process, and no other."""
+    described = {family.name: family for family in (*own, *families.OF_WATCHES, *families.OF_EACH_PROCESS)}
+    collected = {metric.name: metric for metric in collector.collect()}
+    assert collected.keys() == described.keys()
+    for name, family in described.items():
+        assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
+        if family.kind != HISTOGRAM and ANY not in family.labels.values():
+            assert labels_of(collected[name]) == [*family.labels] if family.labels else True
+            assert all(sample.value == 0 for sample in collected[name].samples)
+            assert collected[name].samples
+
+
+def labels_of(metric: Metric) -> list[str]:
+    return list(metric.samples[0].labels)
+
+
+def test_the_process() -> None:
+    """CPU seconds, memory and descriptors of the process are there, under the names that everybody knows."""
+    found = {metric.name for metric in server().registry().collect()}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= found

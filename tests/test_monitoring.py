@@ -1,0 +1,89 @@
+"""The alerts and the dashboard: they ask for metrics that exist, and Prometheus understands them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dnsserver.metrics import server_families
+from tests import grafana_dashboard, metrics_page
+from tests.go_programs import promtool
+from tests.metrics_page import RULES, SECTIONS, names_in, rules, series_of
+from tests.this_machine import ROOT
+from tests.topodns_process import Server
+
+ALERTS = Path(__file__).parent / "alerts.yaml"
+RUNBOOK = ROOT / "docs" / "runbook.md"
+OF_TARGETS = {"namespace", "pod", "instance", "job", "app_kubernetes_io_component"}  # labels that Prometheus adds
+ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two by --metrics-per-service
+
+FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
+
+
+def queries() -> Iterator[str]:
+    """Yield every query of the dashboard."""
+    for panel in json.loads(grafana_dashboard.DOCUMENT.read_text())["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+
+
+EXPRESSIONS = [*(rule["expr"] for rule in rules()), *queries()]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_metrics_that_are_asked_for_exist(expression: str) -> None:
+    """Each metric, its labels, and the values with which they are compared."""
+    names = names_in(expression)
+    assert names <= FAMILIES.keys() and (names or "process_" in expression)
+    labels = {label: values for name in names for label, values in FAMILIES[name].labels.items()}
+    for label, operator, value in re.findall(r'(\w+)(=~|!=|=)"([^"]*)"', expression):
+        assert label in labels or label in ADDED
+        if labels.get(label):
+            assert set(value.split("|") if operator == "=~" else [value]) <= set(labels[label])
+    for by in re.findall(r"(?:by|without|on) \(([^)]*)\)", expression):
+        assert set(by.replace(" ", "").split(",")) <= labels.keys() | ADDED
+
+
+def test_pages_are_made_from_the_tables() -> None:
+    """docs/metrics.md and the dashboard are those of today."""
+    for page in (metrics_page, grafana_dashboard):
+        assert page.DOCUMENT.read_text() == page.document(), "renew it: make docs"
+
+
+def test_each_alert_has_a_section_and_a_case() -> None:
+    """The runbook has a section for each alert, to which the alert leads, and alerts.yaml sets each off."""
+    names = [rule["alert"] for rule in rules()]
+    assert re.findall(r"^## (.*)$", RUNBOOK.read_text(), re.MULTILINE) == names
+    assert [rule["annotations"]["runbook"] for rule in rules()] == [f"docs/runbook.md#{name.lower()}" for name in names]
+    cases = [case for test in yaml.safe_load(ALERTS.read_text())["tests"] for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == {*names}
+
+
+def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
+    """Each alert goes off when it should, and not when it should not; each query of the dashboard can be read."""
+    spec = yaml.safe_load(RULES.read_text())["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
+    (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
+    asked = [re.sub(r"\$__\w+", "5m", query) for query in queries()]
+    records = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
+    (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": records}]}))
+    for command in (["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml", "queries.yaml"],
+                    ["test", "rules", "alerts.yaml"]):  # fmt: skip
+        done = subprocess.run([promtool(), *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_can_read_what_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:
+    """promtool finds nothing to complain of in /metrics."""
+    snapshot = tmp_path / "cluster.yaml"
+    snapshot.write_text((ROOT / "examples" / "cluster.yaml").read_text())
+    server = serve(snapshot, flags={"http": "127.0.0.1:0"})
+    text = server.get("/metrics")[1]
+    done = subprocess.run([promtool(), "check", "metrics"], input=text, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert f"# TYPE {server_families.ANSWER_ZONES.shown_name} counter" in text
