@@ -284,6 +284,22 @@ def test_serve_says_why_it_is_not_ready(
     assert caplog.messages == [f"not ready after 5 s: {text}; {end}" for text in warned]
 
 
+def test_serve_without_an_api_server(tmp_path: Path) -> None:
+    """One line for all kinds when nothing responds, and another one, with what to do, when it lasts."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config_of("https://127.0.0.1:1")))
+    server = Server(["serve", "--kubeconfig", str(path), "--listen", "127.0.0.1:0", "--http", "off"])
+    try:
+        server.wait_for("not ready after 5 s: ")
+    finally:
+        assert server.end() == DONE
+    warnings = [line.partition(" WARNING ")[2] for line in server.lines if " WARNING " in line]
+    problem = "https://127.0.0.1:1: Connection refused"
+    mending = f"'kubectl --kubeconfig {path} cluster-info' shows whether it responds to kubectl"
+    assert warnings == [
+        problem, f"not ready after 5 s: {problem}; topodns goes on trying, and answers SERVFAIL until then; {mending}"]  # fmt: skip
+
+
 def test_serve_without_a_trusted_forwarder(serve: Callable[..., Server]) -> None:
     """The first lines say that client subnets are ignored, whoever sends them, and which flag mends it."""
     server = serve([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}])

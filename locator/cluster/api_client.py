@@ -178,6 +178,8 @@ class Returns:
     def __init__(self, ask: Callable[[], Awaitable[Readiness]]) -> None:
         self.next = trio.Event()
         """Set when the API server is back the next time; then another event takes its place."""
+        self.warned = ""
+        """Why nothing responds, as last logged; empty after contact."""
         self._ask = ask
         self._known = Readiness.READY  # so that only what has been seen not to be ready can come back
         self._fell = False  # whether it was worse since the last return
