@@ -296,8 +296,8 @@ def test_serve_without_an_api_server(tmp_path: Path) -> None:
     warnings = [line.partition(" WARNING ")[2] for line in server.lines if " WARNING " in line]
     problem = "https://127.0.0.1:1: Connection refused"
     mending = f"'kubectl --kubeconfig {path} cluster-info' shows whether it responds to kubectl"
-    assert warnings == [
-        problem, f"not ready after 5 s: {problem}; topodns goes on trying, and answers SERVFAIL until then; {mending}"]  # fmt: skip
+    lasting = f"not ready after 5 s: {problem}; topodns goes on trying, and answers SERVFAIL until then; {mending}"
+    assert warnings == [problem, lasting]
 
 
 def test_serve_without_a_trusted_forwarder(serve: Callable[..., Server]) -> None:
