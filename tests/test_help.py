@@ -19,7 +19,6 @@ from tests.this_machine import ROOT, needs_tool
 
 DONE, FAILED, WRONG = 0, 1, 2
 READS_A_CLUSTER = [name for name in COMMANDS if "--kubeconfig" in parser_of(name).known_flags()]
-LONG_RUNNING = {"serve", "controller", "webhook"}
 
 each_command = pytest.mark.parametrize("name", COMMANDS)
 
@@ -94,7 +93,7 @@ def test_examples_can_be_parsed(name: str, example: Example, monkeypatch: pytest
     assert command == (name or command) and example.about.endswith((":", "?"))
     given, unknown = parser_of(command).parse(arguments)
     assert not unknown
-    if command in READS_A_CLUSTER:
+    if "--config" in parser_of(command).known_flags():
         settings_of(given)
 
 
@@ -102,9 +101,10 @@ def test_examples_can_be_parsed(name: str, example: Example, monkeypatch: pytest
 def test_examples_can_be_run(
     topodns: Run, name: str, example: Example, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Those that need no live cluster do what they say, here with the example cluster."""
+    """Those that need no cluster or server do what they say, here with the example cluster."""
     command, *arguments = arguments_in(example)
-    if command in LONG_RUNNING or (command in READS_A_CLUSTER and "cluster.yaml" not in arguments) or "-" in arguments:
+    has_settings = "--config" in parser_of(command).known_flags()
+    if command == "serve" or "-" in arguments or (has_settings and "cluster.yaml" not in arguments):
         return
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "examples" / "cluster.yaml", tmp_path)

@@ -40,6 +40,9 @@ NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
 TYPED: dict[str, tuple[list[str], str | None, str]] = {
     # what: (arguments, content, message)
     "unknown-command": (["foo"], None, "foo: unknown command; there are "),
+    "flag-before-the-command": (
+        ["--snapshot", "x", "check"], None,
+        "--snapshot: a flag found, expected a command before all flags; see 'topodns --help'"),
     "misspelt-command": (["chekc"], None, "chekc: unknown command, did you mean check?; see 'topodns --help'"),
     "unknown-flag": (["check", "--foo"], None, "--foo: unknown flag; see 'topodns check --help'"),
     "flag-of-others": (["serve", "-n", "shop"], None, "-n: a flag of explain"),

@@ -88,6 +88,7 @@ def test_a_dump_that_comes_slowly(tmp_path: Path, command: list[str], printed: s
         shell = [*COMMAND, *command, "--snapshot", str(path)]
         with Terminal(shell, env={}, folder=ROOT) as terminal:
             terminal.until(re.escape(f"reading {path}"))
+            terminal.until(re.escape("\033[?25h"))  # the cursor is there, also if Ctrl-C comes now
             wanted.set()
             rest = terminal.rest().decode()
             assert terminal.process.returncode == DONE

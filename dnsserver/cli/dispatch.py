@@ -87,6 +87,8 @@ def _run(argv: Sequence[str]) -> int:
         return DONE if name else WRONG
     if name == "--version":
         name = "version"
+    if name.startswith("-"):
+        raise WrongInput(f"{name}: a flag found, expected a command before all flags; see '{program()} --help'")
     if name not in COMMANDS:
         raise WrongInput(f"{name}: unknown command{suggestion(name, COMMANDS)}; see '{program()} --help'")
     parser = parser_of(name)

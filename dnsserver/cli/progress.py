@@ -76,6 +76,7 @@ class _Line:
             )
             self._shown = progress, progress.add_task(self._text, total=None)
             progress.start()
+            progress.console.show_cursor()  # which it hides, but a signal may end this process at any moment
 
     def end(self) -> None:
         """Take the line away."""
