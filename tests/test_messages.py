@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +171,16 @@ def test_what_somebody_types(
     ran = topodns(*map(named, arguments))
     assert (ran.status, ran.out) == (FAILED if "this machine" in message else WRONG, "")
     assert ran.err.startswith(f"topodns: {named(message)}") and ran.err.count("\n") == 1
+
+
+def test_a_port_that_is_in_use(topodns: Run) -> None:
+    """Mostly by a server that somebody has started before: the message says how to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        ran = topodns("serve", "--snapshot", EXAMPLE, "--listen", at)
+    expected = "expected a free address and port; 'ss -lntup' shows which program has it"
+    assert (ran.status, ran.err) == (FAILED, f"topodns: --listen {at}: udp: port in use, {expected}\n")
 
 
 def status(code: int, reason: str, message: str) -> Callable[[], Response]:

@@ -18,6 +18,7 @@ from locator.ip import address_text
 log = logging.getLogger("topodns")
 
 _EXPECTED = {  # by what is wrong with an address and a port
+    errno.EADDRINUSE: "a free address and port; 'ss -lntup' shows which program has it",
     errno.EACCES: "a port from 1024 on, or the capability CAP_NET_BIND_SERVICE",
     errno.EADDRNOTAVAIL: "an address of this machine, as 'ip address' shows them, or 0.0.0.0 or [::] for all",
 }
