@@ -73,9 +73,9 @@ def _complete_for_kubectl(words: Sequence[str]) -> int:
     os.environ |= {"_ARGCOMPLETE_SHELL": "fish", "_ARGCOMPLETE_SUPPRESS_SPACE": "1"}  # nothing escaped or added
     os.environ |= {"_ARGCOMPLETE_DFS": "\t", "_ARGCOMPLETE_IFS": "\n"}
     _complete(line, found := io.StringIO())
-    lines = found.getvalue().split("\n") if found.getvalue() else []
-    folder = any(line.partition("\t")[0].endswith("/") for line in lines)
-    write("".join(f"{line}\n" for line in [*lines, f":{NO_FILES | NO_SPACE if folder else NO_FILES}"]))
+    completions = found.getvalue().split("\n") if found.getvalue() else []
+    folder = any(text.partition("\t")[0].endswith("/") for text in completions)
+    write("".join(f"{text}\n" for text in [*completions, f":{NO_FILES | NO_SPACE if folder else NO_FILES}"]))
     return DONE
 
 
