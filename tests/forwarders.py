@@ -17,7 +17,7 @@ import dns.message
 import dns.query
 import dns.rcode
 
-from dnsserver.forwarders.stub_blocks import stub_block
+from dnsserver.forwarders.stub_blocks import FORWARDERS, stub_block
 from dnsserver.settings.values import ListenAddress
 from locator.ip import address_text, parse_address
 from tests import go_programs
@@ -26,7 +26,7 @@ from tests.this_machine import free_port, needs_tool
 from tests.topodns_process import Server
 
 # The programs that ``topodns corefile`` prints lines for, by the names that it takes.
-COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist"
+COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST, POWERDNS = FORWARDERS
 # Others. CoreDNS names the client by the EDNS option, or names the one that a proxy named to it; dnsdist uses the PROXY
 # protocol, over UDP and TCP or over TCP alone; BIND names no client.
 COREDNS_OPTION, COREDNS_PROXIED = "coredns, local option", "coredns, told by a proxy"
@@ -107,8 +107,8 @@ def running(
     """Run a forwarder of *kind* that asks *to* for names in *zones*, until the block ends; wait until it answers.
 
     *extra* are further lines of its configuration: in CoreDNS's stub block, in unbound's ``server`` clause, in BIND's
-    ``options``, at the end for dnsmasq and dnsdist. *other* replaces texts of the printed lines. *federated* says that
-    the zones are those of federated names. A folder holds at most one forwarder of a kind.
+    ``options``, at the end for the others. *other* replaces texts of the printed lines. *federated* says that the zones
+    are those of federated names. A folder holds at most one forwarder of a kind.
     """
     wanted = Wanted(kind, folder, address, free_port(address=address), to, zones, extra, other or {}, federated)
     with started(kind, folder, _PROGRAMS[kind].configured(wanted), lambda: _forwards(wanted)) as daemon:
@@ -120,9 +120,10 @@ def started(kind: str, folder: Path, configuration: str, ready: Callable[[], obj
     """Run a forwarder of *kind* with a complete configuration until the block ends; wait until it is *ready*."""
     program = _PROGRAMS[kind]
     name = re.sub("[^a-z]+", "-", kind.lower())
-    file = folder / f"{name}.conf"
+    file = folder / (program.file or f"{name}.conf")
     file.write_text(configuration)
-    daemon = Daemon.start([program.path(), *program.arguments, str(file)], folder, name=name)
+    command = [argument.format(file=file, folder=folder) for argument in program.arguments]
+    daemon = Daemon.start([program.path(), *command], folder, name=name)
     try:
         daemon.until(ready)
         yield daemon
@@ -231,24 +232,36 @@ def _bind(wanted: Wanted) -> str:
     return "\n".join(("options {", *options, "};", "controls { };", *zones, ""))
 
 
+def _powerdns(wanted: Wanted) -> str:
+    own = (
+        f"local-address={wanted.address}",
+        f"local-port={wanted.port}",
+        "socket-dir=.",  # else the path can be too long for a socket
+        "hint-file=no",
+        "security-poll-suffix=",
+    )
+    return "\n".join((*own, wanted.printed, wanted.extra, ""))
+
+
 def _installed(name: str) -> Callable[[], str]:
     return lambda: needs_tool(name)
 
 
 class Program(NamedTuple):
-    """How to start a program: its path, the arguments before the configuration file, and that file's text."""
+    """How to start a program: its path, its arguments with ``{file}`` or ``{folder}``, and the file's text and name."""
 
     path: Callable[[], str]
     arguments: Sequence[str]
     configured: Callable[[Wanted], str]
+    file: str = ""
 
 
 def _coredns(configured: Callable[[Wanted], str]) -> Program:
-    return Program(lambda: str(go_programs.coredns()), ("-conf",), configured)
+    return Program(lambda: str(go_programs.coredns()), ("-conf", "{file}"), configured)
 
 
 def _of_dnsdist(configured: Callable[[Wanted], str]) -> Program:
-    return Program(_installed("dnsdist"), ("--supervised", "--disable-syslog", "-C"), configured)
+    return Program(_installed("dnsdist"), ("--supervised", "--disable-syslog", "-C", "{file}"), configured)
 
 
 _PROGRAMS = {
@@ -256,10 +269,11 @@ _PROGRAMS = {
     NODELOCAL: _coredns(_corefile),
     COREDNS_OPTION: _coredns(_corefile_with_option),
     COREDNS_PROXIED: _coredns(_corefile_behind_a_proxy),
-    DNSMASQ: Program(_installed("dnsmasq"), ("--keep-in-foreground", "-C"), _dnsmasq),
-    UNBOUND: Program(_installed("unbound"), ("-d", "-c"), _unbound),
+    DNSMASQ: Program(_installed("dnsmasq"), ("--keep-in-foreground", "-C", "{file}"), _dnsmasq),
+    UNBOUND: Program(_installed("unbound"), ("-d", "-c", "{file}"), _unbound),
     DNSDIST: _of_dnsdist(_dnsdist),
     DNSDIST_PROXY: _of_dnsdist(_dnsdist_with_proxy),
     DNSDIST_PROXY_TCP: _of_dnsdist(_dnsdist_with_proxy),
-    BIND: Program(_installed("named"), ("-g", "-n", "1", "-c"), _bind),
+    BIND: Program(_installed("named"), ("-g", "-n", "1", "-c", "{file}"), _bind),
+    POWERDNS: Program(_installed("pdns_recursor"), ("--config-dir={folder}",), _powerdns, "recursor.conf"),
 }

@@ -150,6 +150,17 @@ setECSSourcePrefixV6(128)
 getPool("topodns"):setCache(newPacketCache(10000, {parseECS=true, temporaryFailureTTL=0}))
 addAction({"cluster.local.", "10.in-addr.arpa."}, PoolAction("topodns"))
 """),
+    "powerdns": ("powerdns", "10.96.0.53,[fd00::53]:5353", ["cluster.local", "10.in-addr.arpa"], False, """\
+forward-zones=cluster.local=10.96.0.53:53;[fd00::53]:5353, 10.in-addr.arpa=10.96.0.53:53;[fd00::53]:5353
+edns-subnet-allow-list=cluster.local, 10.in-addr.arpa
+ecs-add-for=0.0.0.0/0, ::/0
+ecs-ipv4-bits=32
+ecs-ipv6-bits=128
+ecs-ipv4-cache-bits=32
+ecs-ipv6-cache-bits=128
+# By default 1: an empty answer for one client would be every client's for a second.
+minimum-ttl-override=0
+"""),
 }  # fmt: skip
 
 
@@ -243,6 +254,7 @@ def syntax_check(forwarder: str, path: Path) -> list[str]:
         "dnsmasq": [needs_tool("dnsmasq"), "--test", "-C", str(path)],
         "unbound": [needs_tool("unbound-checkconf"), str(path)],
         "dnsdist": [needs_tool("dnsdist"), "--check-config", "-C", str(path)],
+        "powerdns": [needs_tool("pdns_recursor"), "--config=check", f"--config-dir={path.parent}"],
     }[forwarder]
 
 
@@ -250,7 +262,7 @@ def syntax_check(forwarder: str, path: Path) -> list[str]:
 def test_the_program_takes_it(tmp_path: Path, name: str) -> None:
     """The program itself accepts each printed configuration."""
     forwarder, text = PRINTED[name][0], PRINTED[name][4]
-    path = tmp_path / "configuration"
+    path = tmp_path / "recursor.conf"  # PowerDNS wants this name
     path.write_text(text + f'server:\n    directory: "{tmp_path}"\n    chroot: ""\n' * (forwarder == "unbound"))
     command = syntax_check(forwarder, path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)

@@ -32,6 +32,7 @@ from tests.forwarders import (
     DNSDIST_PROXY,
     DNSMASQ,
     NODELOCAL,
+    POWERDNS,
     UNBOUND,
     Forwarder,
     where,
@@ -166,6 +167,8 @@ SETUPS = {
     "dnsdist with zero scope": Setup(DNSDIST, STEADY, other={"disableZeroScope=true, ": ""}),
     "dnsdist, PROXY protocol": Setup(DNSDIST_PROXY, STEADY),
     "dnsdist, PROXY protocol, packet cache": Setup(DNSDIST_PROXY, STEADY + PACKET_CACHE),
+    "PowerDNS Recursor": Setup(POWERDNS),
+    "PowerDNS Recursor without minimum-ttl-override": Setup(POWERDNS, other={"minimum-ttl-override=0\n": ""}),
     "BIND": Setup(BIND),
 }
 
@@ -272,6 +275,8 @@ ROWS = [
     ("dnsdist, PROXY protocol", (0, 5), APART, APART, APART),
     ("dnsdist, PROXY protocol, packet cache", (0,), APART, APART, APART),
     ("dnsdist, PROXY protocol, packet cache", (5,), MIXED, APART, MIXED),
+    ("PowerDNS Recursor", (0, 5), APART, APART, APART),
+    ("PowerDNS Recursor without minimum-ttl-override", (0, 5), APART, MIXED, APART),
     ("BIND", (0, 5), UNKNOWN, UNKNOWN, UNKNOWN),
 ]
 # Who asks first, who second, and for what: types of their own, so that no pair meets what is kept for another.

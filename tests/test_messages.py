@@ -82,7 +82,7 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         "{file}: contexts: no context 'prd', expected one of prod"),
     "port": (
         ["serve", "--listen", "127.0.0.1:99999"], None,
-        f"--listen: '127.0.0.1:99999': '99999' is no port from 0 to 65535, expected {ADDRESS}"),
+        f"--listen: '127.0.0.1:99999': '99999' is not a port from 0 to 65535, expected {ADDRESS}"),
     "host-name-to-listen-at": (
         ["serve", "--listen", "localhost:53"], None,
         f"--listen: 'localhost:53': 'localhost' is no IP address, expected {ADDRESS}"),
@@ -90,7 +90,7 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
     "number-alone": (["serve", "--http", "9153"], None, f"--http: '9153', expected {ADDRESS}, or off"),
     "upstream": (
         ["serve", "--upstream", "192.0.2.1:0"], None,
-        "--upstream: '192.0.2.1:0': '0' is no port from 1 to 65535, expected ADDRESS or ADDRESS:PORT, or off"),
+        "--upstream: '192.0.2.1:0': '0' is not a port from 1 to 65535, expected ADDRESS or ADDRESS:PORT, or off"),
     "address-of-another-machine": (
         ["serve", "--snapshot", EXAMPLE, "--listen", "192.0.2.1:0"], None,
         "--listen 192.0.2.1:0: udp: Cannot assign requested address, expected an address of this machine, as "

@@ -20,7 +20,7 @@ EXEMPT = {"None", "app.py"}  # no class, and a path within its package
 GUIDES = (CONTRIBUTING, DOCUMENT)  # to the code
 PAGES = sorted({ROOT / "README.md", CONTRIBUTING, *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"),
                 *(ROOT / "manifests").rglob("*.md")})  # fmt: skip
-OTHERS_FLAGS = {"--build-arg", "--only", "--upgrade-package"}  # of docker, of bench and of uv
+OTHERS_FLAGS = {"--build-arg", "--only"}  # of docker and of bench
 TOP = tuple(path.name for path in ROOT.iterdir())
 
 

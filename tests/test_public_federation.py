@@ -19,11 +19,9 @@ import dns.update
 import pytest
 
 from dnsserver.forwarders.stub_blocks import stub_block
-from locator.ip import address_text
-from tests.forwarders import BIND, COREDNS, DNSDIST, UNBOUND, Forwarder, at, running, started, where
+from tests.forwarders import BIND, COREDNS, DNSDIST, POWERDNS, UNBOUND, Forwarder, at, running, started, where
 from tests.network_namespaces import loopback_with
-from tests.programs import Daemon
-from tests.this_machine import ROOT, free_port, needs_tool
+from tests.this_machine import ROOT
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
 
@@ -141,39 +139,18 @@ def test_a_resolver_that_is_not_trusted_is_the_client(server: Server) -> None:
     assert any(f"{client} is no trusted forwarder" in option.to_text() for option in reply.options)
 
 
-# PowerDNS Recursor, as docs/clusters.md configures it; ``corefile`` does not print that
-
-OF_POWERDNS = f"""
-local-address=127.0.0.1
-local-port=%d
-socket-dir=%s
-hint-file=no
-security-poll-suffix=
-dont-query=
-forward-zones={ZONE}=%s
-edns-subnet-allow-list={ZONE}
-ecs-add-for=0.0.0.0/0, ::/0
-ecs-ipv4-bits=32
-ecs-ipv6-bits=128
-ecs-ipv4-cache-bits=32
-ecs-ipv6-cache-bits=128
-"""
-
-
 def test_powerdns_names_clients_and_shuffles_addresses(server: Server, tmp_path: Path) -> None:
     """Each client gets its own answer; the order is that of the priorities in SRV records alone."""
-    port, to = free_port(), where(server)
-    (tmp_path / "recursor.conf").write_text(OF_POWERDNS % (port, tmp_path, f"{address_text(to.address)}:{to.port}"))
-    daemon = Daemon.start([needs_tool("pdns_recursor"), f"--config-dir={tmp_path}"], tmp_path, name="powerdns")
-    try:
-        daemon.until(lambda: answers("127.0.0.1", ZONE, port))
+    with running(POWERDNS, tmp_path, where(server), zones=[ZONE], federated=True) as forwarder:
         for client, expected in (*NEAREST.items(), *NEAREST.items()):
-            records = sorted(ask(port, client, f"_http._tcp.{WEB}", "SRV"), key=lambda record: int(record.split()[0]))
-            labels = [record.split()[3].partition(".")[0] for record in records]
+            records = ask(forwarder.port, client, f"_http._tcp.{WEB}", "SRV")
+            labels = [record.split()[3].partition(".")[0] for record in sorted(records, key=priority)]
             assert labels == [text.replace(".", "-") for text in expected]
-            assert {*ask(port, client, WEB)} == {*expected}
-    finally:
-        daemon.end()
+            assert {*ask(forwarder.port, client, WEB)} == {*expected}
+
+
+def priority(record: str) -> int:
+    return int(record.split()[0])
 
 
 # A delegation

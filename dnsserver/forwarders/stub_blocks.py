@@ -15,7 +15,9 @@ from dnsserver.names import parse_zone
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import address_text
 
-COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST = FORWARDERS = ("coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist")
+COREDNS, NODELOCAL, DNSMASQ, UNBOUND, DNSDIST, POWERDNS = FORWARDERS = (
+    "coredns", "nodelocal", "dnsmasq", "unbound", "dnsdist", "powerdns",
+)  # fmt: skip
 CHECKED = (COREDNS, NODELOCAL)  # forwarders that are configured by a Corefile
 
 ECS_RULE = "rewrite edns0 subnet set 32 128 revert"
@@ -72,12 +74,7 @@ def stub_block(
 def stub_address(text: str) -> ListenAddress:
     """Parse the address of topodns, with or without a port. Raises ValueError."""
     text = text.strip()
-    try:
-        upstream = parse_upstream(text)
-    except ValueError as error:
-        port = text.rpartition(":")[2]
-        message = f"{port!r} is not a port from 1 to 65535" if str(error) == repr(port) else str(error)
-        raise ValueError(message) from None
+    upstream = parse_upstream(text)
     address = ip_address(upstream.address)
     if address.is_unspecified or address.is_multicast or upstream.address == bytes([255] * 4):
         raise ValueError(f"{text!r} is not a unicast address")
@@ -210,7 +207,22 @@ def _dnsdist(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
     ]
 
 
-_WRITERS = {NODELOCAL: _nodelocal, DNSMASQ: _dnsmasq, DNSDIST: _dnsdist}
+def _powerdns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
+    addresses = ";".join(map(str, to))
+    return [
+        f"forward-zones={', '.join(f'{zone}={addresses}' for zone in zones)}",
+        f"edns-subnet-allow-list={', '.join(zones)}",
+        "ecs-add-for=0.0.0.0/0, ::/0",
+        "ecs-ipv4-bits=32",
+        "ecs-ipv6-bits=128",
+        "ecs-ipv4-cache-bits=32",
+        "ecs-ipv6-cache-bits=128",
+        "# By default 1: an empty answer for one client would be every client's for a second.",
+        "minimum-ttl-override=0",
+    ]
+
+
+_WRITERS = {NODELOCAL: _nodelocal, DNSMASQ: _dnsmasq, DNSDIST: _dnsdist, POWERDNS: _powerdns}
 
 
 def _keys(zones: Sequence[str], port: int) -> str:

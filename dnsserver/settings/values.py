@@ -85,7 +85,7 @@ def parse_upstream(text: str) -> ListenAddress:
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(DNS_PORT)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    return ListenAddress(parse_address(bare), _port(text, port, 1))
+    return ListenAddress(parse_address(bare), _port(port, 1))
 
 
 def any_text(metavar: str, expected: str) -> Syntax[str]:
@@ -138,12 +138,12 @@ def _whole(text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _port(text: str, port: str, low: int) -> int:
-    """Parse the port in *text*. Raises ValueError."""
+def _port(text: str, low: int) -> int:
+    """Parse a port. Raises ValueError."""
     try:
-        return _whole(port, low, 65535)
-    except ValueError as error:
-        raise ValueError(f"{text!r}: {error} is no port from {low} to 65535") from None
+        return _whole(text, low, 65535)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a port from {low} to 65535") from None
 
 
 def _switch(text: str) -> bool:
@@ -187,8 +187,8 @@ def _listen(text: str) -> ListenAddress:
     if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ValueError(repr(text))
     if not host:
-        raise ValueError(f"{text!r}: no address")
-    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _port(text, port, 0))
+        raise ValueError("no address")
+    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _port(port, 0))
 
 
 def _client_sources(text: str) -> frozenset[str]:
