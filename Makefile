@@ -27,7 +27,9 @@ bench: $(VENV)/.installed-tests
 # Renews the pages that are made from code. A test fails while one of them is stale.
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
+	$(VENV)/bin/python -m tests.chart_pages
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
+	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 	$(VENV)/bin/python -m tests.metrics_page > docs/metrics.md
 	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json

@@ -36,6 +36,12 @@ mount --bind "$root" "$root"
 mount --rbind /dev "$root/dev"
 mount --bind "$folder" "$root/mnt"
 mount -o remount,bind,ro "$root/mnt"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$2"
+    mount --bind "$1" "$root$2"
+    shift 2
+done
+shift
 mount -o remount,bind,ro "$root"
 exec "$@"
 """
@@ -46,8 +52,8 @@ NO_RIGHTS = ("setpriv", "--bounding-set=-all,+sys_chroot,+setuid,+setgid", "--in
 class Image:
     """The image of the Dockerfile: its configuration, and its files below ``root``."""
 
-    def __init__(self, folder: Path) -> None:
-        """Build it in *folder*. Skips the test if this machine cannot build images."""
+    def __init__(self, folder: Path, tag: str) -> None:
+        """Build it in *folder*, with a tag. Skips the test if this machine cannot build images."""
         for name in ("dpkg-query", "unshare", "setpriv", "chroot"):
             needs_tool(name)
         self._buildah = (
@@ -70,26 +76,31 @@ class Image:
             (folder / "Base").write_text("\n".join(lines))
             self._run(*build, name, "--file", str(folder / "Base"), str(folder / name))
         images = ("--build-arg", "BASE=localhost/base", "--build-arg", "RUST=localhost/rust")
-        self._build = (*build, "topodns", *images, str(ROOT))
+        self._build = (*build, tag, *images, str(ROOT))
         self.digest = self.build()
-        self._container = self._run("from", "--pull-never", "localhost/topodns").strip()
+        self._container = self._run("from", "--pull-never", tag).strip()
         self.root = Path(self._run("mount", self._container).strip())
-        inspected = json.loads(self._run("inspect", "--type", "image", "localhost/topodns"))
+        inspected = json.loads(self._run("inspect", "--type", "image", tag))
         self.config: dict[str, Any] = inspected["OCIv1"]["config"]
 
     def build(self) -> str:
         """Build the image, from nothing but its bases; return its digest."""
         return self._run(*self._build).strip()
 
-    def command(self, folder: Path, *arguments: str) -> list[str]:
+    def command(
+        self, folder: Path, *arguments: str, mounts: Mapping[str, Path] | None = None, env: Sequence[str] = ()
+    ) -> list[str]:
         """Return the command that runs the image's program in a container, with *folder* at ``/mnt``.
+
+        *mounts* are more folders, by their path in the container; *env* is more environment, as ``NAME=VALUE``.
 
         As for a restricted pod with a read-only root, it runs as the image's user, without capabilities and without a
         way to get any. It shares the machine's network, so that a test can send queries.
         """
-        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder))
+        more = [part for path, source in (mounts or {}).items() for part in (str(source), path)]
+        mounted = ("unshare", "--mount", "sh", "-c", MOUNTED, "sh", str(self.root), str(folder), *more, "--")
         rooted = (needs_tool("chroot"), "--groups=", f"--userspec={self.config['User']}", str(self.root))
-        environment = ("env", "-i", *self.config["Env"])
+        environment = ("env", "-i", *self.config["Env"], *env)
         return [*mounted, *NO_RIGHTS, *environment, *rooted, *self.config["Entrypoint"], *arguments]
 
     def _run(self, *arguments: str) -> str:

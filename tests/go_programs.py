@@ -26,6 +26,7 @@ BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 mi
 GO = (1, 26)  # as in controlplane/go.mod
 KUBERNETES = "v1.36.3"  # as in controlplane/go.mod
 COREDNS = "v1.14.7"
+HELM = "v4.3.1"
 MCS_API = "v0.5.2"  # as in CoreDNS' go.mod
 PROMETHEUS = "v0.316.0"
 PROMETHEUS_OPERATOR = "v0.85.0"
@@ -58,6 +59,11 @@ def control_plane() -> Path:
 def coredns() -> Path:
     """Return the path of CoreDNS."""
     return _installed("github.com/coredns/coredns", COREDNS)
+
+
+def helm() -> Path:
+    """Return the path of Helm."""
+    return _installed("helm.sh/helm/v4/cmd/helm", HELM)
 
 
 def promtool() -> Path:

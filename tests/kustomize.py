@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.reading import read_settings
 from tests import go_programs
 from tests.kube import ApiError, ControlPlane, Item
 from tests.this_machine import ROOT
@@ -103,6 +105,24 @@ def object_of(variant: str, kind: str, name: str) -> Item:
     """Return one object of a variant."""
     (found,) = (item for item in objects_of(variant, kind) if item["metadata"]["name"] == name)
     return found
+
+
+def container_of(deployment: Item) -> Item:
+    """Return the container of a Deployment."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(container)
+
+
+def settings_of(deployment: Item) -> tuple[str, Settings]:
+    """Return the command of a Deployment's container, and its settings as the command line reads them."""
+    command, *flags = container_of(deployment)["args"]
+    given: dict[str, list[str]] = {}
+    for flag in flags:
+        name, sign, value = flag.removeprefix("--").partition("=")
+        given.setdefault(name.replace("-", "_"), []).append(value if sign else "on")
+    assert all(command in FLAGS[name].commands for name in given)
+    settings, _ = read_settings(flags=given, environment={}, file=None)
+    return command, settings
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tests.proxy import Proxy
 from tests.this_machine import ROOT
 
 SPACE = "controller"
-CRD = ROOT / "manifests" / "components" / "controller" / "podlocators.yaml"
+CRD = ROOT / "manifests" / "chart" / "files" / "podlocators" / "podlocators.yaml"
 NODES = [node(f"ctl-{zone}", {ZONE: zone, HOSTNAME: f"ctl-{zone}", "rack": "7"}) for zone in "ab"]
 
 Control = Callable[..., Controlling]

@@ -22,16 +22,24 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from dnsserver import __version__
+from tests import helm
 from tests.clusters import WEB, WEB_AND_MANY
+from tests.consoles import entries
 from tests.container import Image
 from tests.in_memory import cluster_text
 from tests.kube import TOKEN, ControlPlane, config_of
-from tests.kustomize import EVERYTHING, objects_of
+from tests.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
 from tests.programs import Daemon
 from tests.requirements import in_the_image
-from tests.this_machine import ROOT, free_port
-from tests.waiting import PATIENCE
+from tests.this_machine import ROOT, free_port, needs_tool
+from tests.waiting import PATIENCE, until
 
+(INSTALLED, ASKED) = (
+    [*entries(block)]
+    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    if "rollout status" in block or "port-forward" in block
+)
+(BUILT,) = re.findall(r"or: buildah bud -t (\S+) \.", INSTALLED[0].comment)
 CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
 
 
@@ -39,7 +47,7 @@ CAPABILITIES = {"CapInh", "CapPrm", "CapEff", "CapAmb"}
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     """Build the image once; remove it afterwards."""
     folder = tmp_path_factory.mktemp("image")
-    yield Image(folder)
+    yield Image(folder, BUILT)
     shutil.rmtree(folder)
 
 
@@ -225,6 +233,78 @@ def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, contro
         assert [record.to_text() for record in reply.answer[0]] == ["10.96.0.1"]
         with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=PATIENCE) as metrics:
             assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
+    finally:
+        daemon.end()
+    assert daemon.process.returncode == 0, daemon.last_lines()
+
+
+# -- as the README installs it
+
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"  # where pods have their token
+
+
+def test_the_readme_builds_what_it_installs() -> None:
+    """What is built, loaded, and applied by kubectl or by Helm has one name: with the version of topodns as its tag."""
+    tag = f"topodns:{__version__}"
+    build, load, apply, _ = (entry.command for entry in INSTALLED)
+    assert build == f"docker build -t {tag} ."
+    assert f"docker.io/library/{tag}" == BUILT, "what every runtime means by a name without a registry"
+    assert load == f"kind load docker-image {tag}"
+    assert apply == "kubectl apply -k manifests/overlays/coredns-stub"
+    assert INSTALLED[2].comment == "or: helm install topodns manifests/chart -n topodns --create-namespace"
+    for objects in (objects_of("coredns-stub"), helm.rendered({})):
+        assert [container_of(item)["image"] for item in objects if item["kind"] == "Deployment"] == [tag]
+
+
+@pytest.fixture
+def applied(control_plane: ControlPlane) -> Iterator[list[dict[str, Any]]]:
+    """Apply what the README applies; return the pods that the controllers make of it."""
+    control_plane.settle()
+    overlay = str(ROOT / INSTALLED[2].command.split()[-1])
+    control_plane.kubectl("apply", "-k", overlay)
+    replicas = object_of("coredns-stub", "Deployment", SERVER)["spec"]["replicas"]
+    until(lambda: len(control_plane.api.items("Pod", NAMESPACE)) == replicas, f"{replicas} pods")
+    yield [{**pod, "kind": "Pod"} for pod in control_plane.api.items("Pod", NAMESPACE)]
+    control_plane.kubectl("delete", "-k", overlay)
+
+
+def test_the_readme_is_followed_until_topodns_answers(
+    image: Image, applied: list[dict[str, Any]], control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The image that was built runs with the arguments, folders and rights of a pod that was applied.
+
+    There is no kubelet: the test mounts the folders and the token, reports that pods are ready, and forwards the port.
+    """
+    spec = applied[0]["spec"]
+    (container,) = spec["containers"]
+    account, port = tmp_path / "account", free_port()
+    account.mkdir()
+    (account / "token").write_text(control_plane.token(NAMESPACE, spec["serviceAccountName"]))
+    (account / "namespace").write_text(NAMESPACE)
+    cluster = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"][0]["cluster"]
+    shutil.copy(cluster["certificate-authority"], account / "ca.crt")
+    mounts = {ACCOUNT: account}
+    for mount in container["volumeMounts"]:
+        mounts[mount["mountPath"]] = folder = tmp_path / mount["name"]
+        folder.mkdir()
+        shutil.chown(folder, spec["securityContext"]["runAsUser"], spec["securityContext"]["fsGroup"])
+    env = (
+        "KUBERNETES_SERVICE_HOST=127.0.0.1",
+        f"KUBERNETES_SERVICE_PORT={control_plane.port}",
+        f"TOPODNS_LISTEN=127.0.0.1:{port}",
+        "TOPODNS_HTTP=127.0.0.1:0",
+    )
+    daemon = Daemon.start(image.command(tmp_path, *container["args"], mounts=mounts, env=env), tmp_path, name="pod")
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+        for pod in applied:
+            control_plane.api.patch_status(pod, {"conditions": [{"type": "Ready", "status": "True"}]})
+        control_plane.kubectl(*INSTALLED[3].command.split()[1:])  # waits until the rollout is complete
+        forward, dig = ASKED
+        assert forward.command == f"kubectl -n {NAMESPACE} port-forward deployment/{SERVER} 1053"
+        command = dig.command.replace(" 1053 ", f" {port} ").split()
+        said = subprocess.run([needs_tool(command[0]), *command[1:]], capture_output=True, text=True, check=True)
+        assert said.stdout == dig.output
     finally:
         daemon.end()
     assert daemon.process.returncode == 0, daemon.last_lines()

@@ -163,6 +163,46 @@ def test_tallies_are_bounded() -> None:
     assert samples(Metrics(counts), "topodns_clients_total")["pod",] == MAX_TALLIES
 
 
+UNLOCATED = [
+    ("addresses of one range", (NOWHERE, "192.0.2.77"), ("address", "192.0.2.0/24")),
+    ("IPv6", ("2001:db8::1", "2001:db8::2"), ("address", "2001:db8::/64")),
+    ("blocks", ("192.0.2.0/25", "192.0.2.128/25"), ("block", "192.0.2.0/24")),
+    ("a block that is larger", ("192.0.0.0/16", "192.0.0.0/22"), ("block", "192.0.0.0/24")),
+]
+
+
+@pytest.mark.parametrize(("clients", "expected"), [row[1:] for row in UNLOCATED], ids=[row[0] for row in UNLOCATED])
+def test_unlocated_clients(clients: Sequence[str], expected: tuple[str, str]) -> None:
+    """By what was looked up, and by the range around it."""
+    responder = responder_of()
+    for client in (*clients, IN_A):
+        ask(responder, "near", client)
+    assert samples(Metrics(responder.counts), "topodns_unlocated_clients_total") == {expected: 2}
+
+
+def test_ranges_are_bounded() -> None:
+    """Further ranges count together."""
+    counter = counters.RangeCounter()
+    for number in range(counters.MAX_SOURCES + 10):
+        counter.note("address", bytes((10, number >> 8, number & 255, 1)))
+    numbers = counter.numbers()
+    assert len(numbers) == counters.MAX_SOURCES + 1 and numbers["address", counters.OTHER] == 10
+
+
+def test_untrusted_forwarders() -> None:
+    """A source that names three clients; one that names itself is none."""
+    responder = responder_of()
+    for source, clients in (
+        (NOWHERE, (IN_A, IN_B, IN_C)),
+        ("192.0.2.2", (IN_A, IN_B)),
+        ("192.0.2.3", ["192.0.2.3"] * 3),
+    ):
+        for client in clients:
+            wire, packed = query("near.shop.svc.cluster.local", edns=opt(ecs(client))), parse_address(source)
+            responder.answer(wire, packed, responder.channel(packed, "udp"))
+    assert samples(Metrics(responder.counts), "topodns_untrusted_forwarders") == {(NOWHERE,): 1}
+
+
 class Other:
     """Another cluster."""
 

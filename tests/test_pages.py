@@ -20,7 +20,11 @@ EXEMPT = {"None", "app.py"}  # no class, and a path within its package
 GUIDES = (CONTRIBUTING, DOCUMENT)  # to the code
 PAGES = sorted({ROOT / "README.md", CONTRIBUTING, *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"),
                 *(ROOT / "manifests").rglob("*.md")})  # fmt: skip
-OTHERS_FLAGS = {"--build-arg", "--only"}  # of docker and of bench
+OTHERS_FLAGS = {
+    "--build-arg",  # of docker
+    "--create-namespace", "--reset-then-reuse-values", "--server-side", "--set", "--take-ownership",  # of Helm
+    "--only",  # of bench
+}  # fmt: skip
 TOP = tuple(path.name for path in ROOT.iterdir())
 
 

@@ -42,7 +42,7 @@ from tests.webhook_process import LABEL, Webhook, configuration, is_called, regi
 
 AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
 WITHIN = 10.0  # seconds, from a change until the leader has corrected the hints
-CRD = ROOT / "manifests" / "base" / "servicepolicies.yaml"
+CRD = ROOT / "manifests" / "chart" / "files" / "servicepolicies" / "servicepolicies.yaml"
 NODES = [node(f"hint-{zone}1", {ZONE: zone}) for zone in "abc"]
 HOMELESS = node("hint-nowhere", {})
 

@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
     def called(self) -> str:
         """Return the command line as the user calls the program."""
-        return re.sub(r"\btopodns(?= )", program(), self.command)
+        return re.sub(r"(?<!-n )\btopodns(?= )", program(), self.command)  # after -n, it is a namespace
 
 
 class Parser(argparse.ArgumentParser):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
@@ -57,14 +58,9 @@ def add_settings(
 
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
-    given = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
-    path = arguments.config or os.environ.get(CONFIG_VARIABLE)
-    file = None if path is None else (path, _content(path))
-    set_up_logging(log_format_of(flags=given, environment=os.environ, file=file))  # for errors in other settings
-    try:
-        settings, warnings = read_settings(flags=given, environment=os.environ, file=file)
-    except InvalidSetting as error:
-        raise WrongInput(str(error)) from None
+    given = _given(arguments, os.environ, file_content)
+    set_up_logging(log_format_of(**given))  # for errors in other settings
+    settings, warnings = _read(given)
     set_up_logging(settings.log_format, settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)
@@ -81,14 +77,52 @@ def early_log_format(argv: Sequence[str]) -> str:
     return log_format_of(flags={"log_format": given} if given else {}, environment=os.environ, file=None)
 
 
-def _content(path: str) -> object:
+def given_settings(
+    arguments: Namespace, environment: Mapping[str, str], read: Callable[[str], bytes]
+) -> tuple[Settings, list[str]]:
+    """Return the settings and warnings about them, wherever the command runs. Raises WrongInput.
+
+    *read* returns the content of a file, and may raise WrongInput.
+    """
+    return _read(_given(arguments, environment, read))
+
+
+class _Given(TypedDict):
+    """Where settings are given: what ``reading.read_settings`` takes."""
+
+    flags: Mapping[str, Sequence[str]]
+    environment: Mapping[str, str]
+    file: tuple[str, object] | None
+
+
+def _given(arguments: Namespace, environment: Mapping[str, str], read: Callable[[str], bytes]) -> _Given:
+    flags = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    path = arguments.config or environment.get(CONFIG_VARIABLE)
+    file = None if path is None else (path, _content(path, read(path)))
+    return {"flags": flags, "environment": environment, "file": file}
+
+
+def _read(given: _Given) -> tuple[Settings, list[str]]:
+    try:
+        return read_settings(**given)
+    except InvalidSetting as error:
+        raise WrongInput(str(error)) from None
+
+
+def file_content(path: str) -> bytes:
+    """Return the content of a configuration file. Raises WrongInput."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
+
+
+def _content(path: str, text: bytes) -> object:
     """Return the parsed content of a configuration file. Raises WrongInput."""
     import yaml  # loaded late: most commands run without a file
 
     try:
-        return yaml.safe_load(Path(path).read_bytes())
-    except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}, expected a configuration file") from None
+        return yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
         raise WrongInput(f"{path}: {line}not YAML ({error.problem}), expected settings as KEY: VALUE") from None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dnsserver.message.records import type_name
 from locator.bounded_map import BoundedMap
+from locator.ip import Network, network_text
 
 # Seconds: from a remembered answer to one whose query waited in a full socket buffer.
 DURATION_BOUNDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -29,6 +30,7 @@ MAX_ORIGINS = 1024  # zones times the ways to locate a client
 MAX_SERVICES = 1000  # with --metrics-per-service
 MAX_SOURCES = 1024  # addresses counted one by one; all others count together as "other"
 WARN_SECONDS = 3600.0  # between two warnings about one source: it needs an operator, and keeps asking meanwhile
+RANGE_OCTETS = {4: 3, 16: 8}  # that the ranges share by which unknown clients are counted; by those of an address
 SUSPICIOUS_CLIENTS = 3  # an untrusted source that names so many is likely to be a forwarder
 
 
@@ -138,6 +140,34 @@ class SourceCounter:
                 sources.append(source)
         return sources
 
+    def suspects(self) -> list[str]:
+        """Return the sources that have named enough clients to be suspected."""
+        return [source for source, suspect in self._suspects.items() if len(suspect.clients) >= self._clients]
+
+
+class RangeCounter:
+    """Counts look-ups of clients that nothing locates, by the reason and the range around the client; bounded."""
+
+    def __init__(self) -> None:
+        self._numbers: Counter[tuple[str, bytes]] = Counter()  # by the octets that all addresses of a range have
+
+    def note(self, reason: str, address: bytes) -> None:
+        """Count a look-up of an address, or of the first address of a block."""
+        key = reason, address[: RANGE_OCTETS[len(address)]]
+        known = key in self._numbers or len(self._numbers) < MAX_SOURCES
+        self._numbers[key if known else (reason, b"")] += 1
+
+    def numbers(self) -> dict[tuple[str, str], int]:
+        """Return the numbers by reason and range; further ranges count as "other"."""
+        return {(reason, _range_text(start)): number for (reason, start), number in self._numbers.items()}
+
+
+def _range_text(start: bytes) -> str:
+    if not start:
+        return OTHER
+    size = next(size for size, octets in RANGE_OCTETS.items() if octets == len(start))
+    return network_text(Network(start.ljust(size, b"\0"), 8 * len(start)))
+
 
 class Counts:
     """All counters of one server. The code that counts writes to them directly."""
@@ -151,6 +181,7 @@ class Counts:
         """Queries from trusted forwarders that name no client."""
         self.ignored_clients = SourceCounter(clients=SUSPICIOUS_CLIENTS)
         """Queries that name a client but do not come from a trusted forwarder."""
+        self.unknown_clients = RangeCounter()
         self.computed = 0
         self.silent = 0
         self.malformed_headers: Counter[str] = Counter()

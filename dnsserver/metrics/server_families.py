@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnsserver.metrics.counters import COUNTED_TYPES, MAX_SERVICES, OTHER
+from dnsserver.metrics.counters import COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
 from locator.api.watching.listwatch import RESTART_REASONS
 from locator.places.address_book import LOCATED_BY
@@ -43,6 +43,19 @@ SUBNETS_IGNORED = Family(
     COUNTER,
     "Queries that named a client but did not come from a trusted forwarder.",
     {"source": ANY},
+)
+UNTRUSTED_FORWARDERS = Family(
+    "topodns_untrusted_forwarders",
+    GAUGE,
+    f"Sources that are no trusted forwarder and have named {SUSPICIOUS_CLIENTS} clients, each with the value 1.",
+    {"source": ANY},
+)
+UNLOCATED_CLIENTS = Family(
+    "topodns_unlocated_clients",
+    COUNTER,
+    "Look-ups of clients that nothing locates, by what was looked up (address or block) and the /24 or /64 around it. "
+    "An answer that is repeated needs no look-up.",
+    {"reason": ANY, "range": ANY},
 )
 MALFORMED_PROXY_HEADERS = Family(
     "topodns_malformed_proxy_headers",
@@ -101,8 +114,8 @@ HEALTH_VOTES = Family(
 
 OF_QUERIES = (
     REQUESTS, RESPONSES, REQUEST_DURATION, TRUNCATED, ANSWERS, ANSWER_TIER, ANSWER_ZONES, CLIENTS,
-    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, MALFORMED_PROXY_HEADERS, REMEMBERED, UPSTREAM_REQUESTS, SILENT,
-    TCP_CONNECTIONS,
+    FORWARDED_WITHOUT_CLIENT, SUBNETS_IGNORED, UNTRUSTED_FORWARDERS, UNLOCATED_CLIENTS, MALFORMED_PROXY_HEADERS,
+    REMEMBERED, UPSTREAM_REQUESTS, SILENT, TCP_CONNECTIONS,
 )  # fmt: skip
 OF_THE_CLUSTER = (
     PROGRAMMING_DURATION, INVALID_CONSTRAINTS, DISTRUSTED_POD_CIDRS, SNAPSHOT_RELOADS, CLUSTER_OBJECTS,

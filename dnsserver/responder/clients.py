@@ -9,11 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
+from dnsserver.metrics.counters import RangeCounter
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, plain_address
 from locator.model import UNKNOWN, Location
-from locator.places.address_book import NOWHERE, AddressBook, Addresses, AgreementCache, Place, Places
+from locator.places.address_book import (
+    NOWHERE,
+    UNKNOWN_PLACE,
+    AddressBook,
+    Addresses,
+    AgreementCache,
+    Place,
+    Places,
+)
 
+# What nothing locates, as the metric calls it: a single address, or the block that is all that a forwarder names.
+ADDRESS, BLOCK = "address", "block"
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
 MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
 MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common
@@ -26,7 +37,9 @@ class Clients:
     option's content: a dictionary for the hot look-up, and always the same object.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unknown: RangeCounter) -> None:
+        """*unknown* counts the look-ups of clients that nothing locates."""
+        self._unknown = unknown
         self._book: Addresses = AddressBook()
         self._agreed = AgreementCache()
         self._blocks: BoundedMap[bytes, Place] = BoundedMap(MAX_BLOCKS)
@@ -54,11 +67,15 @@ class Clients:
 
     def source(self, source: bytes) -> Place:
         """Return the place of a packet's source. If its ``forwarder`` is true, the client is somebody else."""
-        return self.places.get(source) or self._book.source(source)
+        return self.places.get(source) or self._counted(self._book.source(source), ADDRESS, source)
 
     def locate(self, address: bytes) -> Place:
         """Return the place of a packed address, which may be IPv4-mapped."""
-        return self.places.get(address) or self._book.locate(plain_address(address))
+        place = self.places.get(address)
+        if place is None:
+            address = plain_address(address)
+            place = self._counted(self._book.locate(address), ADDRESS, address)
+        return place
 
     def place_of(self, source: bytes, edns: Edns | None, *, header_client: bytes | None, remember: bool) -> Place:
         """Return the client's place, ``UNNAMED_CLIENT`` if a trusted forwarder does not name the client.
@@ -86,6 +103,12 @@ class Clients:
             place = self._blocks[subnet.content] = self._with_shared_location(
                 self._book.locate_network(network, self._agreed)
             )
+        return self._counted(place, BLOCK, network.address)
+
+    def _counted(self, place: Place, reason: str, address: bytes) -> Place:
+        """Return *place*, counted if it is that of an unknown client at *address*."""
+        if place is UNKNOWN_PLACE:
+            self._unknown.note(reason, address)
         return place
 
     def _with_shared_location(self, place: Place) -> Place:

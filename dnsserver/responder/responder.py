@@ -86,7 +86,7 @@ class Responder:
         self._proxy_protocol = proxy_protocol
         self._snapshot: Snapshot | None = None
         self._renderer = DecisionRenderer(authority, counts, chance)
-        self._clients = Clients()
+        self._clients = Clients(counts.unknown_clients)
         self._profiles = EdnsProfiles(nsid)
         self._cache = AnswerCache()
         make_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)

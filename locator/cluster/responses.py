@@ -35,11 +35,17 @@ _EXPECTED_OF_TLS = {  # by a word of what is wrong
 
 
 class Refused(Exception):
-    """The API server responded with an HTTP error. For a missing permission the text names the RBAC rule to add."""
+    """The API server responded with an HTTP error. For a missing permission the text names the RBAC rule to add.
 
-    def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    ``page`` is the start of a response that is not the API server's own, such as that of a pod behind its proxy.
+    """
+
+    def __init__(
+        self, status: int, reason: str, message: str, retry_after: float | None = None, *, page: str = ""
+    ) -> None:
         super().__init__(f"{status} {reason}: {message}" if message else f"{status} {reason}")
         self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
+        self.page = page
 
 
 class Unreachable(Exception):
@@ -179,9 +185,11 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         text = b""
     finally:
         response.close()
+    page = ""
     try:
         answer = _STATUS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):  # the page of a proxy, or nothing
+        page = text.decode(errors="replace")
         answer = _Status(text[:200].decode(errors="replace"))
     reason = answer.reason or http.client.responses.get(status, "Error")
     message = " ".join((answer.message or "").split())
@@ -198,7 +206,7 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
     seconds = answer.details.retry_after if answer.details else None
     if retry_after is not None and retry_after.isdecimal():
         seconds = float(retry_after)
-    return Refused(status, reason, message, seconds)
+    return Refused(status, reason, message, seconds, page=page)
 
 
 def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> Unreachable:

@@ -1,6 +1,6 @@
 """How the values of topodns' annotations are written.
 
-The ValidatingAdmissionPolicy in ``manifests/components/admission`` has the same rules in CEL.
+The ValidatingAdmissionPolicy in ``manifests/chart/files/admission`` has the same rules in CEL.
 """
 
 from __future__ import annotations

@@ -1,0 +1,130 @@
+"""``topodns doctor``: examines a running installation, step by step, and says what mends it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.output import coloured, write
+from dnsserver.cli.parser import Example, Parser, add_output_format
+from dnsserver.cli.settings_flags import add_settings, settings_of
+from locator.model import is_dns_label
+
+if TYPE_CHECKING:
+    from dnsserver.doctor.facts import Facts
+    from dnsserver.doctor.steps import Step
+
+MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
+EXAMPLES = (
+    Example("Examine the installation in the cluster of the current kubeconfig:", "topodns doctor"),
+    Example("Examine another one:", "topodns doctor --context staging -n dns"),
+    Example(
+        "Examine it from inside, where pods can be reached:",
+        "kubectl -n topodns exec deploy/topodns -- topodns doctor",
+    ),
+)
+STATUSES = {
+    **STATUSES,
+    DONE: "no step failed",
+    FAILED: "a step failed, or the API server cannot be reached",
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the namespace, the output format and the settings."""
+    parser.flags.add_argument(
+        "-n",
+        "--namespace",
+        dest="in_namespace",
+        metavar="NAMESPACE",
+        help="Namespace that topodns is installed in (default: that of the Deployment with the label "
+        "app.kubernetes.io/name=topodns, else topodns)",
+    )
+    add_output_format(parser)
+    add_settings(parser, "doctor")
+
+
+def run(arguments: Namespace) -> int:
+    """Print all steps. The exit status is 1 if one of them failed."""
+    settings = settings_of(arguments)
+    if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
+        raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
+    import trio
+
+    from dnsserver.cli.cluster import cluster_errors
+    from dnsserver.cli.reading.observing import observe
+    from dnsserver.doctor.diagnosis import diagnose
+    from dnsserver.doctor.steps import FAILED as STEP_FAILED
+    from dnsserver.from_settings import cluster_of
+
+    given = (("--kubeconfig", settings.kubeconfig), ("--context", settings.context))
+    flags = "".join(f" {flag} {shlex.quote(text)}" for flag, text in given if text is not None)
+    with cluster_errors():
+        client = cluster_of(settings)
+    facts = trio.run(partial(observe, client, arguments.in_namespace, flags))
+    steps = diagnose(facts)
+    write(_json(facts, steps) if arguments.output == "json" else _text(steps))
+    return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE
+
+
+def _json(facts: Facts, steps: Sequence[Step]) -> str:
+    from dnsserver.doctor.corefiles import providers_of
+    from dnsserver.doctor.steps import as_json
+
+    document = {
+        "version": facts.version,
+        "namespace": facts.installed.namespace,
+        "providers": [provider.name for provider in providers_of(facts)],
+        "steps": list(map(as_json, steps)),
+        "counts": _counts(steps),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _counts(steps: Sequence[Step]) -> dict[str, int]:
+    return {status: sum(step.status == status for step in steps) for status in MARKS}
+
+
+def _text(steps: Sequence[Step]) -> str:
+    """Return the steps for people: what mends a step follows it, and commands begin their line."""
+    encoding = (sys.stdout.encoding if sys.stdout is not None else None) or "ascii"
+    try:
+        "".join(mark for mark, _, _ in MARKS.values()).encode(encoding)
+        column = 0
+    except (LookupError, UnicodeEncodeError):
+        column = 1
+    colour = coloured()
+
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{PLAIN}" if colour else text
+
+    def lines() -> Iterator[str]:
+        for step in steps:
+            code = MARKS[step.status][2]
+            subject = f" ({step.subject})" if step.subject else ""
+            yield f"{paint(MARKS[step.status][column], code)} {paint(step.code.title + subject, BOLD)}: {step.message}"
+            yield from _mending(step, paint)
+        counts = _counts(steps)
+        yield f"{counts['failed']} failed, {counts['unknown']} could not be looked at, {counts['passed']} passed"
+
+    return "".join(f"{line.encode(encoding, 'replace').decode(encoding)}\n" for line in lines())
+
+
+def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
+    if step.status == "passed":
+        return
+    if step.status == "failed":
+        yield f"    why: {step.code.why} [{step.code.name}]"
+        yield f"    mend: {step.advice or step.code.cure}"
+    elif step.advice:
+        yield f"    {step.advice}"
+    for command in step.commands:
+        first, *others = command.splitlines()
+        yield from (paint(f"$ {first}", DIM), *others)

@@ -1,0 +1,243 @@
+"""Puts together what ``topodns doctor`` reads: the cluster, the replicas, and answers to compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace as with_settings
+from functools import partial
+from typing import Any
+
+import trio
+from msgspec.structs import replace
+
+from dnsserver import __version__
+from dnsserver.cli.reading.installed import read_installed
+from dnsserver.cli.reading.replicas import Replicas
+from dnsserver.cli.reading.requests import SILENCE, get, read
+from dnsserver.doctor import objects
+from dnsserver.doctor.answers import clients_by_zone, compared, question_of, service_zones
+from dnsserver.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
+from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
+from dnsserver.doctor.objects import ConfigMap, ReplicaPod
+from dnsserver.doctor.providers import SYSTEM
+from dnsserver.doctor.steps import Unread
+from dnsserver.from_settings import PORT, authority_of, store_of
+from dnsserver.net.asking import ask, source_towards
+from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import DNS_PORT
+from locator.api.deltas import DeltaBatch, Replace
+from locator.cluster import api_client
+from locator.cluster.api_client import ApiClient
+from locator.cluster.responses import Refused
+from locator.ip import address_text, parse_address
+from locator.model import EndpointSlice, Node, Object, Pod, Service
+from locator.places.forwarders import DnsServices
+from locator.state.cluster_view import ClusterView
+
+TRIES = 3  # at a comparison: the cluster may change between the reading and the asking
+PAUSE = 0.5  # seconds between them: several times as long as a change takes to reach the answers
+UNAUTHORIZED = 401
+UDP, TCP = "UDP", "TCP"
+FAILURES = ("SERVFAIL", "REFUSED")  # no change of the cluster explains these
+
+Listed = Mapping[type[Object], DeltaBatch | Unread]
+
+
+async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts:
+    """Return everything that can be read. Takes as long as the slowest reads, each of which has a deadline."""
+    nothing = Installed(namespace or "", None, None, (), Settings(), "", False, {}, {})
+    reached = await read(partial(_reached, client))
+    if isinstance(reached, Unread):
+        return Facts(__version__, flags, nothing, unreachable=reached.why)
+    installed = await read_installed(client, namespace)
+    settings = with_settings(installed.settings, snapshot=(), cluster=())
+    config_maps: Mapping[str, ConfigMap] | Unread = await read(partial(_config_maps, client))
+    listed = await _list(client, settings)
+    facts = Facts(
+        __version__,
+        flags,
+        installed,
+        nodes=_objects(listed, Node),
+        pods=_objects(listed, Pod),
+        view=Unread(f"its flags are wrong: {wrong}")
+        if (wrong := installed.settings_error)
+        else _view(settings, listed),
+        config_maps=config_maps,
+        forwarders=_forwarders(settings, listed),
+    )
+    replicas = Replicas(client, installed, flags)
+    pods = [] if isinstance(installed.pods, Unread) else [pod for pod in installed.pods if pod.runs]
+    told = await replicas.read(pods)
+    facts = await _compare(client, settings, replace(facts, replicas=told), pods)
+    return replace(facts, replicas=await replicas.again(told))
+
+
+def _reached(client: ApiClient) -> bytes:
+    """Raise Refused or Unreachable if the API server cannot be reached, or knows nobody by these credentials."""
+    try:
+        return client.request("GET", "/version", timeout=SILENCE)
+    except Refused as error:
+        if error.status == UNAUTHORIZED:
+            raise
+        return b""
+
+
+def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
+    """Return the ConfigMaps of the namespaces where the cluster's DNS runs."""
+    paths = [f"/api/v1/namespaces/{namespace}/configmaps" for namespace in (SYSTEM, "openshift-dns")]
+    found = [one for path in paths for one in get(client, path, objects.CONFIG_MAPS).items]
+    return {f"{one.metadata.namespace}/{one.metadata.name}": one for one in found}
+
+
+async def _list(client: ApiClient, settings: Settings) -> Listed:
+    """Return each kind that a server with these settings reads, and those that ``doctor`` needs beside them."""
+    kinds = dict.fromkeys((*store_of(settings).kinds, Node, Pod, Service, EndpointSlice))
+    found: dict[type[Object], DeltaBatch | Unread] = {}
+
+    async def one(kind: type[Object]) -> None:
+        found[kind] = await read(partial(api_client.list_once, client, [kind], silence=SILENCE))
+
+    async with trio.open_nursery() as nursery:
+        for kind in kinds:
+            nursery.start_soon(one, kind)
+    return found
+
+
+def _objects(listed: Listed, kind: type[Any]) -> Sequence[Any] | Unread:
+    batch = listed[kind]
+    if isinstance(batch, Unread):
+        return batch
+    return [found for delta in batch.deltas if isinstance(delta, Replace) for found in delta.objects]
+
+
+def _view(settings: Settings, listed: Listed) -> View | Unread:
+    """Return the cluster as a server with these settings would see it."""
+    store, batches = store_of(settings), list[DeltaBatch]()
+    for kind in store.kinds:
+        batch = listed[kind]
+        if isinstance(batch, Unread):
+            return batch
+        batches.append(batch)
+    view = ClusterView(store)
+    for batch in batches:
+        view.apply(_copied(batch))
+    publication = view.publish(int(time.time()))
+    return View(publication.snapshot, publication.findings, authority_of(settings))
+
+
+def _copied(batch: DeltaBatch) -> DeltaBatch:
+    """Return a batch whose lists belong to the store, which may empty them."""
+    deltas = [Replace(delta.kind, [*delta.objects]) for delta in batch.deltas if isinstance(delta, Replace)]
+    return replace(batch, deltas=deltas)
+
+
+def _forwarders(settings: Settings, listed: Listed) -> list[NameServer]:
+    """Return the endpoints of the cluster's DNS Services, ready or not."""
+    services, slices = _objects(listed, Service), _objects(listed, EndpointSlice)
+    if isinstance(slices, Unread):
+        return []
+    known = DnsServices(settings.forwarder_service)
+    for service in () if isinstance(services, Unread) else services:
+        known.update_service(service.key, service)
+    found: dict[bytes, NameServer] = {}
+    for part in slices:
+        for endpoint in part.endpoints if part.service_key in known.keys else ():
+            port = next((port.number for port in endpoint.ports if port.protocol == "udp"), DNS_PORT)
+            for address in endpoint.addresses:
+                name = f"{part.namespace}/{endpoint.pod}" if endpoint.pod else address_text(address)
+                found.setdefault(address, NameServer(name, address, port))
+    return list(found.values())
+
+
+# --- Answers ----------------------------------------------------------------------------------------------------------
+
+
+async def _compare(client: ApiClient, settings: Settings, facts: Facts, pods: Sequence[ReplicaPod]) -> Facts:
+    """Return the facts with answers of replicas and forwarders; what differs is read and asked again."""
+    if isinstance(facts.view, Unread):
+        return replace(facts, replica_answers=facts.view, forwarder_answers=facts.view)
+    if facts.installed.settings.snapshot:
+        unread = Unread("topodns answers from a dump (--snapshot), not from this cluster")
+        return replace(facts, replica_answers=unread, forwarder_answers=unread)
+    view, facts = facts.view, await _asked(facts, facts.view, pods)
+    for _ in range(TRIES - 1):
+        if all(asked.right or asked.reply.error or asked.reply.rcode in FAILURES for asked in _answers(facts)):
+            break
+        await trio.sleep(PAUSE)
+        again = _view(settings, await _list(client, settings))
+        view = view if isinstance(again, Unread) else again
+        facts = await _asked(facts, view, pods)
+    return facts
+
+
+def _answers(facts: Facts) -> Iterable[Asked]:
+    for answers in (facts.replica_answers, facts.forwarder_answers):
+        yield from () if isinstance(answers, Unread) else answers
+
+
+async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
+    """Ask each replica and each forwarder, and compare with *view*."""
+    facts = replace(facts, view=view)
+    listen = facts.installed.settings.listen
+    port = listen[0].port if listen else PORT
+    zones = service_zones(view)
+    to_replicas = [
+        NameServer(pod.metadata.name or "", parse_address(pod.status.pod_ip), port) for pod in pods if pod.status.pod_ip
+    ]
+    answers = await _ask_all(facts, view, to_replicas, zones, every_zone=True)
+    forwarded = zones if isinstance(facts.config_maps, Unread) else forwarded_zones(facts)
+    through: Sequence[Asked] | Unread = Unread("the cluster's DNS forwards nothing to topodns")
+    if not facts.forwarders:
+        through = Unread("no endpoint of the cluster's DNS Service is known")
+    elif forwarded:
+        through = await _ask_all(facts, view, facts.forwarders, forwarded, every_zone=False)
+    through = await _through_cache(facts, view, forwarded, through)
+    known = [asked for found in (answers, through) if not isinstance(found, Unread) for asked in found]
+    sources = frozenset(asked.reply.source for asked in known if asked.reply.source)
+    return replace(
+        facts, replica_answers=answers, forwarder_answers=through, own_addresses=facts.own_addresses | sources
+    )
+
+
+async def _through_cache(
+    facts: Facts, view: View, forwarded: Sequence[str], answers: Sequence[Asked] | Unread
+) -> Sequence[Asked] | Unread:
+    """Return *answers* with those of the NodeLocal DNSCache of this node, if this is a node or a pod of the cluster."""
+    cache, zones = node_cache(facts), forwarded_by_cache(facts) or forwarded
+    if cache is None or not zones or not view.snapshot.addresses.locate(source_towards(cache.address)).location.known:
+        return answers
+    more = await _ask_all(facts, view, [cache], zones, every_zone=False)
+    if isinstance(more, Unread):
+        return answers
+    return more if isinstance(answers, Unread) else [*answers, *more]
+
+
+async def _ask_all(
+    facts: Facts, view: View, servers: Sequence[NameServer], zones: Sequence[str], *, every_zone: bool
+) -> Sequence[Asked] | Unread:
+    """Ask all servers at once, over UDP and over TCP.
+
+    With *every_zone*, ask for a client in each zone, as far as the servers trust the place that asks.
+    """
+    question = question_of(view, zones)
+    if question is None:
+        return Unread(f"no Service in {', '.join(zones)} has an address to ask for")
+    if not servers:
+        return Unread("there is nobody to ask")
+    nodes = () if isinstance(facts.nodes, Unread) else facts.nodes
+    clients = clients_by_zone(nodes, () if isinstance(facts.pods, Unread) else facts.pods)
+    answers: list[Asked] = []
+
+    async def one(server: NameServer, question: Question, transport: str) -> None:
+        reply = await ask(server.address, server.port, question, tcp=transport == TCP)
+        answers.append(compared(server.name, transport, question, reply, view))
+
+    async with trio.open_nursery() as nursery:
+        for server in servers:
+            trusted = every_zone and view.snapshot.addresses.source(source_towards(server.address)).forwarder
+            questions = [replace(question, client=client, zone=zone) for zone, client in clients.items()]
+            for each in questions if trusted and questions else [question]:
+                for transport in (UDP, TCP):
+                    nursery.start_soon(one, server, each, transport)
+    return sorted(answers, key=lambda asked: (asked.server, asked.question.zone, asked.transport))

@@ -1,0 +1,111 @@
+"""Reads what replicas say of themselves: directly, or through the API server where no route leads to them."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from functools import partial
+
+import trio
+
+from dnsserver.cli.reading.requests import SILENCE, read
+from dnsserver.doctor.answers import inside
+from dnsserver.doctor.facts import Installed, Replica
+from dnsserver.doctor.objects import ReplicaPod
+from dnsserver.doctor.steps import Unread
+from dnsserver.metrics.reading import Samples, read_samples
+from dnsserver.settings.values import ListenAddress
+from locator.cluster.api_client import ApiClient
+from locator.cluster.responses import Refused, Unreachable
+
+HTTP_PORT = 9153
+NEAR_SECONDS = 2.0  # for a connection to a replica itself
+_CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
+
+
+class Replicas:
+    """The replicas of an installation."""
+
+    def __init__(self, client: ApiClient, installed: Installed, flags: str) -> None:
+        self._client, self._installed, self._flags = client, installed, flags
+        http_setting = installed.settings.http
+        self._port = http_setting.port if isinstance(http_setting, ListenAddress) else HTTP_PORT
+        self._off = http_setting == "off"
+        self._far: set[str] = set()  # replicas to which no route leads
+
+    async def read(self, pods: list[ReplicaPod]) -> list[Replica]:
+        """Return what the pods say now; their metrics come before those of ``again``."""
+        found: dict[str, Replica] = {}
+
+        async def one(pod: ReplicaPod) -> None:
+            page = await self._page(pod, "/readyz?verbose")
+            samples = await self._samples(pod)
+            checks = page if isinstance(page, Unread) else {
+                match[2]: (match[1] == "+", match[3]) for match in map(_CHECK.fullmatch, page.splitlines()) if match
+            }  # fmt: skip
+            found[pod.metadata.name or ""] = Replica(pod, checks, samples, samples)
+
+        async with trio.open_nursery() as nursery:
+            for pod in pods:
+                nursery.start_soon(one, pod)
+        return [found[name] for name in sorted(found)]
+
+    async def again(self, replicas: list[Replica]) -> list[Replica]:
+        """Return the replicas with their metrics of now, too."""
+        found: dict[str, Replica] = {}
+
+        async def one(old: Replica) -> None:
+            found[old.name] = Replica(old.pod, old.checks, old.before, await self._samples(old.pod))
+
+        async with trio.open_nursery() as nursery:
+            for old in replicas:
+                nursery.start_soon(one, old)
+        return [found[old.name] for old in replicas]
+
+    async def _samples(self, pod: ReplicaPod) -> Samples | Unread:
+        page = await self._page(pod, "/metrics")
+        if isinstance(page, Unread):
+            return page
+        samples = read_samples(page)
+        return Unread("/metrics: something else than metrics found") if samples is None else samples
+
+    async def _page(self, pod: ReplicaPod, path: str) -> str | Unread:
+        if self._off:
+            return Unread("the replicas serve no HTTP (--http off)")
+        if not pod.status.pod_ip:
+            return Unread(f"{pod.waiting or pod.status.phase}: it has no address yet")
+        name = pod.metadata.name or ""
+        page = Unread("") if name in self._far else await read(partial(self._direct, pod.status.pod_ip, path))
+        if isinstance(page, Unread):
+            self._far.add(name)
+            page = await read(partial(self._proxied, name, path))
+        if isinstance(page, Unread):
+            return Unread(
+                f"not reached from here; through the API server: {page.why}", (inside(self._flags, self._installed),)
+            )
+        return page
+
+    def _direct(self, address: str, path: str) -> str:
+        """Return a page of a replica. Raises Unreachable."""
+        connection = http.client.HTTPConnection(address, self._port, timeout=NEAR_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{address}: {error}") from None
+        finally:
+            connection.close()
+
+    def _proxied(self, name: str, path: str) -> str:
+        """Return a page of a replica through the API server. Raises Refused, Unreachable."""
+        page, _, query = path.partition("?")
+        proxy = f"/api/v1/namespaces/{self._installed.namespace}/pods/{name}:{self._port}/proxy{page}"
+        try:
+            answer = self._client.request(
+                "GET", proxy, query=dict.fromkeys(filter(None, (query,)), ""), timeout=SILENCE
+            )
+        except Refused as error:
+            if not error.page:
+                raise
+            return error.page
+        return answer.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""What ``topodns doctor`` concludes from what it has read of a cluster."""

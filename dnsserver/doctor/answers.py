@@ -1,0 +1,165 @@
+"""Which queries are asked, what ``explain`` says of them, and whether the answers are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from dnsserver.answers.explain import explain
+from dnsserver.doctor.facts import Asked, Facts, Installed, Question, Reply, View
+from dnsserver.doctor.installation import RESTART, deployment_name, restarted
+from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.message.records import type_number
+from dnsserver.names import SERVICES, labels_of
+from locator.ip import Network, address_text, parse_client
+from locator.model import ZONE, Node, Pod
+from locator.state.snapshot import CompiledService
+
+MAX_SHOWN = 5  # addresses of an answer in a message
+
+
+def clients_by_zone(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
+    """Return an address in each zone: that of a running pod, else that of a node."""
+    zones = {node.name: zone for node in nodes if (zone := node.labels.get(ZONE))}
+    found: dict[str, str] = {}
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        if pod.node in zones and pod.addresses and not pod.host_network and not pod.finished:
+            found.setdefault(zones[pod.node], address_text(pod.addresses[0]))
+    for node in nodes:
+        if node.name in zones and node.addresses:
+            found.setdefault(zones[node.name], address_text(node.addresses[0]))
+    return dict(sorted(found.items()))
+
+
+def service_zones(view: View) -> list[str]:
+    """Return the zones of plain Service names."""
+    return [zone.name for zone in view.authority.zones if not zone.reverse and zone.about == SERVICES]
+
+
+def question_of(view: View, zones: Sequence[str]) -> Question | None:
+    """Return what to ask: a name within *zones*, of a Service whose answer depends on the client if there is one.
+
+    None if no Service of these zones has an endpoint.
+    """
+    domains = service_zones(view)
+    best: tuple[int, str, Question] | None = None
+    for service in view.snapshot.services.values():
+        rank = _rank(service)
+        for domain in domains:
+            name = f"{service.service.name}.{service.service.namespace}.svc.{domain}"
+            if rank is not None and any(name == zone or name.endswith(f".{zone}") for zone in zones):
+                qtype = "A" if any(len(address) == 4 for address in service.addresses) else "AAAA"
+                if best is None or (rank, name) < best[:2]:
+                    best = rank, name, Question(name, qtype, "", "")
+    return None if best is None else best[2]
+
+
+def _rank(service: CompiledService) -> int | None:
+    """Return how little an answer tells, the least for the most; None if it has no address."""
+    declaration = service.declaration
+    if service.service.alias is not None or not service.addresses:
+        return None
+    if not service.service.headless:
+        return 3 if service.service.cluster_ips else None
+    if declaration is None or not declaration.valid:
+        return 2
+    zones = {location.value(ZONE) for location in service.locations}
+    return 0 if len(zones) > 1 else 1
+
+
+def expected(question: Question, client: str, view: View) -> tuple[frozenset[str], str]:
+    """Return the addresses that ``explain`` gives for a client, and the rcode."""
+    explained = explain(
+        labels_of(question.name), type_number(question.qtype), parse_client(client), view.snapshot, view.authority
+    )
+    addresses = (answer["data"] for answer in explained["answers"] if answer["type"] == question.qtype)
+    return frozenset(addresses), explained["rcode"]
+
+
+def compared(server: str, transport: str, question: Question, reply: Reply, view: View) -> Asked:
+    """Return a question with its reply, and what ``explain`` says of it.
+
+    Without a client in the question, the place that asked is the client.
+    """
+    client = question.client or (address_text(reply.source) if reply.source else "")
+    addresses, rcode = expected(question, client, view) if client else (frozenset[str](), "")
+    certain = bool(question.client) or (
+        bool(reply.source) and view.snapshot.addresses.locate(reply.source).location.known
+    )
+    return Asked(server, transport, question, reply, addresses, rcode, certain)
+
+
+def answer_steps(facts: Facts) -> Iterator[Step]:
+    """Yield a step for each replica, and one for each forwarder."""
+    yield from _steps(facts, StepCode.ReplicaAnswers, facts.replica_answers)
+    yield from _steps(facts, StepCode.ForwarderAnswers, facts.forwarder_answers)
+
+
+def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> Iterator[Step]:
+    if isinstance(answers, Unread):
+        yield unknown(code, answers)
+        return
+    for server in dict.fromkeys(asked.server for asked in answers):
+        of_server = [asked for asked in answers if asked.server == server]
+        yield _step(facts, code, server, of_server)
+    places = sorted({address_text(asked.reply.source) for asked in answers if not asked.question.client})
+    if places and code is StepCode.ReplicaAnswers:
+        message = f"{', '.join(places)} is no trusted forwarder, so it can ask for its own zone alone"
+        advice = "Run `doctor` at an address that `--trusted-forwarder` names, to compare the answers for every zone."
+        yield Step(code, UNKNOWN, message, "every zone", advice=advice)
+
+
+def inside(flags: str, installed: Installed) -> str:
+    """Return the command that runs ``doctor`` where the replicas can be reached."""
+    return f"kubectl{flags} -n {installed.namespace} exec deploy/{deployment_name(installed)} -- topodns doctor"
+
+
+def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -> Step:
+    wrong = [asked for asked in answers if not asked.right]
+    lost = [asked for asked in wrong if asked.reply.error]
+    if lost and len(lost) == len(answers) and not _is_inside(facts):
+        return Step(
+            code,
+            UNKNOWN,
+            f"not reached from here: {lost[0].reply.error}",
+            server,
+            (inside(facts.flags, facts.installed),),
+        )
+    if wrong and not any(asked.certain for asked in wrong):
+        message = f"nobody knows as which client this place asks: {_difference(wrong[0])}"
+        return Step(code, UNKNOWN, message, server, (inside(facts.flags, facts.installed),))
+    if wrong:
+        message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
+        if code is StepCode.ForwarderAnswers:
+            return Step(code, FAILED, message, server, restarted(facts, server), RESTART)
+        where = f"{facts.kubectl} -n {facts.installed.namespace}"
+        command = f"{where} rollout restart deployment {deployment_name(facts.installed)}"
+        return Step(code, FAILED, message, server, (command,))
+    zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
+    transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
+    where = f" in {', '.join(zones)}" if zones else ""
+    return Step(code, PASSED, f"{answers[0].question.name}: the same for clients{where} over {transports}", server)
+
+
+def _is_inside(facts: Facts) -> bool:
+    """Whether ``doctor`` asks from an address of the cluster."""
+    view = facts.view
+    if isinstance(view, Unread):
+        return False
+    places = (view.snapshot.addresses.locate_network(Network(own, 8 * len(own))) for own in facts.own_addresses)
+    return any(place.location.known for place in places)
+
+
+def _difference(asked: Asked) -> str:
+    question, reply = asked.question, asked.reply
+    client = question.client or (address_text(reply.source) if reply.source else "this place")
+    zone = f" in {question.zone}" if question.zone else ""
+    what = f"{question.name} {question.qtype} for {client}{zone} over {asked.transport}"
+    if reply.error:
+        return f"{what}: {reply.error}"
+    return f"{what}: {_shown(reply.rcode, reply.addresses)}, expected {_shown(asked.expected_rcode, asked.expected)}"
+
+
+def _shown(rcode: str, addresses: Iterable[str]) -> str:
+    listed = sorted(addresses)
+    more = f" and {len(listed) - MAX_SHOWN} more" if len(listed) > MAX_SHOWN else ""
+    return f"{rcode} {', '.join(listed[:MAX_SHOWN]) or 'without an address'}{more}"

@@ -1,0 +1,173 @@
+"""Who asks: forwarders that nobody trusts, forwarders that name nobody, and clients that nothing locates.
+
+Counters start with a replica, so an old number may tell of something that has long been mended. ``doctor`` reads them
+before and after it asks by itself: what has grown meanwhile, is so now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from dnsserver.doctor.facts import Facts, View
+from dnsserver.doctor.installation import RESTART, added_argument, restarted
+from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.metrics.counters import OTHER
+from dnsserver.metrics.reading import Samples
+from locator.ip import Network, address_text, network_end, network_text, parse_address, parse_network
+from locator.model import ZONE
+from locator.places.subnet_proposals import proposed_subnets
+from locator.state.snapshot import book_of
+
+SUSPECTS, IGNORED = "topodns_untrusted_forwarders", "topodns_client_subnets_ignored_total"
+UNNAMED, LOCATED = "topodns_forwarded_without_client_total", "topodns_clients_total"
+UNLOCATED = "topodns_unlocated_clients_total"
+CODES = (StepCode.ForwardersTrusted, StepCode.ForwardersNameClients, StepCode.ClientsLocated)
+MAX_NAMED = 10  # ranges in a message
+
+Numbers = Counter[tuple[str, ...]]
+
+
+def client_steps(facts: Facts) -> Iterator[Step]:
+    """Yield the steps about who asks the replicas."""
+    readable = [replica for replica in facts.replicas if not isinstance(replica.before, Unread)]
+    if not readable:
+        unread = next((replica.before for replica in facts.replicas if isinstance(replica.before, Unread)), None)
+        for code in CODES:
+            yield unknown(code, unread or Unread("there is no replica to look at"))
+        return
+    yield from _trust_steps(facts)
+    yield from _naming_steps(facts)
+    yield _unknown_step(facts)
+
+
+def _sum(facts: Facts, name: str) -> tuple[Numbers, Numbers]:
+    """Return the values of all replicas, and by how much they have grown while ``doctor`` asked."""
+    total, grown = Numbers(), Numbers()
+    for replica in facts.replicas:
+        if not isinstance(replica.before, Unread):
+            before = _values(replica.before, name)
+            total.update(before)
+            if not isinstance(replica.after, Unread):
+                grown.update(_values(replica.after, name) - before)
+    return total, grown
+
+
+def _values(samples: Samples, name: str) -> Numbers:
+    return Numbers({labels: int(value) for labels, value in samples.get(name, {}).items()})
+
+
+# --- Forwarders -------------------------------------------------------------------------------------------------------
+
+
+def _trust_steps(facts: Facts) -> Iterator[Step]:
+    """Yield a step for each source that names clients, and that neither the cluster nor a flag vouches for."""
+    code = StepCode.ForwardersTrusted
+    suspects, (ignored, grown) = _sum(facts, SUSPECTS)[0], _sum(facts, IGNORED)
+    found = False
+    for (source,) in sorted(suspects):
+        address = parse_address(source)
+        holder = "" if isinstance(facts.view, Unread) else _holder(facts.view, address)
+        trusted = not isinstance(facts.view, Unread) and facts.view.snapshot.addresses.source(address).forwarder
+        if (
+            trusted
+            or address in facts.own_addresses
+            or not (holder or grown[source,] or isinstance(facts.view, Unread))
+        ):
+            continue
+        found = True
+        message = f"{holder or 'no object of the cluster'} has this address; {ignored[source,]} queries named a client"
+        commands = added_argument(facts, f"--trusted-forwarder={network_text(_whole(address))}")
+        yield Step(code, FAILED, message, source, commands)
+    if not found:
+        yield Step(code, PASSED, "nobody else names clients")
+
+
+def _holder(view: View, address: bytes) -> str:
+    return view.snapshot.addresses.holder(_whole(address))
+
+
+def _whole(address: bytes) -> Network:
+    return Network(address, 8 * len(address))
+
+
+def _naming_steps(facts: Facts) -> Iterator[Step]:
+    code, (total, grown) = StepCode.ForwardersNameClients, _sum(facts, UNNAMED)
+    names = {address_text(forwarder.address): forwarder.name for forwarder in facts.forwarders}
+    answers = () if isinstance(facts.forwarder_answers, Unread) else facts.forwarder_answers
+    mended = {asked.server for asked in answers if asked.right}
+    found = False
+    for (source,) in sorted(total | grown):
+        if source != OTHER and parse_address(source) in facts.own_addresses:
+            continue
+        name = names.get(source) or source
+        subject = source if name == source else f"{source} ({name})"
+        if grown[source,]:
+            found, message = True, f"{grown[source,]} queries without a client while doctor looked"
+            if commands := restarted(facts, name):
+                yield Step(code, FAILED, message, subject, commands, RESTART)
+            else:
+                yield Step(code, FAILED, message, subject, (_printing(facts),))
+        elif name not in mended:
+            found, message = True, f"{total[source,]} queries without a client since the replicas started; none now"
+            yield Step(code, UNKNOWN, message, subject)
+    if not found:
+        yield Step(code, PASSED, "all name their clients")
+
+
+def _printing(facts: Facts) -> str:
+    service = facts.installed.service
+    addresses = [] if service is None or isinstance(service, Unread) else service.spec.cluster_ips
+    return f"topodns corefile --for coredns --to {','.join(addresses) or 'ADDRESS'}"
+
+
+# --- Unknown clients --------------------------------------------------------------------------------------------------
+
+
+def _unknown_step(facts: Facts) -> Step:
+    code, (located, _), (ranges, grown) = StepCode.ClientsLocated, _sum(facts, LOCATED), _sum(facts, UNLOCATED)
+    unknown_clients, every = located["unknown",], located.total()
+    share = f"{unknown_clients} of {every} queries came from unknown clients"
+    now = [
+        (text, reason, number)
+        for (text, reason), number in sorted((ranges | grown).items())
+        if text != OTHER and not _is_ours(facts, text) and not _located_now(facts, text)
+    ]
+    if not now:
+        return Step(code, PASSED, f"{share}, and no range of them is unknown now" if unknown_clients else share)
+    named = [f"{text} ({REASONS.get(reason, reason)}, {number} look-ups)" for text, reason, number in now[:MAX_NAMED]]
+    commands = [
+        command
+        for text in dict.fromkeys(text for text, _, _ in now[:MAX_NAMED])
+        for command in added_argument(facts, f"--subnet={text}={ZONE}={_zone_of(facts, text)}")
+    ]
+    return Step(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
+
+
+REASONS = {"address": "no object, pod CIDR or subnet has it", "block": "its addresses have no label in common"}
+
+
+def _is_ours(facts: Facts, text: str) -> bool:
+    network = parse_network(text)
+    return any(
+        len(own) == len(network.address) and network.address <= own <= network_end(network)
+        for own in facts.own_addresses
+    )
+
+
+def _located_now(facts: Facts, text: str) -> bool:
+    """Whether every address of a range is located by a pod CIDR or a subnet, as far as its ends tell."""
+    if isinstance(facts.view, Unread):
+        return False
+    network, book = parse_network(text), book_of(facts.view.snapshot)
+    return all(book.locate_by_block(end).location.known for end in (network.address, network_end(network)))
+
+
+def _zone_of(facts: Facts, text: str) -> str:
+    """Return the zone of what else is in a range, else the word ZONE."""
+    if isinstance(facts.view, Unread):
+        return "ZONE"
+    network, snapshot = parse_network(text), facts.view.snapshot
+    proposed = proposed_subnets(book_of(snapshot)).get(network)
+    zone = snapshot.addresses.locate_network(network).location.value(ZONE) if proposed is None else proposed.zone
+    return zone or "ZONE"

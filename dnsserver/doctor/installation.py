@@ -1,0 +1,216 @@
+"""What of topodns is installed: its Deployment, Service, rights and custom resources."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
+from dnsserver.doctor.facts import Facts, Installed, Right
+from dnsserver.doctor.objects import Crd, Deployment
+from dnsserver.doctor.providers import applied
+from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from locator.api.decoding import RESOURCES
+from locator.model import Object
+
+MANIFESTS = "manifests/overlays/coredns-stub"
+RESTART = (
+    "If its Corefile has a cross, mend that first. If it has none, the forwarder has not read it again: it does with"
+    " the plugin `reload`, or when its pod starts again."
+)
+NOT_INSTALLED = Unread("topodns is not installed")
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def needed_rights(kinds: Iterable[type[Object]]) -> list[Right]:
+    """Return what ``serve`` needs to read these kinds, and to post Events about invalid constraints."""
+    rights = []
+    for kind in kinds:
+        path = RESOURCES[kind].path
+        rights += [Right(RESOURCES[kind].group, path.rpartition("/")[2], verb) for verb in ("list", "watch")]
+    return [*rights, Right("", "services", "get"), Right("", "events", "create")] if rights else []
+
+
+def installation_steps(facts: Facts) -> Iterator[Step]:
+    """Yield the steps about the Deployment, and about what it needs."""
+    installed = facts.installed
+    deployment = installed.deployment
+    if isinstance(deployment, Unread):
+        for code in (StepCode.DeploymentExists, StepCode.SettingsValid, StepCode.ImageVersion, StepCode.ReplicasReady):
+            yield unknown(code, deployment)
+    elif deployment is None:
+        message = f"no Deployment of topodns in namespace {installed.namespace}"
+        yield Step(StepCode.DeploymentExists, FAILED, message, commands=(f"{facts.kubectl} apply -k {MANIFESTS}",))
+    else:
+        name = f"{installed.namespace}/{deployment.metadata.name}"
+        yield Step(StepCode.DeploymentExists, PASSED, f"Deployment {name}")
+        yield _settings_step(facts, deployment)
+        yield _image_step(facts, deployment)
+        yield _replicas_step(facts, deployment)
+    if deployment is None and installed.service is None:
+        for code in (StepCode.ServiceLeadsHere, StepCode.RightsGranted, StepCode.ResourcesCurrent):
+            yield unknown(code, NOT_INSTALLED)
+        return
+    yield _service_step(facts)
+    yield _rights_step(facts)
+    for name in CUSTOM_RESOURCES:
+        if name in installed.crds:
+            yield _crd_step(facts, name, installed.crds[name])
+
+
+def deployment_name(installed: Installed) -> str:
+    """Return the name of the Deployment, that of the manifests if it is not known."""
+    deployment = installed.deployment
+    return deployment.metadata.name or "" if isinstance(deployment, Deployment) else "topodns"
+
+
+def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
+    """Return the command that gives the Deployment another flag; none if there is no Deployment."""
+    deployment = facts.installed.deployment
+    if not isinstance(deployment, Deployment):
+        return ()
+    position = deployment.spec.template.spec.containers.index(deployment.container)
+    path = f"/spec/template/spec/containers/{position}/args"
+    had = deployment.container.args is not None
+    return (_patched(facts, deployment, {"op": "add", "path": f"{path}/-" if had else path,
+                                         "value": argument if had else [argument]}),)  # fmt: skip
+
+
+def restarted(facts: Facts, pod: str) -> tuple[str, ...]:
+    """Return the command that lets a pod (``namespace/name``) of the cluster's DNS start again; none for an address."""
+    namespace, slash, name = pod.partition("/")
+    return (f"{facts.kubectl} -n {namespace} delete pod {name} --wait=false",) if slash else ()
+
+
+def _patched(facts: Facts, deployment: Deployment, operation: dict[str, object]) -> str:
+    patch = shlex.quote(json.dumps([operation]))
+    where = f"-n {facts.installed.namespace} patch deployment {deployment.metadata.name}"
+    return f"{facts.kubectl} {where} --type json -p {patch}"
+
+
+def _settings_step(facts: Facts, deployment: Deployment) -> Step:
+    error, container = facts.installed.settings_error, deployment.container
+    if not error:
+        flags = " ".join(container.args or ())
+        return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
+    position = deployment.spec.template.spec.containers.index(container)
+    flag = error.partition(":")[0]
+    wrong = [number for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
+    command = f"{facts.kubectl} -n {facts.installed.namespace} edit deployment {deployment.metadata.name}"
+    if wrong:
+        path = f"/spec/template/spec/containers/{position}/args/{wrong[0]}"
+        command = _patched(facts, deployment, {"op": "remove", "path": path})
+    return Step(StepCode.SettingsValid, FAILED, error, commands=(command,))
+
+
+def _image_step(facts: Facts, deployment: Deployment) -> Step:
+    code, container = StepCode.ImageVersion, deployment.container
+    repository, colon, tag = container.image.partition("@")[0].rpartition(":")
+    if not colon or "/" in tag or tag == "latest":
+        return Step(code, UNKNOWN, f"{container.image}: the tag names no version; the replicas tell theirs below")
+    if tag.removeprefix("v") == facts.version:
+        return Step(code, PASSED, container.image)
+    where = f"-n {facts.installed.namespace} set image deployment/{deployment.metadata.name}"
+    command = f"{facts.kubectl} {where} {container.name}={repository}:{facts.version}"
+    return Step(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
+
+
+def _replicas_step(facts: Facts, deployment: Deployment) -> Step:
+    code, wanted, ready = StepCode.ReplicasReady, deployment.spec.replicas, deployment.status.ready_replicas
+    where = f"{facts.kubectl} -n {facts.installed.namespace}"
+    if wanted == 0:
+        command = f"{where} scale deployment {deployment.metadata.name} --replicas=2"
+        return Step(code, FAILED, "the Deployment wants no replica", commands=(command,))
+    if ready >= wanted:
+        return Step(code, PASSED, f"{ready} of {wanted} are ready")
+    pods = () if isinstance(facts.installed.pods, Unread) else facts.installed.pods
+    unready = [f"{pod.metadata.name}: {pod.waiting or pod.status.phase}" for pod in pods if not pod.ready]
+    selector = ",".join(f"{key}={text}" for key, text in deployment.spec.selector.match_labels.items())
+    commands = (f"{where} describe pods -l {selector}", f"{where} logs -l {selector} --tail=20 --prefix")
+    return Step(code, FAILED, "; ".join([f"{ready} of {wanted} are ready", *unready]), commands=commands)
+
+
+def _service_step(facts: Facts) -> Step:
+    code, installed = StepCode.ServiceLeadsHere, facts.installed
+    service, deployment = installed.service, installed.deployment
+    if isinstance(service, Unread):
+        return unknown(code, service)
+    labels, selector = dict[str, str](), {"app.kubernetes.io/name": "topodns", "app.kubernetes.io/component": "dns"}
+    if isinstance(deployment, Deployment):
+        labels = deployment.spec.template.metadata.labels or {}
+        selector = deployment.spec.selector.match_labels
+    if service is None:
+        ports = [{"name": name, "port": 53, "targetPort": name, "protocol": protocol}
+                 for name, protocol in (("dns", "UDP"), ("dns-tcp", "TCP"))]  # fmt: skip
+        made = {
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "topodns", "namespace": installed.namespace,
+                         "labels": {"app.kubernetes.io/name": "topodns"}},
+            "spec": {"selector": selector, "ports": ports},
+        }  # fmt: skip
+        message = f"no Service of topodns in namespace {installed.namespace}"
+        return Step(code, FAILED, message, commands=(applied(facts.kubectl, made),))
+    name = f"{installed.namespace}/{service.metadata.name}"
+    wanted = service.spec.selector or {}
+    if labels and not wanted.items() <= labels.items():
+        patch = shlex.quote(json.dumps([{"op": "replace", "path": "/spec/selector", "value": selector}]))
+        where = f"-n {installed.namespace} patch service {service.metadata.name}"
+        message = f"Service {name} selects {_pairs(wanted)}, the replicas have {_pairs(labels)}"
+        return Step(code, FAILED, message, commands=(f"{facts.kubectl} {where} --type json -p {patch}",))
+    return Step(code, PASSED, f"Service {name}: {', '.join(service.spec.cluster_ips)}")
+
+
+def _pairs(labels: dict[str, str]) -> str:
+    return ",".join(f"{key}={text}" for key, text in sorted(labels.items())) or "nothing"
+
+
+def _rights_step(facts: Facts) -> Step:
+    code, installed = StepCode.RightsGranted, facts.installed
+    if isinstance(installed.rights, Unread):
+        return unknown(code, installed.rights)
+    account = account_of(installed.deployment)
+    missing = [right for right, allowed in installed.rights.items() if not allowed]
+    if not missing:
+        rights = f"{len(installed.rights)} rights of ServiceAccount {installed.namespace}/{account}"
+        return Step(code, PASSED, rights if installed.rights else "it reads a dump, and needs none")
+    named = ", ".join(f"{right.verb} {'.'.join(filter(None, (right.resource, right.group)))}" for right in missing)
+    message = f"ServiceAccount {installed.namespace}/{account} may not {named}"
+    return Step(code, FAILED, message, commands=(applied(facts.kubectl, *_roles(installed, account, missing)),))
+
+
+def account_of(deployment: Deployment | Unread | None) -> str:
+    """Return the name of the ServiceAccount that topodns runs with."""
+    return deployment.spec.template.spec.service_account_name if isinstance(deployment, Deployment) else "topodns"
+
+
+def _roles(installed: Installed, account: str, rights: Iterable[Right]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a ClusterRole with rights, and its binding to the account."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for right in rights:
+        verbs.setdefault((right.group, right.resource), []).append(right.verb)
+    rules = [{"apiGroups": [group], "resources": [name], "verbs": given} for (group, name), given in verbs.items()]
+    made = {"apiVersion": f"{_RBAC}/v1", "metadata": {"name": f"{installed.namespace}-{account}-added"}}
+    reference = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": f"{installed.namespace}-{account}-added"}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": installed.namespace}
+    binding = {**made, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}
+    return {**made, "kind": "ClusterRole", "rules": rules}, binding
+
+
+def _crd_step(facts: Facts, name: str, crd: Crd | Unread | None) -> Step:
+    code, ours = StepCode.ResourcesCurrent, CUSTOM_RESOURCES[name]
+    if isinstance(crd, Unread):
+        return unknown(code, crd, name)
+    commands = (f"{facts.kubectl} apply --server-side --force-conflicts -f {ours.manifest}",)
+    if crd is None:
+        return Step(code, FAILED, "the CRD is not installed", name, commands)
+    served = next((version for version in crd.spec.versions if version.name == VERSION and version.served), None)
+    if served is None:
+        versions = ", ".join(version.name for version in crd.spec.versions) or "none"
+        return Step(code, FAILED, f"versions {versions} found, expected {VERSION} to be served", name, commands)
+    fields = fields_of(served.schema.schema)
+    if missing := sorted(ours.fields - fields):
+        return Step(code, FAILED, f"the CRD is older: it has no {', '.join(missing)}", name, commands)
+    newer = f"; newer than this program: {', '.join(sorted(fields - ours.fields))}" if fields > ours.fields else ""
+    return Step(code, PASSED, f"{VERSION} with all fields{newer}", name)

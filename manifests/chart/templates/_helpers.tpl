@@ -1,0 +1,339 @@
+{{/* The name of all objects, but for the suffix of their component. Release "topodns": "topodns". At most 50 characters: with a suffix, a Service may have 63. */}}
+{{- define "topodns.fullname" -}}
+{{- ternary .Release.Name (printf "%s-topodns" .Release.Name) (contains "topodns" .Release.Name) | trunc 50 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* The labels by which Services, policies and budgets find pods. */}}
+{{- define "topodns.selector" -}}
+app.kubernetes.io/name: topodns
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "topodns.labels" -}}
+{{ include "topodns.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "topodns.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{/* Settings as flags, a list in YAML. null is not given. */}}
+{{- define "topodns.flags" -}}
+{{- range $name, $value := . }}
+{{- range $item := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if not (kindIs "invalid" $item) }}
+- {{ printf "--%s=%s" $name (include "topodns.text" $item) | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* YAML reads on and off as booleans, and Helm reads numbers as floats. */}}
+{{- define "topodns.text" -}}
+{{- if kindIs "bool" . }}{{ ternary "on" "off" . }}{{ else if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}
+
+{{/* What --client-source means, as a dictionary: {"pods": true, "nodes": true}. */}}
+{{- define "topodns.clientSource" -}}
+{{- range index .Values.dns.settings "client-source" | default "pods,nodes" | nospace | splitList "," }}
+{{ . }}: true
+{{- end }}
+{{- end }}
+
+{{/* The flags that name the other clusters. */}}
+{{- define "topodns.clusterFlags" -}}
+{{- range .Values.clusters }}
+- {{ printf "--cluster=%s=/clusters/%s/kubeconfig%s" .name .name (ternary (printf "#%s" .context) "" (hasKey . "context")) | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "topodns.clusterMounts" -}}
+{{- if .Values.clusters -}}
+- name: clusters
+  mountPath: /clusters
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- end }}
+{{- end }}
+
+{{- define "topodns.clusterVolumes" -}}
+{{- if .Values.clusters -}}
+# A pod does not start while a Secret is missing.
+- name: clusters
+  projected:
+    defaultMode: 0440
+    sources:
+    {{- range .Values.clusters }}
+    - secret:
+        name: {{ .secret | quote }}
+        items:
+        - key: {{ .key | default "kubeconfig" | quote }}
+          path: {{ .name }}/kubeconfig
+    {{- end }}
+{{ include "topodns.tmpVolume" . }}
+{{- end }}
+{{- end }}
+
+{{/* The TLS library reads certificates and keys from files; those never get onto a disk. */}}
+{{- define "topodns.tmpVolume" -}}
+- name: tmp
+  emptyDir:
+    medium: Memory
+    sizeLimit: 1Mi
+{{- end }}
+
+{{/*
+A Deployment with its PodDisruptionBudget. Takes a dictionary: "root", "component", "name" (of the objects), "container",
+"values" (those of the component), "autoscaled", "answers" (whether clients wait for it), "token", "fsGroup"; and as YAML
+"args", "ports", "mounts", "volumes".
+*/}}
+{{- define "topodns.deployment" -}}
+{{- $selector := printf "%s\napp.kubernetes.io/component: %s" (include "topodns.selector" .root) .component }}
+{{- $values := .root.Values -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+    app.kubernetes.io/component: {{ .component }}
+spec:
+  {{- if not .autoscaled }}
+  replicas: {{ .values.replicas }}
+  {{- end }}
+  {{- if .answers }}
+  # An old pod ends only when a new one answers.
+  strategy:
+    type: RollingUpdate
+    rollingUpdate:
+      maxSurge: 1
+      maxUnavailable: 0
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- $selector | nindent 6 }}
+  template:
+    metadata:
+      labels:
+        {{- with $values.podLabels }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- $selector | nindent 8 }}
+      {{- with $values.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+    spec:
+      serviceAccountName: {{ .name }}
+      automountServiceAccountToken: {{ .token }}
+      {{- with $values.priorityClassName }}
+      priorityClassName: {{ . | quote }}
+      {{- end }}
+      # The node's own resolvers, because the cluster's DNS may forward to topodns.
+      dnsPolicy: Default
+      # No variables for Services, such as TOPODNS_PORT: they would look like settings.
+      enableServiceLinks: false
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        {{- if .fsGroup }}
+        fsGroup: 65532
+        {{- end }}
+        seccompProfile:
+          type: RuntimeDefault
+      {{- with $values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      topologySpreadConstraints:
+      {{- if .answers }}
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: {{ .values.zoneSpread | default "ScheduleAnyway" }}
+        labelSelector:
+          matchLabels:
+            {{- $selector | nindent 12 }}
+        matchLabelKeys:
+        - pod-template-hash
+      {{- end }}
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector:
+          matchLabels:
+            {{- $selector | nindent 12 }}
+        matchLabelKeys:
+        - pod-template-hash
+      containers:
+      - name: {{ .container }}
+        image: {{ include "topodns.image" .root | quote }}
+        imagePullPolicy: {{ $values.image.pullPolicy }}
+        args:
+        {{- .args | trim | nindent 8 }}
+        ports:
+        {{- with .ports }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        - name: http
+          containerPort: 9153
+          protocol: TCP
+        livenessProbe:
+          httpGet:
+            path: /livez
+            port: http
+          periodSeconds: 10
+          timeoutSeconds: 5
+          failureThreshold: 3
+        readinessProbe:
+          httpGet:
+            path: /readyz
+            port: http
+          periodSeconds: {{ ternary 2 5 .answers }}
+          timeoutSeconds: 5
+          failureThreshold: 3
+        {{- if .answers }}
+        lifecycle:
+          # Keeps answering until everybody who asks knows that this pod ends.
+          preStop:
+            sleep:
+              seconds: 5
+        {{- end }}
+        resources:
+          {{- toYaml .values.resources | nindent 10 }}
+        securityContext:
+          allowPrivilegeEscalation: false
+          capabilities:
+            drop:
+            - ALL
+          readOnlyRootFilesystem: true
+        {{- with .mounts | trim }}
+        volumeMounts:
+        {{- . | nindent 8 }}
+        {{- end }}
+      {{- with .volumes | trim }}
+      volumes:
+      {{- . | nindent 6 }}
+      {{- end }}
+{{- if $values.podDisruptionBudget.enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  # Pods that do not answer do not delay the drain of a node.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- $selector | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{/*
+A NetworkPolicy that limits what comes in to a component. Takes a dictionary: "root", "component", "name", and "ingress"
+in YAML. What goes out stays open: no selector can name the address and port of the API server in every cluster.
+
+The kubelet's probes need no rule: a NetworkPolicy never stops what comes from the pod's own node.
+*/}}
+{{- define "topodns.networkPolicy" -}}
+{{- if .root.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "topodns.selector" .root | nindent 6 }}
+      app.kubernetes.io/component: {{ .component }}
+  policyTypes:
+  - Ingress
+  ingress:
+  {{- .ingress | trim | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{/* A ServiceAccount whose token only those pods get that ask for it. Takes a dictionary: "root", "name". */}}
+{{- define "topodns.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+automountServiceAccountToken: false
+{{- end }}
+
+{{/* A role for a ServiceAccount of the same name, and its binding. Takes "root", "name", "rules" in YAML, and "namespaced". */}}
+{{- define "topodns.role" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" .namespaced }}
+metadata:
+  name: {{ .name }}
+  {{- if .namespaced }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+rules:
+{{ .rules | trim }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "RoleBinding" "ClusterRoleBinding" .namespaced }}
+metadata:
+  name: {{ .name }}
+  {{- if .namespaced }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- include "topodns.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ ternary "Role" "ClusterRole" .namespaced }}
+  name: {{ .name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* The right to lead by a Lease of a name. RBAC cannot limit 'create' by name. */}}
+{{- define "topodns.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ . }}]
+  verbs: [get, update]
+{{- end }}

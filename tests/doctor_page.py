@@ -1,0 +1,83 @@
+"""Prints ``docs/doctor.md`` from the tables of steps and providers: ``make docs``."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from dnsserver.doctor.providers import PROVIDERS, Provider
+from dnsserver.doctor.steps import StepCode
+
+WIDTH = 120  # columns
+DOCUMENT = Path(__file__).parent.parent / "docs" / "doctor.md"
+
+HEAD = """\
+# Doctor
+
+`topodns doctor` examines a running installation: what pods ask, whether that asks topodns, what topodns needs, what
+it says of itself, and whether its answers are right. Each step is a check mark, a cross, or a dash if it could not be
+looked at. Under a cross stand the reason, and the commands that mend it, with the names of your objects.
+
+```console
+$ topodns doctor --context production
+```
+
+It finds topodns by the label `app.kubernetes.io/name=topodns`, or in the namespace of `-n`. It changes nothing.
+Whatever you may not read is a dash that names the missing rule; the other steps go on. The exit status is 1 if there
+is a cross.
+
+From outside of the cluster, the addresses of pods often cannot be reached. `doctor` then reads the replicas through
+the API server (`get` of `pods/proxy`), but it cannot ask them for names. Inside, it can:
+
+```console
+$ kubectl -n topodns exec deploy/topodns -- topodns doctor
+```
+
+There it has the flags and the rights of topodns, which may not read Deployments, ConfigMaps and CRDs. So run it at
+both places.
+
+It asks each replica, and each pod of the cluster's DNS, over UDP and TCP for the name of a Service whose answer
+depends on the client, and compares the answer with what `topodns explain` says of the same cluster. Through a
+forwarder, it asks as the place where it runs. Of a replica it asks for a client in each zone, if the replica trusts
+that place (`--trusted-forwarder`).
+
+With `-o json`, the fields are `version`, `namespace`, `providers`, `steps` and `counts` (of `failed`, `unknown` and
+`passed` steps). A step has the fields `code`, `title`, `subject`, `status`, `message`, `why`, `cure` and `commands`.
+Codes are stable; the words of a message are not. `subject` is empty if there is only one such step.
+
+## Who owns the Corefile
+
+`doctor` recognises how a cluster runs its DNS, and prints the command for the object that its owner leaves to you.
+These are the facts of the providers' documentation in 2026.
+
+"""
+STEPS = """
+## Steps
+
+"""
+FOOT = """
+<!-- Printed by "make docs"; the tables are dnsserver/doctor/steps.py and dnsserver/doctor/providers.py. -->
+"""
+
+
+def document() -> str:
+    """Return the page."""
+    providers = "\n".join(map(_provider, PROVIDERS))
+    return f"{HEAD}{providers}\n{STEPS}{chr(10).join(map(_step, StepCode))}{FOOT}"
+
+
+def _provider(provider: Provider) -> str:
+    what = f" ConfigMap `{provider.config_map}`:" if provider.config_map else ""
+    text = f"- **{provider.name}**:{what} {provider.owner}. {provider.advice}"
+    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def _step(code: StepCode) -> str:
+    title = f"{code.title[0].upper()}{code.title[1:]}"
+    texts = (f"{title}. {code.why}", f"**What to do:** {code.cure}")
+    paragraphs = ("\n".join(textwrap.wrap(text, WIDTH, break_on_hyphens=False)) for text in texts)
+    return "\n\n".join((f"### {code.name}", *paragraphs)) + "\n"
+
+
+if __name__ == "__main__":
+    print(document(), end="")

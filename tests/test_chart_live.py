@@ -1,0 +1,175 @@
+"""The Helm chart on a real API server: installed, upgraded, rolled back, and in the place of kustomize."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dnsserver import __version__
+from locator.cluster.certificates.issuing import issue
+from tests import helm, kustomize
+from tests.api_objects import item, namespace
+from tests.chart_pages import PAGE
+from tests.consoles import entries
+from tests.helm import CASES, CHART, ON, RefusedError, rendered
+from tests.kube import ApiError, ControlPlane, Item, monitoring_api
+from tests.kustomize import SERVER, WEBHOOK, container_of
+from tests.waiting import until
+
+HOOKS = "MutatingWebhookConfiguration"
+AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
+
+
+@contextmanager
+def spaced(plane: ControlPlane, name: str) -> Iterator[None]:
+    """Have a namespace for the release that enforces the level restricted, until the block ends."""
+    space = namespace(name, {"pod-security.kubernetes.io/enforce": "restricted"})
+    plane.api.create(space)
+    try:
+        yield
+    finally:
+        plane.api.delete(space)
+
+
+@pytest.fixture(scope="module")
+def monitored(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster with the kinds of the Prometheus Operator."""
+    with monitoring_api(control_plane), spaced(control_plane, "chart"):
+        yield control_plane
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_api_server_takes_what_the_chart_makes(monitored: ControlPlane, case: str) -> None:
+    """With strict validation, there is no error and no warning."""
+    text = yaml.safe_dump_all(rendered(CASES[case], namespace="chart"))
+    how = ("--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors")
+    monitored.kubectl("apply", *how, "-f", "-", stdin=text)
+
+
+def near(where: str) -> Item:
+    """Return a ServicePolicy."""
+    topology = {"key": "rack", "mode": "preferred"}
+    spec = {"serviceSelector": {"matchLabels": {"app": "web"}}, "topology": topology}
+    return item("ServicePolicy", "kept", where, spec=spec)
+
+
+def older(folder: Path) -> Path:
+    """Return the archive of a chart of an older version: with one replica less, and a CRD without its columns."""
+    shutil.copytree(CHART, folder / "topodns")
+    chart, values = folder / "topodns" / "Chart.yaml", folder / "topodns" / "values.yaml"
+    crd = folder / "topodns" / "files" / "servicepolicies" / "servicepolicies.yaml"
+    chart.write_text(re.sub(r"(?m)^(version|appVersion): .*$", r"\1: 0.0.9", chart.read_text()))
+    values.write_text(values.read_text().replace("replicas: 3", "replicas: 2"))
+    definition = yaml.safe_load(crd.read_text())
+    del definition["spec"]["versions"][0]["additionalPrinterColumns"]
+    crd.write_text(yaml.safe_dump(definition))
+    helm.run("package", str(folder / "topodns"), "--destination", str(folder))
+    return folder / "topodns-0.0.9.tgz"
+
+
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [("--server-side=true", "chart-4"), ("--server-side=false", "chart-3")],
+    ids=["as Helm 4", "as Helm 3"],
+)
+def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_path: Path, how: str, where: str) -> None:
+    """Versions follow each other, back and forth. Policies, the certificate and the Service's address stay."""
+    api, there = control_plane.api, ("--namespace", where)
+    values = {"webhook": ON}
+    policy = near(where)
+
+    def state() -> tuple[str, int, bool]:
+        """Return the version and number of the pods wanted, and whether the CRD has its columns."""
+        deployment = api.request("GET", api.path("Deployment", where, SERVER))
+        crd = api.request("GET", api.path("CustomResourceDefinition", name="servicepolicies.topodns.io"))
+        image = container_of(deployment)["image"]
+        columns = len(crd["spec"]["versions"][0].get("additionalPrinterColumns", ())) > 1  # Age is there without any
+        return image.partition(":")[2], deployment["spec"]["replicas"], columns
+
+    def kept() -> Any:
+        secret = api.request("GET", api.path("Secret", where, WEBHOOK))["data"]
+        hooks = api.request("GET", api.path(HOOKS, name=WEBHOOK))["webhooks"]
+        address = api.request("GET", api.path("Service", where, SERVER))["spec"]["clusterIP"]
+        return secret, [hook["clientConfig"].get("caBundle") for hook in hooks], address
+
+    def created() -> bool:
+        try:
+            api.create(policy)
+        except ApiError:
+            return False
+        return True
+
+    def uids() -> list[str]:
+        """Return the uids of all policies; none while the API server takes in a new schema (429)."""
+        try:
+            return [one["metadata"]["uid"] for one in api.items("ServicePolicy", where)]
+        except ApiError:
+            return []
+
+    with spaced(control_plane, where):
+        helm.run("install", "topodns", str(older(tmp_path)), *there, how, values=values, plane=control_plane)
+        assert state() == ("0.0.9", 2, False)
+        until(created, "ServicePolicies to be served")
+        api.patch(item("Secret", WEBHOOK, where), {"data": {"tls.crt": "eA=="}})
+        bundles = [{"op": "add", "path": f"/webhooks/{at}/clientConfig/caBundle", "value": AUTHORITY} for at in (0, 1)]
+        api.request("PATCH", api.path(HOOKS, name=WEBHOOK), bundles, media="application/json-patch+json")
+        before = kept()
+        assert before[:2] == ({"tls.crt": "eA=="}, [AUTHORITY] * 2)
+        created_ones = uids()
+
+        current = ("upgrade", "topodns", str(CHART), *there, how, "--reset-then-reuse-values")
+        helm.run(*current, plane=control_plane)
+        assert state() == (__version__, 3, True) and kept() == before
+        with pytest.raises(RefusedError, match="additional properties 'replicas' not allowed"):
+            helm.run(*current, values={"replicas": 5}, plane=control_plane)
+        assert state() == (__version__, 3, True)
+        helm.run("rollback", "topodns", *there, plane=control_plane)
+        assert state() == ("0.0.9", 2, False) and kept() == before
+
+        helm.run("uninstall", "topodns", *there, plane=control_plane)
+        left = control_plane.kubectl("-n", where, "get", "all,secrets,networkpolicies,servicepolicies", "-o", "name")
+        assert left.split() == ["servicepolicy.topodns.io/kept"]
+        assert uids() == created_ones
+        helm.run("install", "topodns", str(CHART), *there, how, plane=control_plane)
+        assert state() == (__version__, 3, True)
+        other = ("install", "other-topodns", str(CHART), *there, how, "--dry-run=server")
+        with pytest.raises(RefusedError, match="invalid ownership metadata"):
+            helm.run(*other, plane=control_plane)
+        helm.run(*other, "--take-ownership", plane=control_plane)
+        helm.run("uninstall", "topodns", *there, plane=control_plane)
+        control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
+
+
+def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
+    """The commands of the page leave the release alone, with the CRD and all policies."""
+    kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
+    with kustomize.installed(control_plane, kustomize.objects_of("base with webhook")):
+        control_plane.api.create(near("default"))
+        section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
+        for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
+            for entry in entries(block):
+                program, *words = shlex.split(entry.command)
+                if program == "helm":
+                    here = [str(CHART) if word == "manifests/chart" else word for word in words]
+                    helm.run(*here, values={"webhook": ON}, plane=control_plane)
+                elif "rollout" not in words:  # there is no kubelet
+                    control_plane.kubectl(*words)
+        (policy,) = control_plane.api.items("ServicePolicy", "default")
+        assert policy["spec"] == near("default")["spec"]
+        left = json.loads(
+            control_plane.kubectl("get", kinds, "-A", "-l", "app.kubernetes.io/name=topodns", "-o", "json")
+        )["items"]
+        assert {made["metadata"]["labels"]["app.kubernetes.io/managed-by"] for made in left} == {"Helm"}
+        assert {made["kind"] for made in left} >= {"Deployment", "ClusterRole", "CustomResourceDefinition"}
+        helm.run("uninstall", "dns", "--namespace", "dns", plane=control_plane)
+        control_plane.api.delete(namespace("dns"))

@@ -1,0 +1,277 @@
+"""The values of the Helm chart: which there are, which are refused, and what they do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+import pytest
+import yaml
+
+from dnsserver import __version__
+from dnsserver.settings.fields import Settings
+from tests import chart_pages, helm
+from tests.chart_pages import PAGE, SCHEMA, VALUES
+from tests.helm import CASES, CHART, EVERYTHING, LOCATORS, ON, RefusedError, Values, by_name, rendered
+from tests.kube import Item
+from tests.kustomize import CONTROLLER, SERVER, WEBHOOK, container_of, settings_of
+from tests.this_machine import ROOT
+
+HOOKS = "MutatingWebhookConfiguration"
+
+
+def test_helm_finds_no_fault() -> None:
+    """With all warnings as errors."""
+    for values in CASES.values():
+        helm.run("lint", "--strict", str(CHART), values=values)
+
+
+def test_the_schema_and_the_page_are_renewed() -> None:
+    """They say what the flags and the values are."""
+    assert SCHEMA.read_text() == chart_pages.schema(), "renew it: make docs"
+    assert PAGE.read_text() == chart_pages.page(), "renew it: make docs"
+
+
+def test_the_schema_has_the_values_and_no_others() -> None:
+    """Each value has a default, but for those that begin empty; the schema lets in no key beside them."""
+
+    def compare(schema: Item, values: Values, path: str) -> None:
+        if "properties" not in schema:
+            return
+        assert schema["additionalProperties"] is False, path
+        assert schema["properties"].keys() == values.keys() | ({"global"} if not path else set()), path
+        for name, value in values.items():
+            compare(schema["properties"][name], value, f"{path}.{name}")
+
+    compare(json.loads(SCHEMA.read_text()), yaml.safe_load(VALUES.read_text()), "")
+
+
+def test_the_requests_are_those_that_were_measured() -> None:
+    """The page about sizes says for which cluster."""
+    (said,) = re.findall(
+        r"Each requests (\w+) CPU and (\w+) of memory, with a limit of (\w+)\.",
+        (ROOT / "docs" / "sizing.md").read_text(),
+    )
+    resources = yaml.safe_load(VALUES.read_text())["dns"]["resources"]
+    assert said == (*(resources["requests"][name] for name in ("cpu", "memory")), resources["limits"]["memory"])
+
+
+def test_every_value_is_commented_on_and_read() -> None:
+    """So each is in the table of the page, and in a template."""
+
+    def leaves(values: Values, path: str) -> Iterator[str]:
+        for name, value in values.items():
+            yield from leaves(value, f"{path}{name}.") if isinstance(value, dict) and value else [f"{path}{name}"]
+
+    rows = [name for name, _, _ in chart_pages.values_rows()]
+    for leaf in leaves(yaml.safe_load(VALUES.read_text()), ""):
+        assert any(leaf == row or leaf.startswith(f"{row}.") for row in rows), leaf
+    templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
+    for row in rows:
+        assert re.search(rf"\.{row.rpartition('.')[2]}\b", templates), row
+
+
+BAD: Mapping[str, tuple[Values, str]] = {
+    "unknown": ({"replicas": 5}, "at '': additional properties 'replicas' not allowed"),
+    "unknown below": ({"dns": {"replica": 5}}, "at '/dns': additional properties 'replica' not allowed"),
+    "text for a number": ({"dns": {"replicas": "two"}}, "at '/dns/replicas': got string, want integer"),
+    "text for a switch": ({"webhook": {"enabled": "yes"}}, "at '/webhook/enabled': got string, want boolean"),
+    "switch for a section": ({"controller": True}, "at '/controller': got boolean, want object"),
+    "number as tag": ({"image": {"tag": 1.1}}, "at '/image/tag': got number, want string"),
+    "tag in the repository": ({"image": {"repository": "r:1"}}, "at '/image/repository': 'r:1' does not match"),
+    "digest": ({"image": {"digest": "abc"}}, "at '/image/digest': 'abc' does not match pattern"),
+    "pull policy": ({"image": {"pullPolicy": "Maybe"}}, "at '/image/pullPolicy': value must be one of 'IfNotPresent'"),
+    "unknown flag": ({"dns": {"settings": {"tll": 5}}}, "at '/dns/settings': additional properties 'tll' not allowed"),
+    "flag of another command": (
+        {"controller": {"settings": {"ttl": 5}}},
+        "at '/controller/settings': additional properties 'ttl' not allowed",
+    ),
+    "flag that the chart gives": (
+        {"dns": {"settings": {"listen": ["[::]:53"]}}},
+        "at '/dns/settings': additional properties 'listen' not allowed",
+    ),
+    "number out of range": ({"dns": {"settings": {"ttl": 9999}}}, "/ttl': maximum: got 9,999, want 3,600"),
+    "word of a setting": (
+        {"dns": {"settings": {"log-level": "loud"}}},
+        "at '/dns/settings/log-level': value must be one of 'debug', 'info', 'warning', 'error'",
+    ),
+    "no list": ({"dns": {"settings": {"zone": "cluster.local"}}}, "at '/dns/settings/zone': got string, want array"),
+    "empty list": ({"dns": {"settings": {"zone": []}}}, "at '/dns/settings/zone': minItems: got 0, want 1"),
+    "client source": (
+        {"dns": {"settings": {"client-source": "pod"}}},
+        "at '/dns/settings/client-source': 'pod' does not match pattern",
+    ),
+    "spread": ({"dns": {"zoneSpread": "Always"}}, "at '/dns/zoneSpread': value must be one of 'ScheduleAnyway'"),
+    "traffic distribution": (
+        {"dns": {"service": {"trafficDistribution": "Near"}}},
+        "at '/dns/service/trafficDistribution': value must be one of '', 'PreferSameZone'",
+    ),
+    "cluster IP": ({"dns": {"service": {"clusterIP": "None"}}}, "at '/dns/service/clusterIP': 'None' does not match"),
+    "resources": ({"dns": {"resources": {"cpu": 1}}}, "at '/dns/resources': additional properties 'cpu' not allowed"),
+    "cluster without Secret": ({"clusters": [{"name": "a"}]}, "at '/clusters/0': missing property 'secret'"),
+    "name of a cluster": ({"clusters": [{"name": "A", "secret": "a"}]}, "at '/clusters/0/name': 'A' does not match"),
+    "nobody scrapes": ({"metrics": {**ON, "scrapers": []}}, "at '/metrics/scrapers': minItems: got 0, want 1"),
+    "monitor": ({"metrics": {**ON, "monitor": "Probe"}}, "at '/metrics/monitor': value must be one of '', 'Pod"),
+    "interval": ({"metrics": {"interval": "30"}}, "at '/metrics/interval': '30' does not match pattern"),
+    "empty quota": ({"quota": {"pods": 0}}, "at '/quota/pods': minimum: got 0, want 1"),
+    "number as label": ({"podLabels": {"a": 1}}, "at '/podLabels/a': got number, want string"),
+    "label of the chart": ({"podLabels": {"app.kubernetes.io/name": "a"}}, "podLabels: app.kubernetes.io/name found"),
+    "nothing to install": ({"dns": {"enabled": False}}, "dns.enabled, controller.enabled, webhook.enabled: false"),
+    "nobody writes locators": (
+        {"dns": {"settings": LOCATORS}},
+        "dns.settings.client-source: podlocators found without controller.enabled, expected both",
+    ),
+    "less at most than at least": (
+        {"dns": {"autoscaling": {**ON, "maxReplicas": 2}}},
+        "dns.autoscaling.maxReplicas: 2 found, expected at least minReplicas: 3",
+    ),
+    "autoscaling by nothing": (
+        {"dns": {"autoscaling": {**ON, "queriesPerSecond": 0}}},
+        "dns.autoscaling: neither queriesPerSecond nor cpuUtilization found",
+    ),
+    "monitor of nothing": ({"metrics": {"monitor": "PodMonitor"}}, "metrics.monitor: found without metrics.enabled"),
+    "rules for nothing": ({"metrics": {"rules": True}}, "metrics.rules: found without metrics.enabled, expected both"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_value_is_refused_by_its_name(case: str) -> None:
+    """The message says where it is, what was found and what is expected."""
+    values, message = BAD[case]
+    with pytest.raises(RefusedError, match=re.escape(message)):
+        rendered(values)
+
+
+def made_of(values: Values, kind: str, name: str, *flags: str) -> Item:
+    """Return one object that the chart makes of *values*."""
+    return by_name(rendered(values, *flags))[kind, name]
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        pytest.param({}, f"topodns:{__version__}", id="version of the chart"),
+        pytest.param({"tag": "0.1.0-rc.1"}, "topodns:0.1.0-rc.1", id="tag"),
+        pytest.param(
+            {"repository": "registry.example:5000/topodns"}, f"registry.example:5000/topodns:{__version__}", id="repo"
+        ),
+        pytest.param({"tag": "1", "digest": f"sha256:{'a' * 64}"}, f"topodns@sha256:{'a' * 64}", id="digest"),
+    ],
+)
+def test_all_pods_run_the_image(image: Values, expected: str) -> None:
+    """One image for all Deployments."""
+    objects = rendered({"image": image, "controller": ON, "webhook": ON})
+    assert [container_of(made)["image"] for made in objects if made["kind"] == "Deployment"] == [expected] * 3
+
+
+def test_settings_reach_the_command_line() -> None:
+    """Of each type, as YAML reads them: a switch, a number, a list, and ``off``."""
+    settings = yaml.safe_load("""
+        client-option: 65001
+        forwarder-service: [kube-system/kube-dns]
+        log-level: debug
+        max-connections: 1000000
+        native: off
+        nsid: off
+        proxy-protocol: true
+        service-selector: "team=shop,!internal"
+        state-dir: null
+        subnet: ["192.0.2.0/24=topology.kubernetes.io/zone=a", "198.51.100.0/24=rack=1"]
+        upstream: [off]
+        zonal: topology.example.com/rack
+        zone: [cluster.local, in-addr.arpa]
+    """)
+    deployment = made_of({"dns": {"settings": settings}}, "Deployment", SERVER)
+    _, read = settings_of(deployment)
+    changed = {field.name for field in fields(Settings) if getattr(read, field.name) != field.default}
+    assert changed == {name.replace("-", "_") for name, value in settings.items() if value is not None}
+    assert (read.max_connections, read.client_option, read.upstream, read.proxy_protocol) == (
+        1_000_000,
+        65001,
+        (),
+        True,
+    )
+    assert "volumes" not in deployment["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "expected"),
+    [
+        ("1.36", "PreferSameZone", "PreferSameZone"),
+        ("1.34", "PreferSameZone", "PreferSameZone"),
+        ("v1.33.4-gke.1", "PreferSameZone", "PreferClose"),
+        ("1.31", "PreferSameZone", "PreferClose"),
+        ("1.36", "PreferSameNode", "PreferSameNode"),
+        ("1.36", "", None),
+    ],
+)
+def test_the_service_prefers_by_the_name_that_kubernetes_knows(version: str, asked: str, expected: str | None) -> None:
+    """``PreferSameZone`` is the newer name of ``PreferClose``, which older versions refuse and newer ones warn of."""
+    values = {"dns": {"service": {"trafficDistribution": asked}}}
+    service = made_of(values, "Service", SERVER, "--kube-version", version)
+    assert service["spec"].get("trafficDistribution") == expected
+
+
+def test_kubernetes_that_is_too_old_is_refused() -> None:
+    """The message says which version is needed."""
+    with pytest.raises(RefusedError, match=re.escape("chart requires kubeVersion: >=1.31.0-0")):
+        rendered({}, "--kube-version", "1.30")
+
+
+def test_the_prober_is_told_of_the_same_clusters() -> None:
+    """With ``health``, the controller has the names and kubeconfigs that the server has."""
+    objects = by_name(rendered(EVERYTHING))
+    told, mounted = zip(
+        *(
+            ((settings.cluster_name, settings.cluster), deployment["spec"]["template"]["spec"]["volumes"][-2:])
+            for deployment in (objects["Deployment", SERVER], objects["Deployment", CONTROLLER])
+            for _, settings in [settings_of(deployment)]
+        ),
+        strict=True,
+    )
+    assert told[0] == told[1] and [cluster.name for cluster in told[0][1]] == ["us-central", "us-east"]
+    assert mounted[0] == mounted[1]
+
+
+def test_a_certificate_of_another_needs_no_rights() -> None:
+    """The webhook reads it from the Secret of that name, and may neither read Secrets nor write its configuration."""
+    objects = by_name(rendered(CASES["certificate of another"]))
+    deployment = objects["Deployment", WEBHOOK]
+    _, settings = settings_of(deployment)
+    mounts = {mount["name"]: mount["mountPath"] for mount in container_of(deployment)["volumeMounts"]}
+    (volume,) = (one for one in deployment["spec"]["template"]["spec"]["volumes"] if "secret" in one)
+    assert volume["secret"]["secretName"] == "tls"
+    assert {settings.tls_cert, settings.tls_key} == {f"{mounts[volume['name']]}/tls.{part}" for part in ("crt", "key")}
+    assert ("Secret", WEBHOOK) not in objects
+    named = {name for made in objects.values() for rule in made.get("rules", ()) for name in rule.get("resources", ())}
+    assert not named & {"secrets", "mutatingwebhookconfigurations"}
+    assert objects[HOOKS, WEBHOOK]["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "topodns/tls"}
+
+
+def test_the_autoscaler_alone_says_how_many_pods() -> None:
+    """An upgrade does not set the number back."""
+    assert "replicas" not in made_of(EVERYTHING, "Deployment", SERVER)["spec"]
+    scaler = made_of(EVERYTHING, "HorizontalPodAutoscaler", SERVER)["spec"]
+    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": SERVER}
+    assert [metric["type"] for metric in scaler["metrics"]] == ["Pods", "Resource"]
+
+
+def test_two_releases_live_side_by_side() -> None:
+    """No object of one has the name of one of the other, and each names its own Lease, Secret and hooks."""
+    parts = {"controller": ON, "webhook": ON, "metrics": ON}
+    first = by_name(rendered(parts))
+    second = by_name(rendered({**parts, "crds": {"enabled": False}}, release="edge", namespace="edge"))
+    assert not first.keys() & second.keys()
+    _, webhook = settings_of(second["Deployment", "edge-topodns-webhook"])
+    assert (webhook.lease, webhook.tls_secret) == (("edge", "edge-topodns-webhook"),) * 2
+    assert webhook.webhook_configuration == "edge-topodns-webhook"
+    _, controller = settings_of(second["Deployment", "edge-topodns-controller"])
+    assert controller.lease == ("edge", "edge-topodns-controller")
+    named = {
+        name for role in second.values() for rule in role.get("rules", ()) for name in rule.get("resourceNames", ())
+    }
+    assert named == {"edge-topodns-webhook", "edge-topodns-controller"}
+    text = yaml.safe_dump_all(second.values())
+    assert "namespace: topodns" not in text and "app.kubernetes.io/instance: topodns" not in text

@@ -1,0 +1,404 @@
+"""``topodns doctor``: what it concludes from what was read, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from dnsserver.answers.explanation_text import RED
+from dnsserver.cli.errors import FAILED, WRONG, WrongInput
+from dnsserver.cli.reading.installed import settings_in
+from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
+from dnsserver.doctor.diagnosis import diagnose
+from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
+from dnsserver.doctor.installation import needed_rights
+from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, PlainService, PodMeta, ReplicaPod
+from dnsserver.doctor.providers import PROVIDERS
+from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
+from dnsserver.forwarders import corefile_check
+from dnsserver.from_settings import authority_of, store_of
+from dnsserver.metrics.reading import Samples
+from dnsserver.settings.fields import Settings
+from locator.api.schema import AnnotatedMeta
+from locator.ip import parse_address
+from locator.model import Node
+from tests import api_objects, topodns_process
+from tests.api_objects import ZONE, listed
+from tests.commands_in_process import Run
+from tests.doctor_page import DOCUMENT, document
+from tests.in_memory import snapshot_of
+from tests.kube import config_of
+from tests.kustomize import SERVER, objects_of
+from tests.this_machine import ROOT, free_port
+
+TO = "10.96.0.53"
+ECS = "rewrite edns0 subnet set 32 128 revert"
+STUB = f"shop.svc.cluster.local:53 {{\n    errors\n    {ECS}\n    forward . {TO}\n}}\n"
+CACHE = STUB.replace(ECS, "bind 169.254.20.10")
+KUBEADM = """\
+.:53 {
+    errors
+    kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+    }
+    forward . /etc/resolv.conf
+    cache 30
+    reload
+}
+"""
+IMPORTING = KUBEADM + "import custom/*.server\n"
+
+
+def metadata(key: str, *, labels: Mapping[str, str] = {}, annotations: Mapping[str, str] = {}) -> AnnotatedMeta:
+    namespace, _, name = key.partition("/")
+    return AnnotatedMeta(name, namespace, labels=dict(labels), annotations=dict(annotations))
+
+
+def config_map(key: str, corefile: str = KUBEADM, **of: Mapping[str, str]) -> dict[str, ConfigMap]:
+    return {key: ConfigMap(metadata(key, **of), {"Corefile": corefile})}
+
+
+SERVICE = PlainService(metadata("topodns/topodns"))
+SERVICE.spec.cluster_ips = [TO]
+INSTALLED = Installed("topodns", None, SERVICE, (), Settings(), "", True, {}, {})
+FACTS = Facts("0.1.0", "", INSTALLED, forwarders=[NameServer("kube-system/coredns-1", bytes((10, 0, 0, 2)), 53)])
+
+
+def steps_of(facts: Facts, code: StepCode) -> list[Step]:
+    return [step for step in diagnose(facts) if step.code is code]
+
+
+def node(**labels: str) -> Node:
+    return Node("n", {key.replace("__", "/").replace("_", "-"): text for key, text in labels.items()})
+
+
+# --- Providers --------------------------------------------------------------------------------------------------------
+
+EKS_LABELS = {"eks.amazonaws.com/component": "coredns", "k8s-app": "kube-dns"}
+K3S = {"objectset.rio.cattle.io/owner-name": "coredns"}
+GKE = {"cloud.google.com/gke-nodepool": "x"}
+COREDNS, CUSTOM, KUBE_DNS = (f"kube-system/{name}" for name in ("coredns", "coredns-custom", "kube-dns"))
+CLUSTERS: list[tuple[str, dict[str, ConfigMap], dict[str, str], list[tuple[str, str]]]] = [
+    ("kubeadm", config_map(COREDNS), {}, [("kubeadm", "-n kube-system patch configmap coredns")]),
+    ("EKS add-on", config_map(COREDNS, labels=EKS_LABELS), {"eks.amazonaws.com/nodegroup": "x"},
+     [("EKS", "aws eks update-addon --cluster-name CLUSTER --addon-name coredns")]),
+    ("EKS Auto Mode", {}, {"eks.amazonaws.com/compute-type": "auto"}, [("EKS Auto Mode", "topodns corefile")]),
+    ("EKS, some nodes in Auto Mode", config_map(COREDNS, labels=EKS_LABELS), {"eks.amazonaws.com/compute-type": "auto"},
+     [("EKS", "aws eks update-addon"), ("EKS Auto Mode", "topodns corefile")]),
+    ("GKE", {KUBE_DNS: ConfigMap(metadata(KUBE_DNS))}, GKE, [("GKE", "-n kube-system patch configmap kube-dns")]),
+    ("GKE with Cloud DNS", {}, GKE, [("GKE with Cloud DNS", "topodns corefile")]),
+    ("AKS", config_map(COREDNS, IMPORTING, labels={"addonmanager.kubernetes.io/mode": "Reconcile"}),
+     {"kubernetes.azure.com/cluster": "x"}, [("AKS", '"name": "coredns-custom"')]),
+    ("k3s", config_map(COREDNS, KUBEADM + "import /etc/coredns/custom/*.server\n", annotations=K3S), {},
+     [("k3s", '"name": "coredns-custom"')]),
+    ("RKE2", config_map("kube-system/rke2-coredns-rke2-coredns"), {}, [("RKE2", '"kind": "HelmChartConfig"')]),
+    ("OpenShift", config_map("openshift-dns/dns-default", KUBEADM.replace(":53", ":5353")), {},
+     [("OpenShift", "patch dns.operator.openshift.io default")]),
+    ("another with coredns-custom", config_map(COREDNS, IMPORTING), {},
+     [("a provider with coredns-custom", '"name": "coredns-custom"')]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config_maps", "labels", "expected"), [row[1:] for row in CLUSTERS], ids=[row[0] for row in CLUSTERS]
+)
+def test_who_owns_the_corefile(
+    config_maps: dict[str, ConfigMap], labels: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    """Nothing forwards to topodns yet: the step names the owner, and its command edits the object that is ours."""
+    dns = () if expected[0][0] == "GKE with Cloud DNS" else FACTS.forwarders
+    facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)], forwarders=dns, view=VIEW)
+    steps = steps_of(facts, StepCode.ForwarderForwards)
+    assert len(steps) == len(expected)
+    for step, (provider, command) in zip(steps, expected, strict=True):
+        row = next(row for row in PROVIDERS if row.name == provider)
+        assert provider in step.subject and row.owner in step.message
+        assert step.status == ("failed" if row.config_map else "unknown")
+        assert command in step.commands[0], step.commands
+    assert {row[3][0][0] for row in CLUSTERS} == {provider.name for provider in PROVIDERS}
+
+
+def test_nobody_known_owns_it() -> None:
+    """A cluster with a DNS server of another kind is a dash."""
+    assert [step.status for step in steps_of(FACTS, StepCode.ForwarderForwards)] == ["unknown"]
+
+
+@pytest.mark.parametrize("name", ["kubeadm", "AKS", "k3s", "RKE2", "EKS add-on"])
+def test_the_edited_corefile_forwards(name: str) -> None:
+    """What a command writes has no error by ``corefile --check``, and forwards the cluster's zone."""
+    config_maps, labels = next(row[1:3] for row in CLUSTERS if row[0] == name)
+    facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)])
+    (step,) = steps_of(facts, StepCode.ForwarderForwards)
+    written = step.commands[0].replace("\\n", "\n").replace('\\"', '"')
+    if name == "RKE2":
+        assert '"name": "rewrite"' in written and '"parameters": "edns0 subnet set 32 128 revert"' in written
+        return
+    stub = re.search(r"cluster\.local:53 \{.*?\n\}", written, re.DOTALL)
+    assert stub is not None
+    assert not corefile_check.check(stub[0], forwarder="coredns", zones=("cluster.local",))
+
+
+FORWARDED = [
+    ("in the Corefile", config_map(COREDNS, STUB + KUBEADM), {}),
+    ("in coredns-custom",
+     {**config_map(COREDNS, IMPORTING), CUSTOM: ConfigMap(metadata(CUSTOM), {"x.server": STUB})}, {}),
+    ("in the stub domains",
+     {KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": '{"shop.svc.cluster.local": ["10.96.0.53"]}'})}, GKE),
+    ("by NodeLocal DNSCache", {**config_map(COREDNS), **config_map("kube-system/node-local-dns", CACHE)}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config_maps", "labels"), [row[1:] for row in FORWARDED], ids=[row[0] for row in FORWARDED])
+def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) -> None:
+    """One of them is enough."""
+    facts = replace(FACTS, config_maps=config_maps, nodes=[Node("n", labels)])
+    for code in (StepCode.ForwarderForwards, StepCode.NodeLocalForwards):
+        assert [step.message for step in steps_of(facts, code) if step.status != "passed"] == []
+
+
+def test_a_corefile_that_cannot_be_read() -> None:
+    """The step names the line, and the command opens an editor: nobody knows what was meant."""
+    (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, "shop {\n")), StepCode.ForwarderForwards)
+    assert (step.status, step.commands) == ("failed", ("kubectl -n kube-system edit configmap coredns",))
+    assert "line 1: the block has no end" in step.message
+
+
+# --- Replicas, clients and answers ------------------------------------------------------------------------------------
+
+POD = ReplicaPod(PodMeta("topodns-1", "topodns"))
+HERE, ELSEWHERE, GONE = "10.0.0.9", "10.0.1.7", "10.0.2.7"
+SNAPSHOT = snapshot_of(
+    listed([
+        api_objects.node("a", {ZONE: "a"}), api_objects.pod("here", [HERE], "a"),
+        api_objects.pod("dnsmasq", [ELSEWHERE], "a"),
+    ])
+)  # fmt: skip
+VIEW = View(SNAPSHOT, (), authority_of(Settings()))
+GOOD = {"Pod": (True, "ok"), "ServicePolicy": (True, "none: the API server has no /apis/x")}
+
+
+def samples(**of: Mapping[tuple[str, ...], float]) -> Samples:
+    return {"topodns_build_info": {("3.12.1", "0.1.0"): 1.0}, **of}
+
+
+def with_replica(
+    before: Samples | Unread, after: Samples | Unread | None = None, checks: Any = GOOD, **more: Any
+) -> Facts:
+    replica = Replica(POD, checks, before, before if after is None else after)
+    return replace(FACTS, replicas=[replica], view=VIEW, own_addresses=frozenset((parse_address(HERE),)), **more)
+
+
+CHECKS = [
+    ("in contact", GOOD, 0, "passed", "passed"),
+    ("not listed", {"Pod": (False, "not listed yet, for 3 s: 403")}, 0, "failed", None),
+    ("lost", {"Pod": (True, "no contact, for 90 s: refused")}, 90, "passed", "failed"),
+    ("a watch that begins again", {"Pod": (True, "no contact, for 1 s")}, 1, "passed", "passed"),
+    ("not read", Unread("no route"), 0, "unknown", "unknown"),
+]
+
+
+@pytest.mark.parametrize(
+    ("checks", "age", "synced", "fresh"), [row[1:] for row in CHECKS], ids=[row[0] for row in CHECKS]
+)
+def test_checks_of_a_replica(checks: Any, age: int, synced: str, fresh: str | None) -> None:
+    """Its own words decide; what is not listed is not stale, too."""
+    facts = with_replica(samples(topodns_cluster_view_age_seconds={("local",): age, ("west",): 99}), checks=checks)
+    assert [step.status for step in steps_of(facts, StepCode.ReplicaSynced)] == [synced]
+    assert [step.status for step in steps_of(facts, StepCode.ReplicaFresh)] == ([] if fresh is None else [fresh])
+
+
+IGNORED, SUSPECTS = "topodns_client_subnets_ignored_total", "topodns_untrusted_forwarders"
+UNNAMED, UNLOCATED = "topodns_forwarded_without_client_total", "topodns_unlocated_clients_total"
+OUTSIDE = ("192.0.2.0/24", "address")
+COUNTED = [
+    ("one that the cluster has", StepCode.ForwardersTrusted, {SUSPECTS: {(ELSEWHERE,): 1}}, {}, "failed"),
+    ("one that is gone", StepCode.ForwardersTrusted, {SUSPECTS: {(GONE,): 1}}, {}, "passed"),
+    ("one outside, asking", StepCode.ForwardersTrusted, {SUSPECTS: {(GONE,): 1}}, {IGNORED: {(GONE,): 2}}, "failed"),
+    ("doctor itself", StepCode.ForwardersTrusted, {SUSPECTS: {(HERE,): 1}}, {IGNORED: {(HERE,): 2}}, "passed"),
+    ("names nobody now", StepCode.ForwardersNameClients, {}, {UNNAMED: {(ELSEWHERE,): 2}}, "failed"),
+    ("named nobody once", StepCode.ForwardersNameClients, {UNNAMED: {(ELSEWHERE,): 2}}, {}, "unknown"),
+    ("doctor names nobody", StepCode.ForwardersNameClients, {}, {UNNAMED: {(HERE,): 2}}, "passed"),
+    ("an unknown range", StepCode.ClientsLocated, {UNLOCATED: {OUTSIDE: 2}}, {}, "failed"),
+    ("further ranges", StepCode.ClientsLocated, {UNLOCATED: {("other", "address"): 2}}, {}, "passed"),
+    ("none", StepCode.ClientsLocated, {}, {}, "passed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "new", "status"), [row[1:] for row in COUNTED], ids=[row[0] for row in COUNTED]
+)
+def test_what_replicas_counted(code: StepCode, old: Mapping[str, Any], new: Mapping[str, Any], status: str) -> None:
+    """What grows while doctor looks is so now; old numbers count where the cluster still shows the reason."""
+    facts = with_replica(samples(**old), samples(**{**old, **new}))
+    assert [step.status for step in steps_of(facts, code)] == [status]
+
+
+def test_a_forwarder_is_called_by_its_owner() -> None:
+    """By address, and by the pod or node that has it."""
+    (step,) = steps_of(with_replica(samples(**{SUSPECTS: {(ELSEWHERE,): 1}})), StepCode.ForwardersTrusted)
+    assert step.subject == ELSEWHERE and step.message.startswith("pod shop/dnsmasq has this address")
+
+
+ANSWER = frozenset(("10.1.0.1",))
+QUESTION = Question("web.shop.svc.cluster.local", "A", ELSEWHERE, "a")
+REPLIES = [
+    ("the same", Reply(b"\x0a\0\0\x09", "NOERROR", ANSWER), True, (), "passed"),
+    ("cut", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(), True), True, (), "passed"),
+    ("another", Reply(b"\x0a\0\0\x09", "NOERROR", frozenset(("10.1.0.2",))), True, (), "failed"),
+    ("another rcode", Reply(b"\x0a\0\0\x09", "SERVFAIL"), True, (), "failed"),
+    ("another, perhaps for another client", Reply(b"\x0a\0\0\x09", "SERVFAIL"), False, (), "unknown"),
+    ("none, from outside", Reply(error="timed out"), True, frozenset(), "unknown"),
+    ("none, from inside", Reply(b"\x0a\0\0\x09", error="timed out"), True, frozenset((parse_address(HERE),)), "failed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reply", "certain", "own", "status"), [row[1:] for row in REPLIES], ids=[row[0] for row in REPLIES]
+)
+def test_answers(reply: Reply, certain: bool, own: Sequence[bytes], status: str) -> None:
+    """What differs is a cross; what cannot be reached from outside is a dash, with the command for inside."""
+    asked = [Asked("topodns-1", transport, QUESTION, reply, ANSWER, "NOERROR", certain) for transport in ("TCP", "UDP")]
+    facts = replace(FACTS, view=VIEW, replica_answers=asked, own_addresses=frozenset(own))
+    (step,) = steps_of(facts, StepCode.ReplicaAnswers)
+    assert step.status == status
+    if status == "unknown":
+        assert step.commands == ("kubectl -n topodns exec deploy/topodns -- topodns doctor",)
+
+
+# --- Tables and pages -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CUSTOM_RESOURCES)
+def test_the_fields_are_those_of_the_manifest(name: str) -> None:
+    """Or doctor would take our own CRD for an old or a new one."""
+    ours = CUSTOM_RESOURCES[name]
+    crd = yaml.safe_load((ROOT / ours.manifest).read_text())
+    assert crd["metadata"]["name"] == name
+    (version,) = crd["spec"]["versions"]
+    assert fields_of(version["schema"]["openAPIV3Schema"]) == ours.fields
+
+
+def test_the_page_is_made_from_the_tables() -> None:
+    """Every step has its section."""
+    assert DOCUMENT.read_text() == document(), "renew it: make docs"
+    assert all(f"\n### {code.name}\n" in DOCUMENT.read_text() for code in StepCode)
+
+
+def test_json() -> None:
+    """The fields of a step; what mends it is only in one that did not pass."""
+    step = Step(StepCode.ImageVersion, "failed", "topodns:0.0.9", commands=("kubectl set image",))
+    code = StepCode.ImageVersion
+    assert as_json(step) == {
+        "code": "ImageVersion", "title": "its image", "subject": "", "status": "failed", "message": "topodns:0.0.9",
+        "why": code.why, "cure": code.cure, "commands": ["kubectl set image"],
+    }  # fmt: skip
+    assert as_json(replace(step, status="passed")) == {**as_json(step), "status": "passed", "cure": "", "commands": []}
+
+
+# --- The settings of a Deployment -------------------------------------------------------------------------------------
+
+MOUNTED = {
+    "volumeMounts": [{"name": "config", "mountPath": "/etc/topodns"}],
+    "args": ["serve", "--config=/etc/topodns/c.yaml"],
+}
+FILE = [ConfigMap(metadata("topodns/settings"), {"c.yaml": "ttl: 7"})]
+DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[ConfigMap], int | str]] = [
+    ("defaults", {"args": ["serve"]}, (), 5),
+    ("a flag", {"args": ["serve", "--ttl=7"]}, (), 7),
+    ("a flag in two words", {"command": ["topodns", "serve"], "args": ["--ttl", "7"]}, (), 7),
+    ("a variable", {"args": ["serve"], "env": [{"name": "TOPODNS_TTL", "value": "7"}, {"name": "X"}]}, (), 7),
+    ("a file", MOUNTED, FILE, 7),
+    ("a file that is not there", MOUNTED, (), "/etc/topodns/c.yaml: no ConfigMap with this file is mounted there"),
+    ("an unknown flag", {"args": ["serve", "--tll=7"]}, (), "--tll: unknown flag of serve"),
+    ("a wrong value", {"args": ["serve", "--ttl=x"]}, (), "--ttl: 'x'"),
+]
+
+
+@pytest.mark.parametrize(("container", "maps", "ttl"), [row[1:] for row in DEPLOYED], ids=[row[0] for row in DEPLOYED])
+def test_the_settings_of_a_deployment(container: Mapping[str, Any], maps: Sequence[ConfigMap], ttl: int | str) -> None:
+    """As the process would read them."""
+    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
+    template = {"metadata": {}, "spec": {"containers": [{"name": "topodns", **container}], "volumes": volumes}}
+    made = {"metadata": {"name": "topodns"}, "spec": {"selector": {}, "template": template}}
+    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    if isinstance(ttl, int):
+        assert settings_in(deployment, maps).ttl == ttl
+    else:
+        with pytest.raises(WrongInput, match=re.escape(ttl)):
+            settings_in(deployment, maps)
+
+
+VARIANTS = ("base", "base without pods", "base with podlocators", "base with multicluster", "clusters", "snapshot")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_rights_that_serve_needs(variant: str) -> None:
+    """By its settings: they are those that the manifests give it."""
+    (made,) = (found for found in objects_of(variant, "Deployment") if found["metadata"]["name"] == SERVER)
+    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    settings = settings_in(deployment, ())
+    needed = needed_rights(() if settings.snapshot else store_of(settings).kinds)
+    roles = [role for role in objects_of(variant, "ClusterRole") if role["metadata"]["name"] == SERVER]
+    assert set(needed) == {
+        Right(group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+def kubeconfig(folder: Path, content: object) -> str:
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> None:
+    """One cross with the cause; the rest is left out. In a pipe there are no colours."""
+    port = free_port()
+    path = kubeconfig(tmp_path, config_of(f"https://127.0.0.1:{port}"))
+    ran = topodns("doctor", "--kubeconfig", path)
+    assert ran.status == FAILED and not ran.err and RED not in ran.out
+    first, *_, command, last = ran.out.splitlines()
+    assert first == f"\u2717 the API server answers: https://127.0.0.1:{port}: Connection refused"
+    assert (command, last) == (
+        f"$ kubectl --kubeconfig {path} cluster-info",
+        "1 failed, 0 could not be looked at, 0 passed",
+    )
+    found = topodns("doctor", "--kubeconfig", path, "-o", "json").json
+    assert [step["code"] for step in found["steps"]] == ["ApiServerReachable"]
+    assert set(found) == {"version", "namespace", "providers", "steps", "counts"}
+    assert found["counts"] == {"passed": 0, "failed": 1, "unknown": 0}
+
+
+def test_a_terminal_without_these_marks(tmp_path: Path) -> None:
+    """Letters stand for them, and nothing breaks."""
+    path = kubeconfig(tmp_path, config_of(f"https://127.0.0.1:{free_port()}"))
+    ran = topodns_process.run("doctor", "--kubeconfig", path, env={"PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == FAILED and ran.stdout.startswith("x the API server answers: ") and not ran.stderr
+
+
+WRONGS = [
+    ("no such kubeconfig", ("--kubeconfig", "/none"), "/none: no such file, expected a kubeconfig"),
+    ("a namespace that is none", ("-n", "Not_One"), "-n: 'Not_One', expected the name of a namespace"),
+    ("a flag of another command", ("--zone", "x"), "--zone: a flag of"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [row[1:] for row in WRONGS], ids=[row[0] for row in WRONGS])
+def test_wrong_input(topodns: Run, arguments: Sequence[str], message: str) -> None:
+    """It is said in one line, and nothing is read."""
+    ran = topodns("doctor", *arguments)
+    assert ran.status == WRONG and ran.out == "" and message in ran.err and ran.err.count("\n") == 1
