@@ -73,7 +73,7 @@ def test_version_and_help_of_the_program(topodns: Run) -> None:
 
 def arguments_in(example: Example) -> list[str]:
     """Return the arguments of ``topodns`` in an example; it may stand in a pipe, or in a substitution of a shell."""
-    (found,) = re.findall(r"(?<!-n )\btopodns ([^|)>]*)", example.command)
+    (found,) = re.findall(r"(?:^|\| |\(|-- )topodns ([^|)>]*)", example.command)
     return shlex.split(found)
 
 

@@ -282,7 +282,10 @@ def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, p
     """Help and messages call the program as the user does; the prefix of a message stays."""
     monkeypatch.setattr(sys, "argv", [program])
     assert f"usage: {called} explain NAME [TYPE] --client ADDR [flags]" in topodns("explain", "--help").out
-    assert f"\n  kubectl -n topodns exec deploy/topodns -- {called} doctor\n" in topodns("doctor", "--help").out
+    helped = topodns("doctor", "--help").out
+    assert f"\n  {called} doctor\n" in helped
+    assert "\n  kubectl -n topodns exec deploy/topodns -- topodns doctor\n" in helped, "not by the plugin"
+    assert f" | {called} check --snapshot -\n" in topodns("check", "--help").out
     assert f"'{called} COMMAND --help'" in " ".join(topodns("--help").out.split())
     messages = {
         (

@@ -31,7 +31,7 @@ class Example(NamedTuple):
 
     def called(self) -> str:
         """Return the command line as the user calls the program."""
-        return re.sub(r"(?<!-n )\btopodns(?= )", program(), self.command)  # after -n, it is a namespace
+        return re.sub(r"(^|\| |<\()topodns(?= )", rf"\g<1>{program()}", self.command)  # elsewhere, it is no command
 
 
 class Parser(argparse.ArgumentParser):
