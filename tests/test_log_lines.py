@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from dnsserver.loaded import loaded
 from locator.cluster.publisher import Publisher
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.commands_in_process import Run
+from tests.import_graph import MODULES
 from tests.in_memory import dump_of, settings_of, snapshot_of
 from tests.this_machine import ROOT
 from tests.topodns_process import Server, run
@@ -202,6 +204,23 @@ def test_which_format_an_error_has(
     path.write_text(content + "\nttl: x\n")
     ran = topodns("check", "--config", str(path), *flags, **env)
     assert ran.status == WRONG and ran.err.startswith("{" if is_json else "topodns: ")
+
+
+def writers_to_standard_error() -> set[str]:
+    """Return the modules whose code names ``sys.stderr`` in a call."""
+    return {
+        name
+        for name, path in MODULES.items()
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and "sys.stderr" in ast.unparse(call)
+        and ast.unparse(call.func) != "sys.stderr.isatty"
+    }
+
+
+def test_who_writes_to_standard_error() -> None:
+    """``say`` and the log, which know the format, and the lines that stand alone; no command does it by itself."""
+    assert writers_to_standard_error() == {"dnsserver.cli.log_format", "dnsserver.app", "dnsserver.net.sockets"}
 
 
 # Takes the place of the server: what nobody logs, as it may come from any library.
