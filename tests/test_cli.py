@@ -892,9 +892,13 @@ def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, .
     assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["terminal", "NO_COLOR"])
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["terminal", "NO_COLOR", "dumb"],
+)
 def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: bool) -> None:
-    """Only a terminal gets escape codes."""
+    """Only a terminal that understands them gets escape codes."""
     ours, theirs = pty.openpty()
     printed = b""
     try:

@@ -5,7 +5,6 @@ In a pipe, and on a terminal that cannot move its cursor, nothing is shown, and 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dnsserver.cli.log_format import is_json
+from dnsserver.cli.output import is_dumb
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -42,7 +42,7 @@ def shown_progress() -> Iterator[Report]:
 
 def _can_show() -> bool:
     """Whether standard error is a terminal that can move its cursor, and people read it."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown") and not is_json()
+    return sys.stderr.isatty() and not is_dumb() and not is_json()
 
 
 class _Line:

@@ -24,6 +24,7 @@ ENVIRONMENT = {
     "TOPODNS_CONFIG": "The file for --config.",
     "KUBECONFIG": "Kubeconfigs, separated by colons, if --kubeconfig does not name one.",
     "NO_COLOR": "If set, output on a terminal has no colours.",
+    "TERM": "If it is dumb, output has neither colours nor a line that says what is being read.",
 }
 
 
