@@ -59,7 +59,17 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         "'{file}' found, expected no more arguments after check; --snapshot {file} reads it as a dump"),
     "no-kubeconfig": (
         ["check"], None,
-        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another)"),
+        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another); "
+        "--snapshot reads a dump instead\n"),
+    "no-kubeconfig-for-a-server": (
+        ["serve"], None,
+        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another); "
+        "--snapshot reads a dump instead\n"),
+    "no-kubeconfig-for-what-reads-no-dump": (
+        ["controller"], None,
+        "/nonexistent/.kube/config: no such file, expected a kubeconfig (--kubeconfig or $KUBECONFIG names another)\n"),
+    "no-such-kubeconfig": (
+        ["check", "--kubeconfig", "{folder}/none"], None, "{folder}/none: no such file, expected a kubeconfig\n"),
     "kubeconfig-of-a-word": (
         ["check", "--kubeconfig", "{file}"], "foo",
         "{file}: no clusters, contexts and users found, expected a kubeconfig" + OWN_CONFIG),

@@ -41,15 +41,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def cluster_errors() -> Iterator[None]:
-    """Turn errors of clusters and listeners into ``CommandError``s."""
-    from locator.cluster.credentials import BadCluster  # these import urllib3, which reading files does not need
+def cluster_errors(*, or_dump: bool = False) -> Iterator[None]:
+    """Turn errors of clusters and listeners into ``CommandError``s. With *or_dump* the command also reads dumps."""
+    from locator.cluster.credentials import (
+        BadCluster,
+        NoKubeconfig,
+    )  # these import urllib3, which reading files does not need
     from locator.cluster.responses import Refused, Unreachable
 
     try:
         yield
     except BadCluster as error:
-        raise WrongInput(str(error)) from None
+        instead = "; --snapshot reads a dump instead" if or_dump and isinstance(error, NoKubeconfig) else ""
+        raise WrongInput(f"{error}{instead}") from None
     except (CannotListen, Refused, Unreachable) as error:
         raise Failed(str(error)) from None
 
@@ -130,7 +134,7 @@ def _read_and_tell(
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
     if not settings.snapshot:
-        with cluster_errors():
+        with cluster_errors(or_dump=True):
             client = cluster_of(settings)
     if settings.cluster:
         with cluster_errors(), dump_errors():

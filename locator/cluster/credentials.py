@@ -37,6 +37,10 @@ class BadCluster(Exception):
     """The configuration of a cluster is wrong; the text names the file, the item, what was found and expected."""
 
 
+class NoKubeconfig(BadCluster):
+    """No kubeconfig was named, and there is none where kubectl looks for it."""
+
+
 class Access(NamedTuple):
     """A configured client of the official library.
 
@@ -129,7 +133,8 @@ class _Kubeconfig:
 
         files = [path for path in self._paths.split(os.pathsep) if path]
         if not any(Path(path).expanduser().exists() for path in files):
-            raise BadCluster(f"{self._paths}: no such file, expected a kubeconfig{self._hint}")
+            missing = NoKubeconfig if self._hint else BadCluster
+            raise missing(f"{self._paths}: no such file, expected a kubeconfig{self._hint}")
         try:
             merger = _untyped(KubeConfigMerger)(self._paths)
         except Exception as error:  # also any error for values of wrong types, which the library does not check

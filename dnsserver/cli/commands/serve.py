@@ -41,6 +41,6 @@ def run(arguments: Namespace) -> int:
     from dnsserver import app
     from dnsserver.cli.cluster import cluster_errors, dump_errors
 
-    with cluster_errors(), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
+    with cluster_errors(or_dump=True), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
         app.serve(settings)
     return DONE
