@@ -51,7 +51,6 @@ REFUSED = "refused"  # another HTTP error, or the server does not stream lists
 UNREACHABLE = "unreachable"  # no response
 SILENT = "silent"  # no byte for a while
 CUT = "cut"  # the response broke off
-RESTART_REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
