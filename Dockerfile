@@ -17,9 +17,9 @@ COPY requirements.txt ./
 RUN /opt/topodns/bin/pip install --no-compile --require-hashes -r requirements.txt
 COPY . .
 # topodns imports none of these, and they are four fifths of what pip installs: the asyncio half of the official client,
-# the libraries that only this half needs, the generated models and calls, what cffi needs to compile, time zones, and
-# tests. 'rm' fails if a file is missing.
-ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist multidict propcache pycparser tzdata yarl" \
+# the libraries that only this half needs, the generated models and calls, what cffi needs to compile, what rich needs for
+# markdown, time zones, and tests. 'rm' fails if a file is missing.
+ENV UNUSED_LIBRARIES="aiohappyeyeballs aiohttp aiohttp-retry aiosignal frozenlist markdown-it-py mdurl multidict propcache pycparser pygments tzdata yarl" \
     UNUSED_FILES="kubernetes/aio kubernetes/client/api kubernetes/client/models/[!_]*.py */_tests */*/_tests */tests"
 RUN --mount=from=native,source=/src/target/release,target=/native \
     /opt/topodns/bin/pip install --no-compile --no-deps --no-build-isolation . \

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,12 @@ from dnsserver.from_settings import (
     cluster_set_of,
     listen_of,
     store_of,
+    tried_by_kubectl,
     upstream_of,
 )
 from dnsserver.http import loop_delay
 from dnsserver.inspection.tap.tap import Tap
+from dnsserver.loaded import loaded
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.counters import DURATION_BOUNDS, Counts
@@ -41,6 +43,7 @@ from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.cluster.set_publisher import SetPublisher
 from locator.control.lease import LeaderElection
+from locator.ip import Network
 from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 
@@ -63,6 +66,8 @@ OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads 
 # 3 kB of an HTTP connection that is open during two collections of the others.
 COLLECTED_AFTER = (700, 2, 1_000_000_000)
 COLLECT_SECONDS = 3600.0  # between full collections
+DELAY_SECONDS = 5.0  # after which a person asks why nothing is answered; a small cluster takes one or two
+LOADED_POLL_SECONDS = 0.05  # until the cluster is known, which may take long
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
@@ -164,6 +169,10 @@ class _Server:
                     for cluster in self._others:
                         nursery.start_soon(cluster.publisher.run)
                         nursery.start_soon(cluster.source.run)
+                    nursery.start_soon(log_loaded, self._publisher, self._settings.trusted_forwarder)
+                    for cluster in self._others:
+                        nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
+                    nursery.start_soon(log_delay, self._publisher, self._problems, tried_by_kubectl(self._settings))
                     if self._hosts is not None:
                         nursery.start_soon(self._hosts.run)
                     if self._events is not None:
@@ -204,6 +213,10 @@ class _Server:
         published = {} if self._set is None else {"clusters": self._set.health()}
         others = {f"cluster {cluster.name}": cluster.health() for cluster in self._others}
         return {**self._source.health(), **published, **others}
+
+    def _problems(self) -> set[str]:
+        """Return why the own cluster's API server is not listed, once for all kinds with the same problem."""
+        return {watch.problem for watch in self._metrics.watches.values() if watch.restarts}
 
     def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
@@ -267,6 +280,27 @@ def ready_line() -> Subscriber:
         printed = True
 
     return subscriber
+
+
+async def log_loaded(publisher: Publisher, networks: Collection[Network], about: str = "") -> None:
+    """Log what was loaded, once every kind is known from the cluster itself, not from a state file; then return.
+
+    Only once: ``/metrics`` shows what becomes of it. *networks* are the configured ones of trusted forwarders.
+    """
+    while (snapshot := publisher.snapshot) is None or publisher.unlisted:
+        await trio.sleep(LOADED_POLL_SECONDS)
+    found = await trio.to_thread.run_sync(loaded, snapshot, publisher.kinds, networks)  # it looks at every address
+    log.info("%s%s", about, found, extra={"fields": found.fields()})
+
+
+async def log_delay(publisher: Publisher, problems: Callable[[], Collection[str]], advice: str) -> None:
+    """Warn once if the first snapshot does not come, with the *problems* of the moment; then return."""
+    await trio.sleep(DELAY_SECONDS)
+    if publisher.snapshot is None and (found := sorted(filter(None, problems()))):
+        log.warning(
+            "not ready after %d s: %s; topodns goes on trying, and answers SERVFAIL until then%s",
+            DELAY_SECONDS, "; ".join(found), advice,
+        )  # fmt: skip
 
 
 def warn_about_forwarders(counts: Counts, now: float) -> None:

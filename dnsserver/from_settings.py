@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -172,6 +173,21 @@ def _other_client_of(cluster: ClusterSource) -> ApiClient | None:
 def source_of(cluster: ClusterSource) -> str:
     """Return how a message begins that is about the source of another cluster."""
     return f"--cluster {cluster.name}"
+
+
+def tried_by_kubectl(settings: Settings, *, credentials: bool = False) -> str:
+    """Return the end of a message about an API server: which kubectl command shows whether it responds.
+
+    With *credentials* the command shows as whom the API server takes the user.
+    """
+    if settings.kubeconfig is None and settings.context is None and in_pod():
+        return ""  # an image has no kubectl
+    flags = [("--kubeconfig", settings.kubeconfig), ("--context", settings.context)]
+    given = [word for flag, value in flags if value is not None for word in (flag, value)]
+    shows = "cluster-info' shows whether it responds to kubectl"
+    if credentials:
+        shows = "auth whoami' shows as whom the API server takes you"
+    return f"; '{shlex.join(['kubectl', *given])} {shows}"
 
 
 def cluster_of(settings: Settings) -> ApiClient:

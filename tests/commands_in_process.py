@@ -35,8 +35,6 @@ Run = Callable[..., Ran]
 @contextmanager
 def commands_in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
     """Give a function that runs a command without the environment of whoever runs the tests."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
 
     def call(*arguments: str, **env: str) -> Ran:
         for name in [name for name in os.environ if name.startswith(("TOPODNS_", "KUBE"))]:
@@ -48,6 +46,15 @@ def commands_in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         assert "Traceback" not in ran.err
         return ran
 
-    yield call
+    with logging_as_before():
+        yield call
+
+
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """Undo at the end what the block does to the log."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -132,7 +132,7 @@ PROBLEMS = [
     ("no-such-pod", "explain", {"name": "near.shop", "client": "pod/frnt", "namespace": "shop"}, 400, "client",
      "no Pod shop/frnt, did you mean front?"),
     ("no-such-node", "explain", {"name": "near.shop", "client": "node/a3"}, 400, "client",
-     "no Node a3, did you mean a2?"),
+     "no Node a3; there are a1, a2, b1, bare"),
     ("no-such-parameter", "explain", {"nmae": "x"}, 400, "nmae",
      "unknown parameter, expected one of name, client, type, namespace, candidates"),
     ("too-long", "explain", {"name": LONG, "client": "10.0.0.1"}, 400, "name", "2000 characters found, expected svc/"),

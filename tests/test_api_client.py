@@ -101,14 +101,14 @@ def with_cluster(key: str, value: str) -> Config:
 
 
 BROKEN = [
-    pytest.param("a: [", "while parsing", id="no YAML"),
+    pytest.param("a: [", "line 1: not YAML (", id="no YAML"),
     pytest.param("", "empty", id="empty"),
-    pytest.param("hello", "expected a kubeconfig", id="a text"),
+    pytest.param("hello", "no clusters, contexts and users found, expected a kubeconfig; 'kubectl config", id="a text"),
     pytest.param("[1]", "expected a kubeconfig", id="a list"),
     pytest.param({"clusters": 5}, "expected a kubeconfig", id="another shape"),
-    pytest.param({"contexts": ["main"], "current-context": "main"}, "there is none", id="contexts of texts"),
+    pytest.param({"contexts": ["main"], "current-context": "main"}, "contexts: there is none", id="contexts of texts"),
     pytest.param("\x00", "expected a kubeconfig", id="no text"),
-    pytest.param({"kind": "Config"}, "current-context: nothing found, there is none", id="nothing in it"),
+    pytest.param({"kind": "Config"}, "contexts: there is none, expected a kubeconfig", id="nothing in it"),
     pytest.param(lacking(config_of(), "current-context"),
                  "one of main (--context chooses one, too, or PATH#CONTEXT in --cluster)", id="no context chosen"),
     pytest.param({**config_of(), "current-context": "old"}, "'old', expected one of main", id="unknown context"),
@@ -271,7 +271,7 @@ def test_nobody_is_there(no_pod: Path) -> None:
     with pytest.raises(Unreachable, match=f"^https://127.0.0.1:{port}: Connection refused$") as caught:
         cluster.request("GET", "/version")
     assert caught.value.reason == "unreachable"
-    with pytest.raises(Unreachable, match=r"^Service: https://127\.0\.0\.1"):
+    with pytest.raises(Unreachable, match=r"^https://127\.0\.0\.1"):
         api_client.list_once(cluster, [Service])
 
 

@@ -127,7 +127,6 @@ BAD_SETTINGS = [
     ("log-format", "xml", "text or json"),
     ("snapshot", "", "file"),
 ]
-CHOICES = ("MODE", "FORMAT", "LEVEL", "SEVERITY")  # metavars of flags that take one of a few words
 BAD_SERVER_SETTINGS = [
     ("proxy-protocol", "v2", "on or off"),
     ("listen", "127.0.0.1", "PORT"),
@@ -250,7 +249,7 @@ def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str
         ("tttl: 5", "settings.yaml: tttl: unknown key, did you mean ttl?"),
         ("ttl: 5\nzone: [a", "line "),
         ("- ttl", "list"),
-        ("ttl: {seconds: 5}", "ttl: dict"),
+        ("ttl: {seconds: 5}", "ttl: a mapping found"),
         ("ttl: [5, 6]", "ttl: 2 values"),
         ("ttl:", "ttl: "),
         ("\x00", "YAML"),
@@ -548,7 +547,7 @@ def test_the_same_object_twice(topodns: Run, tmp_path: Path) -> None:
         ("c.yaml", "kind: Node\n\x01", "YAML"),
         ("c.yaml", b"kind: Node\nname: \xff\xfe\n", "YAML|UTF-8"),
         ("c.json", b'{"kind": "\xff"}', "UTF-8|JSON"),
-        ("c.yaml", "[" * 100_000, "nested|line|array"),
+        ("c.yaml", "[" * 100_000, "nested|line|list"),
         ("c.yaml", "a: " + "{b: " * 2_000, "nested|line"),
     ],
     ids=["missing", "yaml-line", "yaml-tab", "yaml-in-a-block-nobody-reads", "yaml-alias", "json-line", "json-rest",
@@ -766,13 +765,6 @@ def test_what_fails_by_environment_or_file(topodns: Run, tmp_path: Path) -> None
     assert "\ncandidates  CHOSEN" in topodns(*explain, TOPODNS_CANDIDATES="on").out
 
 
-@pytest.mark.parametrize("name", [name for name, flag in FLAGS.items() if flag.syntax.metavar in CHOICES])
-def test_help_names_each_word_that_a_flag_takes(name: str) -> None:
-    """A flag that takes one of a few words says which."""
-    words = set(re.findall(r"\w+", FLAGS[name].syntax.expected)) - {"or"}
-    assert words <= set(re.findall(r"\w+", FLAGS[name].help))
-
-
 @pytest.mark.parametrize(
     "flags", [("-n", "lab"), ("-nlab",), ("--namespace", "lab"), ("-n", "none", "--namespace=lab")], ids=" ".join
 )
@@ -900,9 +892,13 @@ def test_explain_of_nonsense(topodns: Run, cluster: str, arguments: tuple[str, .
     assert ran.err.startswith("topodns: ") and message in ran.err and ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["terminal", "NO_COLOR"])
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["terminal", "NO_COLOR", "dumb"],
+)
 def test_colour_only_on_a_terminal(cluster: str, env: dict[str, str], coloured: bool) -> None:
-    """Only a terminal gets escape codes."""
+    """Only a terminal that understands them gets escape codes."""
     ours, theirs = pty.openpty()
     printed = b""
     try:
@@ -969,16 +965,6 @@ def test_serve_beside_bad_objects(serve: Callable[..., Server]) -> None:
     assert words in line
     reply = server.ask(dns.message.make_query(NAME, "A"), source="127.1.0.9")
     assert [str(rdata) for rrset in reply.answer for rdata in rrset] == ["10.9.0.1"]
-
-
-def test_log_lines_as_json(serve: Callable[..., Server]) -> None:
-    """With ``--log-format json`` each line is a JSON object, except those that programs wait for."""
-    server = serve(CLUSTER[1:], "--log-format", "json", flags={"http": "127.0.0.1:0"}, env={"TOPODNS_TLL": "1"})
-    ours = [line for line in server.lines if line.startswith(("listening ", "ready"))]
-    assert [line.split()[:2] for line in ours] == [
-        ["listening", "udp"], ["listening", "tcp"], ["listening", "http"], ["ready"]]  # fmt: skip
-    logged = [json.loads(line) for line in server.lines if line not in ours]
-    assert [(row["level"], "TOPODNS_TLL" in row["message"]) for row in logged] == [("warning", True)]
 
 
 @pytest.mark.parametrize(
@@ -1057,8 +1043,8 @@ def test_flags_may_stand_anywhere(topodns: Run, cluster: str, order: tuple[str, 
 
 @pytest.mark.parametrize(
     "text",
-    ["apiVersion: v1\nkind: Config\nclusters: []\n", '{"kind": "List"}', "kind: List\napiVersion: v1\nitems: []\n"],
-    ids=["kubeconfig", "list", "empty-list"],
+    ['{"kind": "List"}', "kind: List\napiVersion: v1\nitems: []\n"],
+    ids=["list", "empty-list"],
 )
 def test_what_holds_no_object_is_no_cluster(topodns: Run, tmp_path: Path, text: str) -> None:
     """A file without any Kubernetes object is an error, not an empty cluster."""

@@ -159,8 +159,10 @@ TOPOLOGIES = [
     (f"{ZONE}=a", ["10.244.1.7", "10.244.2.7"], ["all nodes there have topology.kubernetes.io/region=r, too"]),
     (f"{OLD[ZONE]}=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], []),
     (f"{ZONE}=a, {HOSTNAME}=a1", ["10.244.1.7"], ["topology.kubernetes.io/region=r, too"]),
-    (f"{ZONE}=c,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has {ZONE}=c, did you mean "]),
+    (f"{ZONE}=c,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has {ZONE}=c; there are a, b"]),
     (f"zone=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has the label zone, did you mean {ZONE}?"]),
+    (f"zones=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], [f"no node has the label zones, did you mean {ZONE}?"]),
+    (f"team=a,{REGION}=r", ["10.244.1.7", "10.244.2.7"], ["no node has the label team; there are "]),
     (f"{ZONE}=b,{RACK}=2", [], []),
 ]
 
@@ -200,7 +202,11 @@ WRONG_ARGUMENTS = [
     ("web", "pod/proxy", (), "--client: no Pod default/proxy, did you mean shop/proxy (-n shop)?"),
     ("web", "pod/done", ("-n", "shop"), "--client: Pod shop/done has finished, expected one that has an address"),
     ("web", "pod/pending", ("-n", "shop"), "--client: Pod shop/pending has no address yet, expected one that has"),
-    ("web", "node/a3", (), "--client: no Node a3, did you mean a"),
+    ("svc/foo", "10.0.0.1", ("-n", "shop"), "NAME: no Service shop/foo; there are asleep, memcached\n"),
+    ("svc/foo", "10.0.0.1", ("-n", "lab"), "NAME: no Service lab/foo; -n names another namespace\n"),
+    ("web", "pod/foo", ("-n", "lab"), "--client: no Pod lab/foo; there is front\n"),
+    ("web", "node/a3", (), "--client: no Node a3; there are a1, a2, b1\n"),
+    ("web", "node/a-1", (), "--client: no Node a-1, did you mean a1?\n"),
     ("web", "svc/memcached", (), "--client: 'svc/memcached', expected an address, a prefix, pod/NAME, node/NAME or "),
     ("web", "deploy/front", (), "--client: 'deploy/front', expected "),
     ("web", "shop/front", (), "--client: 'shop/front', expected "),
@@ -221,7 +227,7 @@ WRONG_ARGUMENTS = [
 def test_wrong_argument(
     topodns: Run, snapshot: str, name: str, client: str, flags: tuple[str, ...], message: str
 ) -> None:
-    """What is not there ends the command with status 2 and one line, which names the nearest that is there."""
+    """What is not there ends the command with status 2 and one line, which names what is near, or what is there."""
     ran = topodns("explain", name, "--client", client, "--snapshot", snapshot, *flags)
     assert (ran.status, ran.out) == (WRONG, "")
     assert ran.err.startswith(f"topodns: {message}") and ran.err.count("\n") == 1
@@ -241,6 +247,8 @@ def test_unknown_name_says_what_is_near(topodns: Run, snapshot: str) -> None:
     for name, reason in (
         ("memcachd.shop", "topodns serves no Service shop/memcachd, did you mean memcached?"),
         ("memcached.shp", "topodns serves no namespace shp, did you mean shop?"),
+        ("foo.shop.svc.cluster.local", "topodns serves no Service shop/foo; there are asleep, memcached"),
+        ("foo.bar.svc.cluster.local", "topodns serves no namespace bar; there are default, lab, shop"),
     ):
         said = explained(topodns("explain", name, "--client", "10.0.0.1", "-o", "json", "--snapshot", snapshot))
         assert (said["rcode"], said["reason"]) == ("NXDOMAIN", reason)
@@ -274,13 +282,19 @@ def test_as_a_plugin_of_kubectl(topodns: Run, monkeypatch: pytest.MonkeyPatch, p
     """Help and messages call the program as the user does; the prefix of a message stays."""
     monkeypatch.setattr(sys, "argv", [program])
     assert f"usage: {called} explain NAME [TYPE] --client ADDR [flags]" in topodns("explain", "--help").out
+    helped = topodns("doctor", "--help").out
+    assert f"\n  {called} doctor\n" in helped
+    assert "\n  kubectl -n topodns exec deploy/topodns -- topodns doctor\n" in helped, "not by the plugin"
+    assert f" | {called} check --snapshot -\n" in topodns("check", "--help").out
     assert f"'{called} COMMAND --help'" in " ".join(topodns("--help").out.split())
     messages = {
-        ("explain",): "NAME: missing, expected a domain name; see '{} explain --help'",
+        (
+            "explain",
+        ): "NAME: missing, expected svc/NAME or a domain name such as SERVICE.NAMESPACE; see '{} explain --help'",
         ("explain", "--clint", "x"): "--clint: unknown flag, did you mean --client?; see '{} explain --help'",
         ("explan",): "explan: unknown command, did you mean explain?; see '{} --help'",
         ("corefile",): "--for: missing, expected a program to print for, or --check FILE; see '{} corefile --help'",
-        ("explain", "--client"): "argument --client: expected one argument; see '{} explain --help'",
+        ("explain", "--client"): "--client: no value found, expected ADDR; see '{} explain --help'",
     }
     for arguments, message in messages.items():
         assert topodns(*arguments).err == f"topodns: {message.format(called)}\n"

@@ -228,6 +228,40 @@ def test_a_service_of_an_api_that_cannot_be_reached(tmp_path: Path) -> None:
         server.wait_for(r"127\.0\.0\.1:1")
 
 
+@pytest.mark.parametrize(
+    ("has_token", "words", "kubectl_says"),
+    [
+        (False, "401 Unauthorized: Namespace: Unauthorized; the credentials are missing, wrong or expired; ",
+         "You must be logged in to the server"),
+        (True, f'403 Forbidden: Namespace: namespaces is forbidden: User "system:serviceaccount:{WHERE}:nobody" cannot',
+         f"system:serviceaccount:{WHERE}:nobody"),
+    ],
+    ids=["wrong-token", "no-right"],
+)  # fmt: skip
+def test_an_api_server_that_refuses(
+    cluster: ControlPlane, tmp_path: Path, has_token: bool, words: str, kubectl_says: str
+) -> None:
+    """``check`` says what it lacks, and a command of kubectl that shows the same of the same kubeconfig."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": WHERE}}
+    cluster.api.create(account)
+    try:
+        token = cluster.kubectl("create", "token", "nobody", "-n", WHERE).strip() if has_token else "expired"
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        for user in config["users"]:
+            user["user"] = {"token": token}
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        ran = run("check", "--kubeconfig", str(path))
+        assert ran.returncode == 1 and re.match(f"topodns: https://[^ ]+: {re.escape(words)}", ran.stderr), ran.stderr
+        command = ran.stderr.split("'")[-2].split()
+        command[0] = str(cluster.programs / "kubectl")
+        tried = subprocess.run(command, capture_output=True, text=True, env=environment({"HOME": str(tmp_path)}),
+                               timeout=PATIENCE, check=False)  # fmt: skip
+        assert command[1:3] == ["--kubeconfig", str(path)] and kubectl_says in tried.stdout + tried.stderr
+    finally:
+        cluster.api.delete(account)
+
+
 UNUSABLE: list[tuple[str, list[str], str]] = [
     ("missing", ["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
     ("no-such-context", ["--kubeconfig", "GOOD", "--context", "absent"], "absent"),

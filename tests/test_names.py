@@ -322,7 +322,7 @@ def test_records_that_nobody_has_do_not_depend_on_the_client(keys: str, scope: i
 MULTICLUSTER = {"multicluster": "clusterset.local"}
 REASONS = [
     # name, type, flags, reason
-    ("example.org", "A", {}, "the name is outside the served zones"),
+    ("example.org", "A", {}, "the name is outside the served zones: cluster.local"),
     ("cluster.local", "AXFR", {}, "zone transfers are not served"),
     ("out.lab.svc.cluster.local", "A", {}, "an alias of a name outside the served zones"),
     ("out.lab.svc.cluster.local", "A", {"upstream": "192.0.2.1"},
@@ -341,7 +341,7 @@ REASONS = [
      "topodns serves no ServiceImport shop/imported, did you mean imported-db?"),
     ("imported-db.shop.svc.clusterset.local", "A", MULTICLUSTER, "the Service has no ready endpoint"),
     ("imported-db.shop.svc.cluster.local", "A", MULTICLUSTER,
-     "topodns serves no Service shop/imported-db, did you mean db?"),
+     "topodns serves no Service shop/imported-db; there are api, asleep, db, hard, new"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
     ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),

@@ -68,7 +68,7 @@ def test_a_server_that_waits_for_a_cluster_is_not_ready(own: str, hanging: str) 
 def test_log_lines_about_a_cluster_name_it(own: str, tmp_path: Path) -> None:
     """Several clusters have a kind of the same name each."""
     with serving(own, kubeconfig(tmp_path, "away", 1)) as server:
-        server.wait_for(r"WARNING cluster away: Service: http://127\.0\.0\.1:1: Connection refused$")
+        server.wait_for(r"WARNING cluster away: http://127\.0\.0\.1:1: Connection refused$")
         assert not [line for line in server.lines if "refused" in line and "cluster away: " not in line]
 
 

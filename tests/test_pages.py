@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from dnsserver.cli.dispatch import COMMANDS
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.dispatch import COMMANDS, parser_of
 from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
 from tests.consoles import entries
 from tests.import_graph import MODULES
@@ -93,12 +91,7 @@ def test_what_a_guide_names_exists(page: Path) -> None:
 
 def flags() -> set[str]:
     """Return every flag of every command."""
-    found: set[str] = set()
-    for name in COMMANDS:
-        parser = Parser(prog=name, description="")
-        import_module(f"dnsserver.cli.commands.{name}").add_arguments(parser)
-        found.update(parser.known_flags())
-    return found
+    return {flag for name in COMMANDS for flag in parser_of(name).known_flags()}
 
 
 def shown(page: Path) -> Iterator[tuple[str, str]]:

@@ -203,12 +203,12 @@ def test_an_unreachable_cluster_is_a_warning(topodns: Run, tmp_path: Path) -> No
         "--federation", "fed.example", "--forwarder-service", "off",
     )  # fmt: skip
     checked = topodns("check", *flags)
-    assert (checked.status, "--cluster away: Namespace: https://127.0.0.1:1" in checked.out) == (0, True)
+    assert (checked.status, "--cluster away: https://127.0.0.1:1" in checked.out) == (0, True)
     assert "[ClusterUnreachable]" in checked.out
     assert topodns("check", *flags, "--fail-on", "warning").status == 1
     explained = topodns("explain", "web.shop.fed.example", "--client", "10.2.0.9", *flags, "-o", "json")
     assert [answer["data"] for answer in explained.json["answers"]] == ["10.96.2.1", "203.0.113.1"]
-    assert explained.err.startswith("topodns: --cluster away: Namespace: https://127.0.0.1:1: ")
+    assert explained.err.startswith("topodns: --cluster away: https://127.0.0.1:1: ")
     assert explained.status == 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from dnsserver import names
@@ -9,7 +11,7 @@ from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
 from dnsserver.names import Meaning, labels_of, meaning_of
-from dnsserver.spelling import nearest, nearest_key
+from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.model import HOSTNAME, ZONE, Location
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
@@ -68,7 +70,8 @@ def reason(case: Case) -> str:
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
         return _outcome(case, decision.selection)
     if decision.meaning is None:
-        return "the name is outside the served zones"
+        zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
+        return f"the name is outside the served zones: {zones}"
     if decision.rcode == REFUSED:
         return "zone transfers are not served"
     return _alias(decision, case.authority) or _unnarrowed(case)
@@ -124,19 +127,24 @@ def _no_such_name(meaning: Meaning, case: Case) -> str:
     snapshot, suggests = case.snapshot, case.suggests
     if meaning.zone.about == names.FEDERATION and meaning.service:
         closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated) if suggests else None
-        suggestion = f", did you mean {closest}?" if closest else ""
+        hint = f", did you mean {closest}?" if closest else listed(snapshot.federated) if suggests else ""
         what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
-        return f"no cluster exports {what}{suggestion}"
+        return f"no cluster exports {what}{hint}"
     is_import = meaning.zone.about == names.MULTICLUSTER
     known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
     if not meaning.service or meaning.service_key in known:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
-        suggestion = nearest(meaning.namespace, snapshot.namespaces) if suggests else ""
-        return f"topodns serves no namespace {meaning.namespace}{suggestion}"
-    closest = nearest_key(meaning.namespace, meaning.service, known) if suggests else None
-    suggestion = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?" if closest else ""
-    return f"topodns serves no {kind} {meaning.service_key}{suggestion}"
+        hint = suggestion(meaning.namespace, snapshot.namespaces) if suggests else ""
+        return f"topodns serves no namespace {meaning.namespace}{hint}"
+    return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if suggests else ''}"
+
+
+def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
+    closest = nearest_key(meaning.namespace, meaning.service, known)
+    if closest is None:
+        return listed(names_in(meaning.namespace, known))
+    return f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
 
 
 def _federated(case: Case, found: FederatedService) -> str:

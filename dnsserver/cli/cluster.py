@@ -5,6 +5,7 @@ It imports everything that reads clusters, so commands import it in ``run``, whe
 
 from __future__ import annotations
 
+import http
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.cli.progress import Report, shown_progress
 from dnsserver.from_settings import (
     cluster_of,
     cluster_set_of,
@@ -21,6 +23,7 @@ from dnsserver.from_settings import (
     other_store_of,
     source_of,
     store_of,
+    tried_by_kubectl,
     upstream_of,
 )
 from dnsserver.net.listening import CannotListen
@@ -38,15 +41,19 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def cluster_errors() -> Iterator[None]:
-    """Turn errors of clusters and listeners into ``CommandError``s."""
-    from locator.cluster.credentials import BadCluster  # these import urllib3, which reading files does not need
+def cluster_errors(*, or_dump: bool = False) -> Iterator[None]:
+    """Turn errors of clusters and listeners into ``CommandError``s. With *or_dump* the command also reads dumps."""
+    from locator.cluster.credentials import (
+        BadCluster,
+        NoKubeconfig,
+    )  # these import urllib3, which reading files does not need
     from locator.cluster.responses import Refused, Unreachable
 
     try:
         yield
     except BadCluster as error:
-        raise WrongInput(str(error)) from None
+        instead = "; --snapshot reads a dump instead" if or_dump and isinstance(error, NoKubeconfig) else ""
+        raise WrongInput(f"{error}{instead}") from None
     except (CannotListen, Refused, Unreachable) as error:
         raise Failed(str(error)) from None
 
@@ -111,20 +118,33 @@ OWN = ""  # in findings, the cluster is empty where it is the own one
 def _read(
     settings: Settings, also: Sequence[type[Object]]
 ) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
-    """Read the clusters; return their views, too, by name, and what reads them as one if anything does."""
+    """Read the clusters; return their views, too, by name, and what reads them as one if anything does.
+
+    A terminal shows what is being read.
+    """
+    with shown_progress() as report:
+        return _read_and_tell(settings, also, report)
+
+
+def _read_and_tell(
+    settings: Settings, also: Sequence[type[Object]], report: Report
+) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
+    """Do what ``_read`` does, and report it."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
     if not settings.snapshot:
-        with cluster_errors():
+        with cluster_errors(or_dump=True):
             client = cluster_of(settings)
     if settings.cluster:
         with cluster_errors(), dump_errors():
             clients = other_clients_of(settings, client)
     if client is None:
-        batch, namespace = _files(settings.snapshot), "default"
+        batch, namespace = _files(settings.snapshot, report), "default"
     else:
-        batch, namespace = _live(client, tuple(dict.fromkeys((*store.kinds, *also)))), client.namespace
+        kinds = tuple(dict.fromkeys((*store.kinds, *also)))
+        batch, namespace = _live(settings, client, kinds, report), client.namespace
+    report("working out what was read")
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
     objects[Node] = [
@@ -134,7 +154,7 @@ def _read(
     if clusters is not None:
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
-        for name, read in _read_others(settings, clients).items():
+        for name, read in _read_others(settings, clients, report).items():
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
@@ -157,36 +177,40 @@ def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -
         yield views[finding.cluster].with_file(finding)
 
 
-def _read_others(settings: Settings, clients: Mapping[str, ApiClient | None]) -> dict[str, DeltaBatch | Finding]:
+def _read_others(
+    settings: Settings, clients: Mapping[str, ApiClient | None], report: Report
+) -> dict[str, DeltaBatch | Finding]:
     """Read the other clusters, side by side: a slow one costs no more than its own time. Raises CommandError.
 
     For a cluster that cannot be reached there is a finding.
     """
     sources = {cluster.name: cluster for cluster in settings.cluster}
     live = {name: client for name, client in clients.items() if client is not None}
-    read = {name: _file(source) for name, source in sources.items() if name not in live}
+    read = {name: _file(source, report) for name, source in sources.items() if name not in live}
 
     def listed(name: str) -> tuple[str, DeltaBatch | Finding]:
-        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds)
+        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds, report)
 
     with ThreadPoolExecutor(max(1, len(live))) as threads:
         read |= threads.map(listed, live)
     return {name: read[name] for name in sources}
 
 
-def _file(cluster: ClusterSource) -> DeltaBatch | Finding:
+def _file(cluster: ClusterSource, report: Report) -> DeltaBatch | Finding:
     try:
-        return _files([cluster.path])
+        return _files([cluster.path], report)
     except WrongInput as error:
         raise WrongInput(f"{source_of(cluster)}: {error}") from None
 
 
-def _listed(cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch | Finding:
+def _listed(
+    cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]], report: Report
+) -> DeltaBatch | Finding:
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
     try:
-        return api_client.list_once(client, kinds, silence=OTHER_SILENCE)
+        return api_client.list_once(client, kinds, report=report, silence=OTHER_SILENCE)
     except (Refused, Unreachable) as error:
         code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
         return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
@@ -207,15 +231,21 @@ def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
     return clusters.publish(now)
 
 
-def _files(paths: Sequence[str]) -> DeltaBatch:
+def _files(paths: Sequence[str], report: Report) -> DeltaBatch:
     from locator.cluster import dump_files
 
     with dump_errors():
-        return dump_files.read_here(dump_files.DumpFiles(paths).inputs()).batch()
+        return dump_files.read_here(dump_files.DumpFiles(paths).inputs(report), report).batch()
 
 
-def _live(client: ApiClient, kinds: Sequence[type[Object]]) -> DeltaBatch:
+def _live(settings: Settings, client: ApiClient, kinds: Sequence[type[Object]], report: Report) -> DeltaBatch:
     from locator.cluster import api_client
+    from locator.cluster.responses import Refused, Unreachable
 
-    with cluster_errors():
-        return api_client.list_once(client, kinds)
+    try:
+        return api_client.list_once(client, kinds, report=report)
+    except Refused as error:
+        credentials = error.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
+        raise Failed(f"{client.host}: {error}{tried_by_kubectl(settings, credentials=credentials)}") from None
+    except Unreachable as error:
+        raise Failed(f"{error}{tried_by_kubectl(settings)}") from None

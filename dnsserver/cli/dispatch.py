@@ -6,17 +6,21 @@ Only the module of the given command is imported, and it imports in ``run`` what
 
 from __future__ import annotations
 
-import sys
+import logging
+import os
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
-from dnsserver.cli.errors import DONE, WRONG, CommandError, WrongInput
+from dnsserver.cli.errors import DONE, STATUSES, WRONG, CommandError, WrongInput
+from dnsserver.cli.log_format import say, set_up_logging
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser, program
-from dnsserver.spelling import nearest
+from dnsserver.cli.parser import Example, Parser, program
+from dnsserver.cli.settings_flags import early_log_format
+from dnsserver.spelling import nearest, suggestion
 
+EXPLAIN_A_DUMP = "topodns explain memcached.shop --client 10.244.2.16 --snapshot cluster.yaml"
 # One row per command: its name, which is also the name of its module in ``commands``, and what it does.
 COMMANDS = {
     "serve": "Answer DNS queries",
@@ -27,12 +31,24 @@ COMMANDS = {
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",
     "doctor": "Examine a running installation, from the forwarders to the API server",
     "corefile": "Print the stub block for a forwarder, or check a Corefile",
+    "completion": "Print the code by which a shell completes commands, flags and values",
+    "man": "Print the manual page",
     "version": "Print the versions of topodns, Python and the libraries",
 }
+EXAMPLES = (
+    Example("What would a client get, and why? Ask a dump of a cluster:", EXPLAIN_A_DUMP),
+    Example("Is anything wrong in the cluster of the current kubeconfig?", "topodns check"),
+    Example("Answer DNS queries from it, at 127.0.0.1:1053:", "topodns serve"),
+)
 
 
 class Command(Protocol):
-    """The functions that a command's module defines."""
+    """What a command's module defines."""
+
+    EXAMPLES: Sequence[Example]
+    """At least one for each thing that people do with the command."""
+    STATUSES: Mapping[int, str]
+    """What each exit status means."""
 
     def add_arguments(self, parser: Parser) -> None:
         """Add the command's arguments and flags."""
@@ -46,37 +62,67 @@ def run_command(argv: Sequence[str]) -> int:
 
     A ``CommandError`` is printed to standard error.
     """
+    set_up_logging(early_log_format(argv))
     try:
         return _run(argv)
     except CommandError as error:
         if text := str(error):
-            print(f"topodns: {text}", file=sys.stderr)
+            say(text, logging.ERROR)
         return error.status
+
+
+def complete(words: Sequence[str]) -> int:
+    """Print what completes a command line, for the shell, or for kubectl, which gives its *words*; return the status.
+
+    A shell gives the command line in the environment.
+    """
+    status: int = import_module("dnsserver.cli.commands.completion").complete(words)
+    return status
 
 
 def _run(argv: Sequence[str]) -> int:
     name = argv[0] if argv else ""
+    if name == "help" and len(argv) > 1:
+        return _run([argv[1], "--help"])
     if name in ("", "help", "-h", "--help"):
-        write(_overview())
+        write(overview().format_help())
         return DONE if name else WRONG
     if name == "--version":
         name = "version"
+    if name.startswith("-"):
+        raise WrongInput(f"{name}: a flag found, expected a command before all flags; see '{program()} --help'")
     if name not in COMMANDS:
-        raise WrongInput(f"{name}: unknown command{nearest(name, COMMANDS)}; see '{program()} --help'")
-    command = cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
-    parser = Parser(prog=f"{program()} {name}", description=f"{COMMANDS[name]}.")
-    command.add_arguments(parser)
+        raise WrongInput(f"{name}: unknown command{suggestion(name, COMMANDS)}; see '{program()} --help'")
+    parser = parser_of(name)
     arguments, unknown = parser.parse(argv[1:])
     if arguments.help:
         write(parser.format_help())
         return DONE
     if unknown:
         _reject(unknown[0], name, parser)
-    return command.run(arguments)
+    return module_of(name).run(arguments)
 
 
-def _overview() -> str:
-    """Return the text of ``topodns --help``."""
+def parser_of(name: str) -> Parser:
+    """Return the parser of the command *name*, a row of ``COMMANDS``."""
+    command = module_of(name)
+    parser = Parser(
+        prog=f"{program()} {name}",
+        description=f"{COMMANDS[name]}.",
+        examples=command.EXAMPLES,
+        statuses=command.STATUSES,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def module_of(name: str) -> Command:
+    """Return the module of a command, which is imported now."""
+    return cast(Command, import_module(f"dnsserver.cli.commands.{name}"))
+
+
+def overview() -> Parser:
+    """Return the parser of ``topodns`` itself, whose help is an overview of the commands."""
     parser = Parser(
         prog=program(),
         usage="COMMAND [flags]",
@@ -84,22 +130,25 @@ def _overview() -> str:
         epilog=f"'{program()} COMMAND --help' lists the flags of a command. You can also set most flags in a "
         "file (--config FILE) or in an environment variable (TOPODNS_LOG_LEVEL for --log-level). A flag overrides the "
         "variable, and the variable overrides the file.",
+        examples=EXAMPLES,
+        statuses=STATUSES,
     )
+    parser.flags.add_argument("--version", action="store_true", help=f"{COMMANDS['version']}, as 'version' does")
     commands = parser.add_argument_group("Commands")
     for name, summary in COMMANDS.items():
         commands.add_argument(name, help=summary)
-    return parser.format_help()
+    return parser
 
 
 def _reject(argument: str, name: str, parser: Parser) -> NoReturn:
     """Raise WrongInput for an argument that the command *name* does not take."""
-    from dnsserver.settings.fields import FLAGS
-
     flag = argument.partition("=")[0]
     if not argument.startswith("-") or argument == "-":
-        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}")
-    if (setting := FLAGS.get(flag.removeprefix("--").replace("-", "_"))) is not None:
-        *others, last = setting.commands
-        commands = f"{', '.join(others)} and {last}" if others else last
+        as_dump = "--snapshot" in parser.known_flags() and os.path.exists(argument)
+        hint = f"; --snapshot {argument} reads it as a dump" if as_dump else ""
+        raise WrongInput(f"{argument!r} found, expected no more arguments after {name}{hint}")
+    if others := [other for other in COMMANDS if flag in parser_of(other).known_flags()]:
+        *rest, last = others
+        commands = f"{', '.join(rest)} and {last}" if rest else last
         raise WrongInput(f"{flag}: a flag of {commands}, not of {name}")
     raise WrongInput(f"{flag}: unknown flag{nearest(flag, parser.known_flags())}; see '{parser.prog} --help'")

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 DONE, FAILED, WRONG = 0, 1, 2
+# What each status means, where a command has nothing of its own to say.
+STATUSES = {
+    DONE: "done",
+    FAILED: "the command failed, such as for a port in use or an API server that cannot be reached, or has found an "
+    "error",
+    WRONG: "the command line, a setting or an input file is wrong; the message says where, and what was expected",
+}
+PRINTING_STATUSES = {**STATUSES, DONE: "printed", FAILED: "standard output cannot be written"}
 BROKEN_PIPE = 141  # the status that a shell reports for a program ended by SIGPIPE
 
 

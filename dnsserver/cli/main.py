@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 STDERR = 2
+KUBECTL_COMPLETES = "kubectl_complete-topodns"  # the program that kubectl calls to complete ``kubectl topodns``
 
 
 def main() -> int:
@@ -27,8 +28,12 @@ def main() -> int:
     sys.stderr = _non_raising_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may not be valid text
-    from dnsserver.cli.dispatch import run_command
+    from dnsserver.cli.dispatch import complete, run_command
+    from dnsserver.cli.log_format import catch_what_nobody_logs
 
+    if "_ARGCOMPLETE" in os.environ or os.path.basename(sys.argv[0]) == KUBECTL_COMPLETES:
+        return complete(sys.argv[1:])
+    catch_what_nobody_logs()
     return run_command(sys.argv[1:])
 
 

@@ -24,5 +24,10 @@ def write(text: str) -> None:
 
 
 def coloured() -> bool:
-    """Whether to colour the output: it goes to a terminal, and NO_COLOR is not set."""
-    return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    """Whether to colour the output: it goes to a terminal that can do that, and NO_COLOR is not set."""
+    return sys.stdout is not None and sys.stdout.isatty() and not is_dumb() and "NO_COLOR" not in os.environ
+
+
+def is_dumb() -> bool:
+    """Whether the terminal, if there is one, can neither show colours nor move its cursor."""
+    return os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")

@@ -1,13 +1,15 @@
-"""Adapts argparse: errors are one line, and a switch never takes the next argument as its value."""
+"""Adapts argparse: errors are one line, a switch never takes the next argument as its value, and help has examples."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from dnsserver.cli.errors import WrongInput
 
@@ -21,10 +23,34 @@ def program() -> str:
     return "kubectl topodns" if Path(sys.argv[0]).name == PLUGIN else "topodns"
 
 
-class Parser(argparse.ArgumentParser):
-    """Parses the arguments of one command; also formats the help of ``topodns`` itself."""
+class Example(NamedTuple):
+    """A command line that does what ``about`` says. It calls the program ``topodns``."""
 
-    def __init__(self, *, prog: str, description: str, usage: str = "[flags]", epilog: str | None = None) -> None:
+    about: str
+    command: str
+
+    def called(self) -> str:
+        """Return the command line as the user calls the program."""
+        return re.sub(r"(^|\| |<\()topodns(?= )", rf"\g<1>{program()}", self.command)  # elsewhere, it is no command
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses the arguments of one command; also formats the help of ``topodns`` itself.
+
+    The help ends with *examples*, and with what each exit status means.
+    """
+
+    def __init__(
+        self,
+        *,
+        prog: str,
+        description: str,
+        usage: str = "[flags]",
+        epilog: str | None = None,
+        examples: Sequence[Example] = (),
+        statuses: Mapping[int, str] | None = None,
+    ) -> None:
+        self.examples, self.statuses = examples, statuses or {}
         super().__init__(
             prog=prog,
             usage=f"{prog} {usage}",
@@ -37,9 +63,11 @@ class Parser(argparse.ArgumentParser):
         self.positionals = self.add_argument_group("Arguments")
         """The positional arguments."""
         self.flags = self.add_argument_group("Flags")
-        """The flags that are not settings."""
+        """The flags that are not settings, and the settings that this command often needs."""
         self.switches: set[str] = set()
         """The flags that mean ``FLAG=on`` when given without a value."""
+        self.words: dict[str, Sequence[str]] = {}
+        """The words that a flag takes beside other values, by its destination; shells complete them."""
         self.flags.add_argument("-h", "--help", action="store_true", help="Print this help")
 
     def parse(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -50,11 +78,49 @@ class Parser(argparse.ArgumentParser):
 
     def known_flags(self) -> list[str]:
         """Return all flags of the command."""
-        return [flag for action in self._actions for flag in action.option_strings]  # argparse has no public access
+        return [flag for action in self.actions() for flag in action.option_strings]
+
+    def actions(self) -> list[argparse.Action]:
+        """Return all arguments and flags of the command."""
+        return self._actions  # argparse has no public access
+
+    def groups(self) -> Iterator[tuple[str, list[argparse.Action]]]:
+        """Yield each group of the help that has arguments or flags, by its heading."""
+        for group in self._action_groups:
+            if group.title and group._group_actions:
+                yield group.title, group._group_actions
+
+    def format_help(self) -> str:
+        """Return the help, with examples and exit statuses at its end."""
+        parts = [super().format_help()]
+        if self.examples:
+            lines = [f"  # {example.about}\n  {example.called()}\n" for example in self.examples]
+            parts.append("Examples:\n" + "\n".join(lines))
+        if self.statuses:
+            width = shutil.get_terminal_size().columns - 2  # as argparse wraps
+            lines = [
+                textwrap.fill(text, width, initial_indent=f"  {status:<4}", subsequent_indent=" " * 6)
+                for status, text in self.statuses.items()
+            ]
+            parts.append("Exit status:\n" + "".join(f"{line}\n" for line in lines))
+        return "\n".join(parts)
 
     def error(self, message: str) -> NoReturn:
         """Raise WrongInput."""
-        raise WrongInput(f"{message[:1].lower()}{message[1:]}; see '{self.prog} --help'")
+        message = message.removeprefix("argument ")
+        if refused := re.fullmatch(r"(\S+): invalid choice: (.*) \(choose from (.*)\)", message):
+            flag, found, words = refused.groups()
+            message = f"{flag}: {found}, expected {one_of(words.replace(chr(39), '').split(', '))}"
+        elif missing := re.fullmatch(r"(\S+): expected one argument", message):
+            flag = missing[1].split("/")[-1]  # the long one
+            (value,) = {_value_of(action) for action in self._actions if flag in action.option_strings}
+            message = f"{flag}: no value found, expected {value}"
+        raise WrongInput(f"{message}; see '{self.prog} --help'")
+
+
+def _value_of(action: argparse.Action) -> str:
+    """Return what stands for the value of a flag."""
+    return str(action.metavar) if action.metavar else one_of(tuple(action.choices or ()))
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -69,6 +135,11 @@ def add_output_format(parser: Parser, *more: str) -> None:
     parser.flags.add_argument(
         "-o", dest="output", choices=("text", "json", *more), default="text", help="Output format (default: text)"
     )
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Return words as a message lists them: ``a, b or c``."""
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
 def parse_argument(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:

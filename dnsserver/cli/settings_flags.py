@@ -5,33 +5,40 @@ from __future__ import annotations
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import TypedDict
 
 from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.log_format import set_up_logging
 from dnsserver.cli.parser import Parser
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import THEMES
-from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, option, read_settings
+from dnsserver.settings.reading import CONFIG_VARIABLE, InvalidSetting, log_format_of, option, read_settings
 
 log = logging.getLogger("topodns")
 
 _PREFIX = "setting_"  # of a setting among the parsed arguments: keeps it apart from the command's own arguments
 
 
-def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | None = None) -> None:
-    """Add the flags of *command*'s settings, grouped by theme; *short* has a second flag for some, by field."""
+def add_settings(
+    parser: Parser, command: str, *, common: Sequence[str] = (), short: Mapping[str, str] | None = None
+) -> None:
+    """Add the flags of *command*'s settings, grouped by theme, those of the fields *common* before all groups.
+
+    *short* has a second flag for some, by field.
+    """
     defaults = Settings()
     for theme in THEMES:
         flags = {name: flag for name, flag in FLAGS.items() if flag.theme == theme and command in flag.commands}
         if not flags:
             continue
-        group = parser.add_argument_group(theme)
+        group = parser.add_argument_group(theme)  # one without flags is not shown
         for name, flag in flags.items():
             default = flag.shown or getattr(defaults, name)
             repeatable = "; repeatable" if flag.repeatable else ""
-            group.add_argument(
+            (parser.flags if name in common else group).add_argument(
                 *([short[name]] if short and name in short else []),
                 option(name),
                 dest=_PREFIX + name,
@@ -42,6 +49,8 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
             )
             if flag.switch:
                 parser.switches.add(option(name))
+            elif flag.syntax.words:
+                parser.words[_PREFIX + name] = flag.syntax.words
     parser.flags.add_argument(
         "--config", metavar="FILE", help="Read settings from this YAML file. Its keys are the flags without --"
     )
@@ -49,11 +58,23 @@ def add_settings(parser: Parser, command: str, *, short: Mapping[str, str] | Non
 
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
-    settings, warnings = given_settings(arguments, os.environ, file_content)
-    set_up_logging(settings)
+    given = _given(arguments, os.environ, file_content)
+    set_up_logging(log_format_of(**given))  # for errors in other settings
+    settings, warnings = _read(given)
+    set_up_logging(settings.log_format, settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)
     return settings
+
+
+def early_log_format(argv: Sequence[str]) -> str:
+    """Return the log format that a command line or the environment asks for, before anything else is read."""
+    flag, given = option("log_format"), list[str]()
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == flag:
+            given = [value if equals else following]
+    return log_format_of(flags={"log_format": given} if given else {}, environment=os.environ, file=None)
 
 
 def given_settings(
@@ -63,11 +84,27 @@ def given_settings(
 
     *read* returns the content of a file, and may raise WrongInput.
     """
-    given = given_flags(arguments)
+    return _read(_given(arguments, environment, read))
+
+
+class _Given(TypedDict):
+    """Where settings are given: what ``reading.read_settings`` takes."""
+
+    flags: Mapping[str, Sequence[str]]
+    environment: Mapping[str, str]
+    file: tuple[str, object] | None
+
+
+def _given(arguments: Namespace, environment: Mapping[str, str], read: Callable[[str], bytes]) -> _Given:
+    flags = given_flags(arguments)
     path = arguments.config or environment.get(CONFIG_VARIABLE)
     file = None if path is None else (path, _content(path, read(path)))
+    return {"flags": flags, "environment": environment, "file": file}
+
+
+def _read(given: _Given) -> tuple[Settings, list[str]]:
     try:
-        return read_settings(flags=given, environment=environment, file=file)
+        return read_settings(**given)
     except InvalidSetting as error:
         raise WrongInput(str(error)) from None
 

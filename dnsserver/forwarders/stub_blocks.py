@@ -74,12 +74,7 @@ def stub_block(
 def stub_address(text: str) -> ListenAddress:
     """Parse the address of topodns, with or without a port. Raises ValueError."""
     text = text.strip()
-    try:
-        upstream = parse_upstream(text)
-    except ValueError as error:
-        port = text.rpartition(":")[2]
-        message = f"{port!r} is not a port from 1 to 65535" if str(error) == repr(port) else str(error)
-        raise ValueError(message) from None
+    upstream = parse_upstream(text)
     address = ip_address(upstream.address)
     if address.is_unspecified or address.is_multicast or upstream.address == bytes([255] * 4):
         raise ValueError(f"{text!r} is not a unicast address")

@@ -11,9 +11,9 @@ from dnsserver.answers.explanation import Explanation
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, meaning_of
-from dnsserver.spelling import nearest, nearest_key
+from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
 from locator.ip import Network, host_network, parse_client
-from locator.labels import nearest_label_key, valid_label_key
+from locator.labels import valid_label_key
 from locator.model import (
     HOSTNAME,
     SUCCESSORS,
@@ -35,7 +35,7 @@ KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, s
     **dict.fromkeys(("pod", "pods", "po"), Pod),
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
-NAMES = "svc/NAME or a domain name"
+NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
 LONGEST = "a name of at most 253 characters"
 CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
 
@@ -83,19 +83,20 @@ class Known(NamedTuple):
         by_key = self.objects.get(kind, {})
         if (found := by_key.get(key)) is not None:
             return found
-        suggestion = nearest(name, by_key) if kind is Node else self._suggestion(name, by_key)
-        raise UnknownName(argument, f"no {kind.__name__} {key}{suggestion}")
+        hint = suggestion(name, by_key) if kind is Node else self._hint(name, by_key)
+        raise UnknownName(argument, f"no {kind.__name__} {key}{hint}")
 
     def key_of(self, kind: type[Object], name: str) -> str:
         """Return the key of the object of this name in the namespace."""
         return name if kind is Node else object_key(self.namespace, name)
 
-    def _suggestion(self, name: str, keys: Collection[str]) -> str:
+    def _hint(self, name: str, keys: Collection[str]) -> str:
         service, _, rest = name.partition(".")
         whole = f"{rest.partition('.')[0]}/{service}"  # of a domain name, such as memcached.shop
         closest = whole if rest and whole in keys else nearest_key(self.namespace, name, keys)
         if closest is None:
-            return ""
+            there = names_in(self.namespace, keys)
+            return listed(there) if there or not keys else "; -n names another namespace"
         namespace, _, other = closest.partition("/")
         if namespace == self.namespace:
             return f", did you mean {other}?"
@@ -106,6 +107,8 @@ def parse_name(text: str) -> Reference | str:
     """Parse NAME: a reference to a Service, or a domain name, whole or partial. Raises ValueError."""
     reference = _parse_reference(text, (Service,))
     if reference is None:
+        if "://" in text:
+            raise ValueError(f"{text!r} is a URL")
         labels_of(text)
     return reference or text
 
@@ -253,9 +256,9 @@ def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node
         values = {node.labels[key] for node in nodes if key in node.labels}
         known = {key for node in nodes for key in node.labels}
         if not values:
-            yield f"no node has the label {key}" + (f", did you mean {nearest_label_key(key, known)}?" if known else "")
+            yield f"no node has the label {key}{nearest_label(key, known)}"
         elif value not in values:
-            yield f"no node has {key}={value}{nearest(value, sorted(values))}"
+            yield f"no node has {key}={value}{suggestion(value, values)}"
     there = [node for node in nodes if given.items() <= node.labels.items()]
     for key in dict.fromkeys(SUCCESSORS.get(key, key) for key in keys):
         shared = {node.labels.get(key) for node in there}

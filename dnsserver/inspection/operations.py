@@ -20,7 +20,7 @@ from dnsserver.message.records import type_number
 from dnsserver.settings import values
 from locator.ip import parse_client
 from locator.model import SUCCESSORS
-from locator.topology.selection import ALL, ANY, NEAREST, UNCONSTRAINED, UNMET
+from locator.topology.selection import ANY, OUTCOMES
 
 API = "/api/v1"
 OPENAPI = "3.1.0"
@@ -71,7 +71,6 @@ def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: 
 
 
 TYPES = "a record type such as A, AAAA or SRV"
-OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
 
 
 def _keys(text: str) -> tuple[str, ...]:

@@ -15,13 +15,14 @@ from dnsserver import __version__
 from dnsserver.metrics import families
 from dnsserver.metrics.counters import LOOP_DELAY_BOUNDS, Durations
 from dnsserver.metrics.families import labelled
-from locator.api.watching.listwatch import RESTART_REASONS
+from locator.api.watching.listwatch import REASONS
 
 
 class Watch(Protocol):
-    """The watch of one kind: whether its first list is complete, and its restarts by reason."""
+    """The watch of one kind: whether its first list is complete, why it may be out of date, and restarts by reason."""
 
     listed: bool
+    problem: str
     restarts: Counter[str]
 
 
@@ -55,4 +56,4 @@ def watched(objects: Mapping[str, int], listed: Mapping[str, bool], watches: Map
 
 def restarts(watches: Mapping[str, Watch]) -> dict[tuple[str, ...], int]:
     """Return the restarts of watches by kind and reason."""
-    return {(kind, reason): watch.restarts[reason] for kind, watch in watches.items() for reason in RESTART_REASONS}
+    return {(kind, reason): watch.restarts[reason] for kind, watch in watches.items() for reason in REASONS}

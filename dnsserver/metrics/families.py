@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics.counters import Durations
-from locator.api.watching.listwatch import RESTART_REASONS
+from locator.api.watching.listwatch import REASONS
 
 Values = Mapping[Any, float]  # by the values of all labels, as a tuple of strings
 
@@ -78,7 +78,7 @@ OBJECTS = Family("topodns_objects", GAUGE, "Objects read from the cluster, by ki
 SYNCED = Family("topodns_synced", GAUGE, "Whether all objects of a kind have been read.", {"kind": ANY})
 WATCH_RESTARTS = Family(
     "topodns_watch_restarts", COUNTER, "Watches restarted, by kind and reason.",
-    {"kind": ANY, "reason": RESTART_REASONS}, "a live cluster",
+    {"kind": ANY, "reason": REASONS}, "a live cluster",
 )  # fmt: skip
 OF_WATCHES = (OBJECTS, SYNCED, WATCH_RESTARTS)
 

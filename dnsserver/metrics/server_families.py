@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dnsserver.metrics.counters import COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
-from locator.api.watching.listwatch import RESTART_REASONS
+from locator.api.watching.listwatch import REASONS
 from locator.places.address_book import LOCATED_BY
 from locator.topology.selection import OUTCOMES
 
@@ -105,7 +105,7 @@ CLUSTER_SYNCED = Family(
 )  # fmt: skip
 CLUSTER_WATCH_RESTARTS = Family(
     "topodns_cluster_watch_restarts", COUNTER, "Watches of another cluster restarted, by kind and reason.",
-    {"cluster": ANY, "kind": ANY, "reason": RESTART_REASONS}, "`--cluster`",
+    {"cluster": ANY, "kind": ANY, "reason": REASONS}, "`--cluster`",
 )  # fmt: skip
 HEALTH_VOTES = Family(
     "topodns_health_votes", GAUGE, "Load balancer addresses on which a cluster has a vote.",

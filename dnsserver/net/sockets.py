@@ -17,6 +17,11 @@ from locator.ip import address_text
 
 log = logging.getLogger("topodns")
 
+_EXPECTED = {  # by what is wrong with an address and a port
+    errno.EADDRINUSE: "a free address and port; 'ss -lntup' shows which program has it",
+    errno.EACCES: "a port from 1024 on, or the capability CAP_NET_BIND_SERVICE",
+    errno.EADDRNOTAVAIL: "an address of this machine, as 'ip address' shows them, or 0.0.0.0 or [::] for all",
+}
 SHARED_PORT_TRIES = 20  # to find a port that is free for UDP and TCP, if the settings ask for port 0
 
 
@@ -69,7 +74,8 @@ def _bound(
     except OSError as error:
         name = "udp" if socket_type == socket.SOCK_DGRAM else "tcp"
         reason = "port in use" if error.errno == errno.EADDRINUSE else error.strerror
-        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected a free address and port") from None
+        expected = _EXPECTED.get(error.errno or 0, "a free address and port")
+        raise CannotListen(f"{flag} {listen}: {name}: {reason}, expected {expected}") from None
     return sock
 
 

@@ -61,6 +61,20 @@ def read_settings(
     return settings, [*unknown, *_warnings(settings, sources)]
 
 
+def log_format_of(
+    *, flags: Mapping[str, Sequence[str]], environment: Mapping[str, str], file: tuple[str, object] | None
+) -> str:
+    """Return the format of log lines, from what ``read_settings`` takes; the default if it is wrong.
+
+    Errors in settings are lines in that format, too, so it has to be known before they are read.
+    """
+    content = file[1] if file is not None else None
+    in_file = content.get("log-format") if isinstance(content, dict) else None
+    in_environment = environment.get(f"{ENVIRONMENT}LOG_FORMAT", "").strip()
+    given = [*flags.get("log_format", ())[-1:], *filter(None, (in_environment, in_file))]
+    return "json" if given[:1] == ["json"] else Settings().log_format
+
+
 def option(name: str) -> str:
     """Return the spelling of a field's flag, such as ``--log-level``."""
     return "--" + name.replace("_", "-")
@@ -218,7 +232,7 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise InvalidSetting(f"{path}: {type(content).__name__} found, expected settings as KEY: VALUE")
+        raise InvalidSetting(f"{path}: {_words_of(content)} found, expected settings as KEY: VALUE")
     known = {option(name).removeprefix("--"): name for name in FLAGS}
     given = {}
     for key, value in content.items():
@@ -228,9 +242,15 @@ def _from_file(path: str, content: object) -> dict[str, _GivenSetting]:
         items = value if isinstance(value, list) else [value]
         if any(isinstance(item, (dict, list)) or item is None for item in items):
             expected = FLAGS[name].syntax.expected
-            raise InvalidSetting(f"{path}: {key}: {type(value).__name__} found, expected {expected}")
+            raise InvalidSetting(f"{path}: {key}: {_words_of(value)} found, expected {expected}")
         given[name] = _GivenSetting(f"{path}: {key}", [_scalar(item) for item in items])
     return given
+
+
+def _words_of(value: object) -> str:
+    """Return what a value of YAML is called."""
+    names = {str: "a text", list: "a list", dict: "a mapping", type(None): "nothing"}
+    return names.get(type(value), repr(value))
 
 
 def _scalar(item: object) -> str:

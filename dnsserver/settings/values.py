@@ -33,12 +33,14 @@ class Syntax(Generic[T_co]):
     """How to write a value of type *T_co*.
 
     ``metavar`` stands for the value in ``--help``. ``read`` parses a text; its ValueError says what was found, and
-    ``expected`` completes the message: ``FOUND, expected EXPECTED``.
+    ``expected`` completes the message: ``FOUND, expected EXPECTED``. ``words`` are the values that have a meaning of
+    their own, such as all those of an enumeration.
     """
 
     metavar: str
     expected: str
     read: Callable[[str], T_co]
+    words: tuple[str, ...] = ()
 
 
 class ListenAddress(NamedTuple):
@@ -83,7 +85,7 @@ def parse_upstream(text: str) -> ListenAddress:
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(DNS_PORT)
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    return ListenAddress(parse_address(bare), _whole(port, 1, 65535))
+    return ListenAddress(parse_address(bare), _port(port, 1))
 
 
 def any_text(metavar: str, expected: str) -> Syntax[str]:
@@ -109,13 +111,16 @@ def choice(metavar: str, *words: str) -> Syntax[str]:
             raise ValueError(repr(text))
         return text
 
-    return Syntax(metavar, f"{', '.join(words[:-1])} or {words[-1]}", read)
+    return Syntax(metavar, f"{', '.join(words[:-1])} or {words[-1]}", read, words)
 
 
 def or_off(syntax: Syntax[T], off: U) -> Syntax[T | U]:
     """Return a syntax that also takes ``off``, and then yields the value *off*."""
     return Syntax(
-        syntax.metavar, f"{syntax.expected}, or off", lambda text: off if text in OFF_WORDS else syntax.read(text)
+        syntax.metavar,
+        f"{syntax.expected}, or off",
+        lambda text: off if text in OFF_WORDS else syntax.read(text),
+        (*syntax.words, OFF),
     )
 
 
@@ -131,6 +136,14 @@ def _whole(text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
         raise ValueError(repr(text))
     return int(text)
+
+
+def _port(text: str, low: int) -> int:
+    """Parse a port. Raises ValueError."""
+    try:
+        return _whole(text, low, 65535)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a port from {low} to 65535") from None
 
 
 def _switch(text: str) -> bool:
@@ -179,7 +192,9 @@ def _listen(text: str) -> ListenAddress:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise ValueError(repr(text))
-    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _whole(port, 0, 65535))
+    if not host:
+        raise ValueError("no address")
+    return ListenAddress(parse_address(host.removeprefix("[").removesuffix("]")), _port(port, 0))
 
 
 def _client_sources(text: str) -> frozenset[str]:
@@ -243,7 +258,9 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-SWITCH = Syntax("=on|off", "on or off", _switch)  # the "=" is required: the next word is never the value
+SWITCH = Syntax(
+    "=on|off", "on or off", _switch, (ON_WORDS[0], OFF)
+)  # the "=" is required: the next word is never the value
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
 NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
@@ -254,9 +271,16 @@ LABEL_KEY = Syntax("KEY", "a label key", _label_key)
 SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
 ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)
 NETWORK = Syntax("CIDR", "an address block without host bits, such as 10.96.0.10/32", parse_network)
-LISTEN_ADDRESS = Syntax("ADDR:PORT", "ADDRESS:PORT, with an IPv6 address in brackets", _listen)
+LISTEN_ADDRESS = Syntax(
+    "ADDR:PORT", "ADDRESS:PORT such as 127.0.0.1:1053, with an IPv6 address in brackets: [::1]:1053", _listen
+)
 UPSTREAM_ADDRESS = Syntax("ADDR[:PORT]", "ADDRESS or ADDRESS:PORT", parse_upstream)
-CLIENT_SOURCES = Syntax("SOURCES", "some of pods, podlocators and nodes, separated by commas", _client_sources)
+CLIENT_SOURCES = Syntax(
+    "SOURCES",
+    "some of pods, podlocators and nodes, separated by commas",
+    _client_sources,
+    (PODS, POD_LOCATORS, NODES),
+)
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
 ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with label keys, and * only at the end", _zone_keys)
 CLUSTER_NAME = Syntax("NAME", "a DNS label: lower-case letters, digits and inner hyphens", _dns_label)

@@ -47,6 +47,10 @@ _PLAIN: dict[str, bool | None] = {
 }
 
 
+EXPECTED = "expected a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
+COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
+
+
 class NotADump(ValueError):
     """The text is not a dump; the message says where, what was found and what was expected."""
 
@@ -95,7 +99,7 @@ def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Findin
     except RecursionError:
         raise NotADump("nested too deeply") from None
     if not documents:  # such as the file of a kubectl that has just been started
-        raise NotADump("empty, expected Kubernetes objects")
+        raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
 
 
 def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
@@ -118,11 +122,14 @@ def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
     try:
         envelope = _ENVELOPES.decode(document)
     except msgspec.ValidationError as error:
-        raise NotJSON(f"{error_words(error)[0]} in a Kubernetes object or list") from None
+        found, _, expected = error_words(error)[0].partition(", ")
+        if expected == "expected object":  # the whole document is something else, such as the table that kubectl prints
+            raise NotJSON(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
+        raise NotJSON(f"{found}, {expected} in a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedJSON(f"JSON is malformed ({error})") from None
     if envelope.kind is None:
-        raise NotJSON("no kind, expected a Kubernetes object or list")
+        raise NotJSON(f"no kind, {EXPECTED}")
     if envelope.items is None or not envelope.kind.endswith("List"):
         yield from _object(document, "", envelope.kind, envelope.api_version)
         return

@@ -178,6 +178,8 @@ class Returns:
     def __init__(self, ask: Callable[[], Awaitable[Readiness]]) -> None:
         self.next = trio.Event()
         """Set when the API server is back the next time; then another event takes its place."""
+        self.warned = ""
+        """Why nothing responds, as last logged; empty after contact."""
         self._ask = ask
         self._known = Readiness.READY  # so that only what has been seen not to be ready can come back
         self._fell = False  # whether it was worse since the last return
@@ -228,22 +230,32 @@ class Returns:
             self.next = trio.Event()
 
 
-def list_once(client: ApiClient, kinds: Sequence[type[Object]], *, silence: float = READ_SILENCE) -> DeltaBatch:
+def list_once(
+    client: ApiClient,
+    kinds: Sequence[type[Object]],
+    *,
+    report: Callable[[str], None] = lambda text: None,
+    silence: float = READ_SILENCE,
+) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
-    *silence* is how many seconds may pass without a byte. Raises Refused and Unreachable, whose texts begin with the
-    kind.
+    Calls *report* with what it reads now, before each page. *silence* is how many seconds may pass without a byte.
+    Raises Refused and Unreachable, whose texts name the kind, unless the API server does not respond at all.
     """
     deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
         resource = RESOURCES[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
+        read = 0
         while not listwatch.listed:
+            report(f"{client.host}: reading {resource.name} objects{f', {read / 1e6:.1f} MB so far' if read else ''}")
             request = listwatch.next_request()
             try:
                 with client.open(request.path, request.query, silence=silence) as stream:
-                    batch = listwatch.page(stream.read())
+                    body = stream.read()
+                    read += len(body)
+                    batch = listwatch.page(body)
                 if listwatch.over:
                     raise Unreachable(f"{client.host}: {listwatch.problem}", "cut")
             except Refused as error:
@@ -253,7 +265,8 @@ def list_once(client: ApiClient, kinds: Sequence[type[Object]], *, silence: floa
                         error.status, error.reason, ": ".join(filter(None, (resource.name, listwatch.problem)))
                     ) from None
             except Unreachable as error:
-                raise Unreachable(f"{resource.name}: {error}", error.reason) from None
+                about = "" if error.reason == "unreachable" else f"{resource.name}: "  # no kind's fault
+                raise Unreachable(f"{about}{error}", error.reason) from None
             deltas += batch.deltas
             findings |= batch.findings
     return DeltaBatch(deltas, findings)

@@ -30,8 +30,15 @@ IDLE = 2
 DEAD = 5
 
 
+KUBECTL_HAS = "; 'kubectl config view --raw' prints the one that kubectl uses"
+
+
 class BadCluster(Exception):
     """The configuration of a cluster is wrong; the text names the file, the item, what was found and expected."""
+
+
+class NoKubeconfig(BadCluster):
+    """No kubeconfig was named, and there is none where kubectl looks for it."""
 
 
 class Access(NamedTuple):
@@ -126,13 +133,12 @@ class _Kubeconfig:
 
         files = [path for path in self._paths.split(os.pathsep) if path]
         if not any(Path(path).expanduser().exists() for path in files):
-            raise BadCluster(f"{self._paths}: no such file, expected a kubeconfig{self._hint}")
+            missing = NoKubeconfig if self._hint else BadCluster
+            raise missing(f"{self._paths}: no such file, expected a kubeconfig{self._hint}")
         try:
             merger = _untyped(KubeConfigMerger)(self._paths)
-        except (
-            Exception
-        ) as error:  # YAML errors, and any error for values of wrong types, which the library does not check
-            raise BadCluster(f"{self._paths}: {one_line(error)}, expected a kubeconfig") from None
+        except Exception as error:  # also any error for values of wrong types, which the library does not check
+            raise BadCluster(f"{self._paths}: {_why_unreadable(error)}, expected a kubeconfig{KUBECTL_HAS}") from None
         context = _find_context(self._paths, merger.config, self._context)
         user: Any = context.user
         plugin = user.value["user"].get("exec") if user is not None else None
@@ -153,6 +159,20 @@ class _Kubeconfig:
             raise BadCluster(f"{self._paths}: context {context.name!r}: {one_line(error)}") from None
 
 
+def _why_unreadable(error: Exception) -> str:
+    """Return what the official library met in a kubeconfig. What it says itself may be about its own code."""
+    if isinstance(error, OSError):
+        return error.strerror or one_line(error)
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is not None:  # of YAML
+        return f"line {mark.line + 1}: not YAML ({problem})"
+    if "empty" in str(error):
+        return "empty"
+    if isinstance(error, (AttributeError, TypeError)):
+        return "no clusters, contexts and users found"
+    return one_line(error)
+
+
 class _Context(NamedTuple):
     """A context of a kubeconfig; ``cluster`` and ``user`` are the official library's nodes."""
 
@@ -168,7 +188,11 @@ def _find_context(file: str, config: Any, name: str | None) -> _Context:
         section: {str(node.value.get("name")): node for node in config.value[section] if isinstance(node.value, dict)}
         for section in ("contexts", "clusters", "users")
     }
-    known = f"expected one of {', '.join(sorted(table['contexts']))}" if table["contexts"] else "there is none"
+    if (kind := config.value.get("kind") or "Config") != "Config":
+        raise BadCluster(f"{file}: kind: {kind} found, expected Config, as in a kubeconfig{KUBECTL_HAS}")
+    if not table["contexts"]:
+        raise BadCluster(f"{file}: contexts: there is none, expected a kubeconfig with clusters, contexts and users")
+    known = f"expected one of {', '.join(sorted(table['contexts']))}"
     name = name or config.value.get("current-context")
     if not name:
         how = "(--context chooses one, too, or PATH#CONTEXT in --cluster)"

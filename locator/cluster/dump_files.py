@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import re
 import signal
 import stat
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 import trio
 
 from locator.cluster.dumps import reading
-from locator.cluster.dumps.reading import BadDump, Dump
+from locator.cluster.dumps.reading import BadDump, Dump, Report
 from locator.cluster.publisher import Publisher, without_gc
 from locator.model import Health
 
@@ -28,9 +27,6 @@ log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
-BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
-_KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
-_JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses how a mounted ConfigMap changes, by a symlink
 
 
@@ -50,12 +46,16 @@ class DumpFiles:
             if path != STDIN and not os.path.exists(path):
                 raise BadDump(f"{path}: No such file or directory, expected a file or folder")
 
-    def inputs(self) -> list[tuple[str, bytes | None]]:
-        """Return the name of each file to read; for a pipe also its content, None for others. Raises BadDump."""
+    def inputs(self, report: Report = lambda text: None) -> list[tuple[str, bytes | None]]:
+        """Return the name of each file to read; for a pipe also its content, None for others. Raises BadDump.
+
+        Calls *report* before it waits for a pipe.
+        """
         inputs: list[tuple[str, bytes | None]] = []
         for path in self._paths:
             if path == STDIN:
                 if path not in self._pipes:
+                    report("reading standard input")
                     self._pipes[path] = _read_standard_input()
                 inputs.append(("standard input", self._pipes[path]))
                 continue
@@ -68,6 +68,7 @@ class DumpFiles:
                     inputs.append((path, None))
                 else:
                     if path not in self._pipes:
+                        report(f"reading {path}")
                         self._pipes[path] = Path(path).read_bytes()
                     inputs.append((path, self._pipes[path]))
             except OSError as error:
@@ -110,11 +111,10 @@ def is_kubeconfig(path: str) -> bool:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
         with open(path, "rb") as file:
-            beginning = file.read(BEGINNING)
+            beginning = file.read(reading.BEGINNING)
     except OSError as error:
         raise BadDump(f"{path}: {error.strerror}, expected a kubeconfig or a dump") from None
-    kind = _JSON_KIND.search(beginning) if beginning.lstrip().startswith(b"{") else None
-    return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
+    return reading.begins_kubeconfig(beginning)
 
 
 def _read_standard_input() -> bytes:
@@ -128,13 +128,13 @@ def _read_standard_input() -> bytes:
     return b"".join(parts)
 
 
-def read_here(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
+def read_here(inputs: Sequence[tuple[str, bytes | None]], report: Report = lambda text: None) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``) in this process. Raises BadDump.
 
-    If an object occurs twice, the later one counts, and there is a finding.
+    If an object occurs twice, the later one counts, and there is a finding. Calls *report* with what it reads now.
     """
     # The parsed objects only grow in number. Collections that visit them repeatedly would take longer than reading.
-    return without_gc(partial(reading.read_inputs, inputs))
+    return without_gc(partial(reading.read_inputs, inputs, report))
 
 
 async def read_in_other_process(files: DumpFiles) -> Dump:

@@ -98,6 +98,8 @@ class Publisher:
         self._send, self._receive = trio.open_memory_channel[DeltaBatch | trio.Event](WAITING_BATCHES)
         self.batches: trio.MemorySendChannel[DeltaBatch] = self._send
         """Where sources send their batches."""
+        self.kinds = store.kinds
+        """The kinds of objects that sources send."""
         self._view = ClusterView(store)
         self._subscribers: list[Subscriber] = []
         self._on_programmed = on_programmed

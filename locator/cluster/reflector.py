@@ -20,7 +20,7 @@ import trio
 
 from locator.api.decoding import Resource
 from locator.api.deltas import DeltaBatch
-from locator.api.watching.listwatch import SILENT, ListWatch
+from locator.api.watching.listwatch import SILENT, UNREACHABLE, ListWatch
 from locator.backoff import SPREAD
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Stream, Unreachable
@@ -63,7 +63,8 @@ class Reflector:
         self.restarts: Counter[str] = Counter()
         """The number of restarted lists and watches by reason (``listwatch.REASONS``)."""
         self._client = client
-        self._name = f"cluster {cluster}: {resource.name}" if cluster else resource.name
+        self._about = f"cluster {cluster}: " if cluster else ""
+        self._name = f"{self._about}{resource.name}"
         self._path = resource.path
         self._absent = False  # whether the API server does not know the resource, as last logged
         self._send = send
@@ -90,7 +91,7 @@ class Reflector:
             if still_lost:
                 self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
             else:
-                self._warned = ""  # there was contact, so the next problem is a new one: log it
+                self._warned = self._client.returns.warned = ""  # there was contact, so the next problem is new: log it
             if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
                 self._warn()
             await self._pause(back)
@@ -179,9 +180,15 @@ class Reflector:
             self.lost_since = now
 
     def _warn(self) -> None:
-        if self.problem and self.problem != self._warned:
+        """Log a new problem. That nothing responds is no kind's fault: one line is enough for all of them."""
+        if not self.problem or self.problem == self._warned:
+            return
+        self._warned = self.problem
+        if self._listwatch.restart_reason != UNREACHABLE:
             log.warning("%s: %s", self._name, self.problem)
-            self._warned = self.problem
+        elif self._client.returns.warned != self.problem:
+            self._client.returns.warned = self.problem
+            log.warning("%s%s", self._about, self.problem)
 
 
 class _Response:

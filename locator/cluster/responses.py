@@ -25,6 +25,15 @@ MAX_ERROR = 1 << 16  # bytes read of an HTTP error
 READ_ERRORS = (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError)
 
 
+_EXPECTED_OF_TLS = {  # by a word of what is wrong
+    "WRONG_VERSION_NUMBER": "expected a server that speaks TLS: something else listens there",
+    "self-signed": "expected a certificate by the certificate-authority of the kubeconfig",
+    "local issuer": "expected a certificate by the certificate-authority of the kubeconfig",
+    "Hostname mismatch": "expected one that the kubeconfig's server, or its tls-server-name, names",
+    "expired": "expected a certificate that is valid now",
+}
+
+
 class Refused(Exception):
     """The API server responded with an HTTP error. For a missing permission the text names the RBAC rule to add.
 
@@ -190,6 +199,10 @@ def read_refusal(response: Any, attributes: ResourceAttributes) -> Refused:
         role = f"ClusterRole, or a Role in namespace {namespace}," if namespace else "ClusterRole"
         rule = f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: [{verbs}]'
         message = f"{message}; a {role} lacks the rule {rule}"
+    elif status == http.HTTPStatus.UNAUTHORIZED:
+        message = f"{message or reason}; the credentials are missing, wrong or expired"
+    elif status < http.HTTPStatus.BAD_REQUEST:
+        message = "a redirect found, expected the answer of an API server; is this its address?"
     seconds = answer.details.retry_after if answer.details else None
     if retry_after is not None and retry_after.isdecimal():
         seconds = float(retry_after)
@@ -200,7 +213,7 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
     """Turn an error of the HTTP library into Unreachable; *begun* says whether the response had begun."""
     match error:
         case urllib3.exceptions.NameResolutionError():
-            return Unreachable(f"{host}: the host name cannot be resolved")
+            return Unreachable(f"{host}: the host name cannot be resolved, expected one that DNS knows")
         case urllib3.exceptions.ConnectTimeoutError() if not isinstance(error, urllib3.exceptions.NewConnectionError):
             return Unreachable(f"{host}: no connection within {min(CONNECT_SECONDS, silence):g} s")
         case urllib3.exceptions.ReadTimeoutError() | TimeoutError() if not _gave_up(error):
@@ -212,7 +225,8 @@ def unreachable(host: str, error: Exception, silence: float, *, begun: bool) -> 
         cause = next((arg for arg in cause.args if isinstance(arg, BaseException)), None) or cause.__cause__
     if isinstance(cause, ssl.SSLError):
         problem = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or one_line(cause)
-        return Unreachable(f"{host}: TLS: {problem}")
+        expected = next((f", {text}" for word, text in _EXPECTED_OF_TLS.items() if word in problem), "")
+        return Unreachable(f"{host}: TLS: {problem.removesuffix('.')}{expected}")
     return Unreachable(f"{host}: {(isinstance(cause, OSError) and cause.strerror) or one_line(cause or error)}")
 
 

@@ -67,7 +67,10 @@ class Findings:
 
 def no_forwarder(services: str) -> Finding:
     """Return the finding that no trusted forwarder is known; *services* describes the DNS Services for people."""
-    message = f"no trusted forwarder: there is no endpoint of {services}"
+    message = (
+        f"no trusted forwarder: there is no endpoint of {services}; so topodns ignores the client subnet in a query, "
+        "whoever sends it, and locates the client by the sender's address"
+    )
     expected = (
         "--forwarder-service NAMESPACE/NAME or --trusted-forwarder CIDR; --forwarder-service off if nothing forwards"
     )

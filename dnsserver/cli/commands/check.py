@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.parser import Parser, add_output_format
+from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.log_format import say
+from dnsserver.cli.parser import Example, Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from dnsserver.spelling import nearest
+from dnsserver.spelling import suggestion
 from locator.ip import Network, network_text
 
 if TYPE_CHECKING:
@@ -17,11 +18,29 @@ if TYPE_CHECKING:
 
 NO_CIDRS = "The pods are in no pod CIDR. With these flags, topodns locates a new pod before it has seen it:"
 
+EXAMPLES = (
+    Example("Check the cluster of the current kubeconfig:", "topodns check"),
+    Example("Check one namespace of the cluster in another context:", "topodns check --context staging -n shop"),
+    Example(
+        "Let a pipeline fail for warnings, too, and give the findings to a program:",
+        "topodns check --snapshot cluster.yaml --fail-on warning -o json",
+    ),
+    Example(
+        "Check what kubectl prints, without a file:",
+        "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml | topodns check --snapshot -",
+    ),
+)
+STATUSES = {
+    **STATUSES,
+    DONE: "no finding is as severe as --fail-on says",
+    FAILED: "a finding is as severe as --fail-on says, or the API server cannot be reached, or refuses",
+}
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the output format and the settings."""
     add_output_format(parser)
-    add_settings(parser, "check", short={"namespace": "-n"})
+    add_settings(parser, "check", common=("fail_on", "namespace"), short={"namespace": "-n"})
 
 
 def run(arguments: Namespace) -> int:
@@ -35,8 +54,8 @@ def run(arguments: Namespace) -> int:
     checked = check_cluster(settings)
     for name in settings.namespace:
         if name not in checked.namespaces:  # nothing is looked at there
-            suggestion = nearest(name, sorted(checked.namespaces))
-            print(f"topodns: --namespace: no namespace {name}{suggestion}", file=sys.stderr)
+            hint = suggestion(name, checked.namespaces)
+            say(f"--namespace: no namespace {name}{hint}")
     remarks = _subnet_flags(proposed_subnets(book_of(checked.own))) if arguments.output == "text" else ()
     return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.cli.errors import DONE
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.parser import Example, Parser
 from dnsserver.cli.settings_flags import add_settings, settings_of
+
+EXAMPLES = (
+    Example(
+        "Write PodLocators, with the labels of topology only:",
+        "topodns controller --labels 'topology.kubernetes.io/*'",
+    ),
+    Example(
+        "Probe load balancers, too, also those of another cluster:",
+        "topodns controller --health --cluster-name east --cluster west=west.kubeconfig",
+    ),
+)
+STATUSES = {
+    **STATUSES,
+    DONE: "ended by SIGTERM or SIGINT",
+    FAILED: "an address or a port cannot be bound",
+}
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the settings."""
-    add_settings(parser, "controller")
+    add_settings(parser, "controller", common=("health", "labels"))
 
 
 def run(arguments: Namespace) -> int:

@@ -7,9 +7,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from dnsserver.cli.errors import DONE, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
+from dnsserver.cli.parser import Example, Parser, add_output_format, one_of, parse_argument, program
 from dnsserver.forwarders.stub_blocks import (
     CHECKED,
     CLUSTER_DOMAIN,
@@ -22,6 +22,20 @@ from dnsserver.forwarders.stub_blocks import (
 )
 from dnsserver.settings.values import ListenAddress
 
+EXAMPLES = (
+    Example("Print the block that makes CoreDNS ask topodns:", "topodns corefile --for coredns --to 10.96.0.53"),
+    Example("The same, with CoreDNS answering by itself while topodns does not:",
+            "topodns corefile --for coredns --to 10.96.0.53 --fail-open"),
+    Example("Check a Corefile:", "topodns corefile --check Corefile"),
+    Example("Check the Corefile of the cluster:",
+            "kubectl get configmap coredns -n kube-system -o 'jsonpath={.data.Corefile}' | topodns corefile --check -"),
+)  # fmt: skip
+STATUSES = {
+    **STATUSES,
+    DONE: "the block is printed, or no error is in the Corefile",
+    FAILED: "the Corefile has an error",
+}
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags for both: what to print, and what to check."""
@@ -29,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
         "--for",
         dest="forwarder",
         metavar="PROGRAM",
+        choices=FORWARDERS,
         help=f"Forwarder to print for: {', '.join(FORWARDERS[:-1])} or {FORWARDERS[-1]}. With --check, the forwarder "
         f"that uses FILE: {' or '.join(CHECKED)} (default with --check: {COREDNS})",
     )
@@ -93,7 +108,6 @@ def _print(
         raise WrongInput(
             f"--for: missing, expected a program to print for, or --check FILE; see '{program()} corefile --help'"
         )
-    _expect(arguments.forwarder, FORWARDERS)
     if not to:
         raise WrongInput(f"--to: missing, expected the address of topodns; see '{program()} corefile --help'")
     if arguments.output != "text":
@@ -122,7 +136,8 @@ def _check(arguments: Namespace, to: Sequence[ListenAddress], zones: Sequence[st
     from dnsserver.forwarders.caddyfile import Unparsable
 
     forwarder = arguments.forwarder or COREDNS
-    _expect(forwarder, CHECKED)
+    if forwarder not in CHECKED:
+        raise WrongInput(f"--for: {forwarder!r}, expected {one_of(CHECKED)} with --check")
     if arguments.fail_open:
         raise WrongInput("--fail-open: given together with --check, expected only one of them")
     if not arguments.check:
@@ -142,8 +157,3 @@ def _read(path: str) -> bytes:
         return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except OSError as error:
         raise WrongInput(f"{path}: {error.strerror}, expected a Corefile") from None
-
-
-def _expect(forwarder: str, known: Sequence[str]) -> None:
-    if forwarder not in known:
-        raise WrongInput(f"--for: {forwarder!r}, expected {', '.join(known[:-1])} or {known[-1]}")

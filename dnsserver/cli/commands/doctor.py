@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
-from dnsserver.cli.errors import DONE, FAILED, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Parser, add_output_format
+from dnsserver.cli.parser import Example, Parser, add_output_format
 from dnsserver.cli.settings_flags import add_settings, settings_of
 from locator.model import is_dns_label
 
@@ -22,16 +22,23 @@ if TYPE_CHECKING:
     from dnsserver.doctor.steps import Step
 
 MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
-EPILOG = (
-    "Examples: 'topodns doctor' examines the current context of the kubeconfig, 'topodns doctor --context NAME -n "
-    "NAMESPACE' another one, and 'kubectl -n topodns exec deploy/topodns -- topodns doctor' does it where pods can be "
-    "reached. Exit status: 0 if no step failed, 1 if one did, 2 if the command line or the kubeconfig is wrong."
+EXAMPLES = (
+    Example("Examine the installation in the cluster of the current kubeconfig:", "topodns doctor"),
+    Example("Examine another one:", "topodns doctor --context staging -n dns"),
+    Example(
+        "Examine it from inside, where pods can be reached:",
+        "kubectl -n topodns exec deploy/topodns -- topodns doctor",
+    ),
 )
+STATUSES = {
+    **STATUSES,
+    DONE: "no step failed",
+    FAILED: "a step failed, or the API server cannot be reached",
+}
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the namespace, the output format and the settings."""
-    parser.epilog = EPILOG
     parser.flags.add_argument(
         "-n",
         "--namespace",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, Failed, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Parser, add_output_format, parse_argument, program
+from dnsserver.cli.parser import Example, Parser, add_output_format, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
@@ -24,6 +24,26 @@ if TYPE_CHECKING:
 ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
 CLUSTER_THEMES = (CLUSTER, ANSWERS, CLUSTERS, CLIENTS)  # of the settings that a running server has of its own
 
+TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
+
+EXAMPLES = (
+    Example("What does a pod get for a Service? Ask as you ask kubectl:",
+            "topodns explain svc/memcached -n shop --client pod/frontend-0"),
+    Example("The same from a dump, for an address, with the reason for every endpoint:",
+            "topodns explain memcached.shop --client 10.244.2.16 --candidates --snapshot cluster.yaml"),
+    Example("What would a client anywhere in zone eu-west-b get?",
+            "topodns explain memcached.shop --client topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
+    Example("What does a running server answer, from what it has read?",
+            "topodns explain memcached.shop --client 10.244.2.16 --server http://127.0.0.1:9153"),
+    Example("Another record type, as JSON for a program:",
+            "topodns explain memcached.shop SRV --client node/node-a1 -o json --snapshot cluster.yaml"),
+)  # fmt: skip
+STATUSES = {
+    **STATUSES,
+    DONE: "the answer is printed; a name that does not exist, or a constraint that is not met, is an answer, too",
+    FAILED: "the API server, or the server of --server, cannot be reached, or refuses",
+}
+
 
 def add_arguments(parser: Parser) -> None:
     """Add the question, the client, the output format and the settings."""
@@ -31,7 +51,13 @@ def add_arguments(parser: Parser) -> None:
     parser.positionals.add_argument(
         "name", metavar="NAME", nargs="?", help="Name to query, whole or partial (memcached.shop), or svc/NAME"
     )
-    parser.positionals.add_argument("type", metavar="TYPE", nargs="?", default="A", help="Record type (default: A)")
+    parser.positionals.add_argument(
+        "type",
+        metavar="TYPE",
+        nargs="?",
+        default="A",
+        help=f"Record type, such as {', '.join(TYPES[:-1])} or {TYPES[-1]} (default: A)",
+    )
     parser.flags.add_argument(
         "--client",
         metavar="ADDR",
@@ -46,16 +72,19 @@ def add_arguments(parser: Parser) -> None:
         "--namespace, or that of the kubeconfig's context; with --snapshot: default)",
     )
     add_output_format(parser, "yaml")
-    add_settings(parser, "explain")
+    parser.words["type"] = TYPES
+    add_settings(parser, "explain", common=("candidates",))
 
 
 def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
+    from dnsserver.inspection import naming
+
     if arguments.name is None or arguments.client is None:
-        missing, what = ("NAME", "a domain name") if arguments.name is None else ("--client", "the client's address")
+        is_name = arguments.name is None
+        missing, what = ("NAME", naming.NAMES) if is_name else ("--client", naming.CLIENTS)
         raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
     settings = settings_of(arguments)
-    from dnsserver.inspection import naming
     from dnsserver.message.records import type_number
 
     name = parse_argument("NAME", naming.parse_name, arguments.name, naming.NAMES)
@@ -75,7 +104,7 @@ def run(arguments: Namespace) -> int:
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     for finding in reading.publication.findings:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
-            print(f"topodns: {finding}", file=sys.stderr)
+            say(str(finding))
     usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
@@ -87,7 +116,7 @@ def run(arguments: Namespace) -> int:
     if isinstance(client, naming.Topology):
         constraint = explanation["constraint"]
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
-            print(f"topodns: --client: {hint}", file=sys.stderr)
+            say(f"--client: {hint}")
     return DONE
 
 

@@ -5,14 +5,34 @@ from __future__ import annotations
 from argparse import Namespace
 from contextlib import nullcontext
 
-from dnsserver.cli.errors import DONE
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.errors import DONE, FAILED, STATUSES
+from dnsserver.cli.parser import Example, Parser
 from dnsserver.cli.settings_flags import add_settings, settings_of
+
+EXAMPLES = (
+    Example("Answer from the cluster of the current kubeconfig, at 127.0.0.1:1053:", "topodns serve"),
+    Example(
+        "Answer from a dump, and let this machine name its clients by EDNS client subnet:",
+        "topodns serve --snapshot cluster.yaml --trusted-forwarder 127.0.0.0/8",
+    ),
+    Example(
+        "Listen on all addresses, and resolve the targets of ExternalName Services:",
+        "topodns serve --listen 0.0.0.0:53 --upstream 192.0.2.53",
+    ),
+    Example(
+        "Read the settings from a file; its keys are the flags without --:", "topodns serve --config settings.yaml"
+    ),
+)
+STATUSES = {
+    **STATUSES,
+    DONE: "ended by SIGTERM or SIGINT, after it had finished the queries that it had begun",
+    FAILED: "an address or a port cannot be bound",
+}
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the settings."""
-    add_settings(parser, "serve")
+    add_settings(parser, "serve", common=("zone", "trusted_forwarder", "listen", "http"))
 
 
 def run(arguments: Namespace) -> int:
@@ -21,6 +41,6 @@ def run(arguments: Namespace) -> int:
     from dnsserver import app
     from dnsserver.cli.cluster import cluster_errors, dump_errors
 
-    with cluster_errors(), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
+    with cluster_errors(or_dump=True), dump_errors() if settings.snapshot or settings.cluster else nullcontext():
         app.serve(settings)
     return DONE

@@ -7,10 +7,12 @@ from argparse import Namespace
 from importlib.metadata import version
 
 from dnsserver import __version__
-from dnsserver.cli.errors import DONE
+from dnsserver.cli.errors import DONE, PRINTING_STATUSES
 from dnsserver.cli.output import write
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.parser import Example, Parser
 
+EXAMPLES = (Example("What a bug report should name:", "topodns version"),)
+STATUSES = PRINTING_STATUSES
 LIBRARIES = (
     *("dnslib", "trio", "kubernetes", "msgspec", "cachetools", "cryptography"),
     *("PyYAML", "hypercorn", "starlette", "prometheus-client"),

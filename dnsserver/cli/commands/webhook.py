@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from dnsserver.cli.errors import DONE, WrongInput
-from dnsserver.cli.parser import Parser
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.parser import Example, Parser
 from dnsserver.cli.settings_flags import add_settings, settings_of
+
+EXAMPLES = (
+    Example(
+        "Answer with its own certificate, which it keeps in a Secret:",
+        "topodns webhook --tls-secret kube-system/topodns-webhook",
+    ),
+    Example(
+        "Answer with a certificate of cert-manager:",
+        "topodns webhook --tls-cert /tls/tls.crt --tls-key /tls/tls.key",
+    ),
+)
+STATUSES = {
+    **STATUSES,
+    DONE: "ended by SIGTERM or SIGINT, after it had answered the reviews that it had begun",
+    FAILED: "an address or a port cannot be bound",
+}
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the settings."""
-    add_settings(parser, "webhook")
+    add_settings(parser, "webhook", common=("webhook_listen", "tls_cert", "tls_key", "tls_secret"))
 
 
 def run(arguments: Namespace) -> int:

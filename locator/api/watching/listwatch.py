@@ -51,7 +51,6 @@ REFUSED = "refused"  # another HTTP error, or the server does not stream lists
 UNREACHABLE = "unreachable"  # no response
 SILENT = "silent"  # no byte for a while
 CUT = "cut"  # the response broke off
-RESTART_REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 REASONS = (ENDED, EXPIRED, DOUBT, REFUSED, UNREACHABLE, SILENT, CUT)
 
 CHANGES = ("ADDED", "MODIFIED", "DELETED")  # types of events that bring an object
@@ -222,7 +221,7 @@ class ListWatch:
         try:
             page = _PAGE.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._leave(DOUBT, "unreadable page of the list")
+            self._leave(DOUBT, "unreadable page of the list, expected JSON as an API server sends it")
             return self._deltas.pop_batch()
         if self._state is _State.CHECK:
             self._check(page)

@@ -6,7 +6,8 @@ A server starts a process for each reading, so every import here delays it.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,12 @@ from locator.api import dump, packing
 from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
 from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, object_key
+
+Report = Callable[[str], None]  # takes what is being read now
+BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
+_KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
+_JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
+REPORTED = 1000  # objects from one report to the next
 
 
 class BadDump(Exception):
@@ -37,8 +44,8 @@ class Dump(Struct):
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
-def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
-    """Read *inputs* (``DumpFiles.inputs``). Raises BadDump.
+def read_inputs(inputs: Sequence[tuple[str, bytes | None]], report: Report = lambda text: None) -> Dump:
+    """Read *inputs* (``DumpFiles.inputs``). Raises BadDump. Calls *report* with what it reads now.
 
     If an object occurs twice, the later one counts, and there is a finding. Endpoints count only for a Service that
     has no EndpointSlice in any file.
@@ -47,7 +54,10 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     findings: list[Finding] = []
     origins: dict[str, str] = {}
     for name, content in inputs:
-        for item in _objects(name, content):
+        report(f"{name}: reading")
+        for number, item in enumerate(_objects(name, content), 1):
+            if number % REPORTED == 0:
+                report(f"{name}: reading, {number:,} objects so far")
             if isinstance(item, Finding):
                 findings.append(msgspec.structs.replace(item, file=name))
                 continue
@@ -65,7 +75,10 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]]) -> Dump:
     if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
         names = ", ".join(dict.fromkeys(name for name, _ in inputs))
         kinds = ", ".join([*(kind.__name__ for kind in KINDS), ENDPOINTS])
-        raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}")
+        for name, content in inputs:
+            if begins_kubeconfig(_content(name, content)[:BEGINNING]):
+                raise BadDump(f"{name}: a kubeconfig found, expected a dump; --kubeconfig {name} reads its cluster")
+        raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}; {dump.COMMAND} prints them")
     served = dump.services_by_endpoints(objects.values())
 
     def counts(kind: str, key: str) -> bool:
@@ -87,16 +100,27 @@ def _identity(item: Object) -> tuple[str, str]:
 
 def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
     try:
-        if content is None:
-            with open(name, "rb") as file:
-                content = file.read()
-        yield from dump.objects(content, only_json=name.endswith(".json"))
+        yield from dump.objects(_content(name, content), only_json=name.endswith(".json"))
     except OSError as error:
         raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
     except dump.NotADump as error:
         raise BadDump(f"{name}: {error}") from None
     except MemoryError:  # where the operating system limits a process, as ``ulimit -v`` does
         raise BadDump(f"{name}: too little memory to read this") from None
+
+
+def _content(name: str, content: bytes | None) -> bytes:
+    """Return the content of an input. Raises OSError."""
+    if content is not None:
+        return content
+    with open(name, "rb") as file:
+        return file.read()
+
+
+def begins_kubeconfig(beginning: bytes) -> bool:
+    """Whether a file is a kubeconfig rather than a dump, by its first ``BEGINNING`` octets."""
+    kind = _JSON_KIND.search(beginning) if beginning.lstrip().startswith(b"{") else None
+    return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
 
 
 class _Packed(NamedTuple):

@@ -1,0 +1,62 @@
+"""What was loaded from a cluster, in numbers, for one line of the log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from dnsserver.answers.explanation_text import counted
+from locator.ip import Network
+from locator.model import ZONE, Node, Object, Pod, PodLocator
+from locator.places.address_map import PrefixTable
+from locator.state.snapshot import Snapshot, book_of
+
+NOUNS: dict[type[Object], str] = {Node: "node", Pod: "pod", PodLocator: "PodLocator"}  # what locates clients
+
+
+class Loaded(NamedTuple):
+    """How many objects of each kind that locates clients there are, by its noun, and what the others come to.
+
+    ``zones`` are those of nodes with an address. ``services`` are served, ``constrained`` are those of them whose
+    constraint changes answers. ``forwarders`` are the addresses of discovered forwarders outside of
+    ``networks``, the configured ones.
+    """
+
+    objects: Mapping[str, int]
+    zones: int
+    services: int
+    constrained: int
+    forwarders: int
+    networks: int
+
+    def fields(self) -> dict[str, int]:
+        """Return the numbers for a line of JSON."""
+        others = self._asdict()
+        return {f"{noun.lower()}s": number for noun, number in others.pop("objects").items()} | others
+
+    def __str__(self) -> str:
+        objects = [counted(number, noun) for noun, number in self.objects.items()]
+        if NOUNS[Node] in self.objects:
+            objects[0] += f" in {counted(self.zones, 'zone')}"
+        services = f"{counted(self.services, 'Service')} ({self.constrained} constrained)"
+        trusted = [counted(self.forwarders, "trusted forwarder")]
+        trusted += [counted(self.networks, "trusted network")] if self.networks else []
+        return f"loaded {', '.join((*objects, services, *trusted))}"
+
+
+def loaded(snapshot: Snapshot, kinds: Collection[type[Object]], networks: Collection[Network]) -> Loaded:
+    """Count what is in the *snapshot* of one cluster, made from objects of these *kinds*."""
+    zones, forwarders, configured = set[str](), 0, PrefixTable(dict.fromkeys(networks, True))
+    for address, place in book_of(snapshot).places.items():
+        forwarders += place.forwarder and not configured.find(address)
+        if place.location.node is not None and (zone := place.location.value(ZONE)) is not None:
+            zones.add(zone)
+    declarations = [service.declaration for service in snapshot.services.values()]
+    return Loaded(
+        {noun: snapshot.object_counts[kind.__name__] for kind, noun in NOUNS.items() if kind in kinds},
+        len(zones),
+        len(snapshot.services),
+        sum(declaration is not None and declaration.effective for declaration in declarations),
+        forwarders,
+        len(set(networks)),
+    )
