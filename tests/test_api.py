@@ -209,6 +209,7 @@ HEADERS = [
     ("typed", {"host": "localhost", "sec-fetch-site": "none"}, True, None),
     ("other-page", {"host": "localhost:9153", "origin": "https://evil.example"}, True, "Origin:"),
     ("other-port", {"host": "localhost:9153", "origin": "http://localhost:8000"}, True, "Origin:"),
+    ("malformed-page", {"host": "localhost:9153", "origin": "http://[::1"}, True, "Origin:"),
     ("hidden-page", {"host": "localhost:9153", "origin": "null"}, True, "Origin:"),
     ("image", {"host": "localhost:9153", "sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, True,
      "Sec-Fetch-Site:"),

@@ -435,12 +435,14 @@ TEXTS = [
      f"22:13:20.500  {FRONT} (pod shop/front)  {HARD}. A  unmet  no records\n"),
     ("unlocated", query(HARD, edns=forwarded(ELSEWHERE)),
      f"22:13:20.500  {ELSEWHERE} (unknown)  {HARD}. A  unmet  no records\n"),
+    ("commands-to-a-terminal", query([b"\x1b[2J\n\x9b", b"cluster", b"local"], edns=forwarded(FRONT)),
+     f"22:13:20.500  {FRONT} (pod shop/front)  \\x1b[2j\\n\\x9b.cluster.local. A  unconstrained  NXDOMAIN\n"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wire", "text"), [row[1:] for row in TEXTS], ids=[row[0] for row in TEXTS])
 def test_a_line_for_people(wire: bytes, text: str) -> None:
-    """Time, client, question, outcome with the key that decided, and the answers."""
+    """Time, client, question, outcome with the key that decided, and the answers; nothing that commands a terminal."""
     responder, everything = responding(), Everything(FLAGS)
     tap_of(responder, FLAGS).listen(everything)
     ask(responder, wire)

@@ -57,6 +57,11 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     )
 
 
+def printable(text: str) -> str:
+    """Return a text that a terminal only shows: what others sent may hold the sequences that command it."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
 def _titled_once(rows: Sequence[Row]) -> list[Row]:
     return [(title if not n or rows[n - 1][0] != title else "", text) for n, (title, text) in enumerate(rows)]
 

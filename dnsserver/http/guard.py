@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 LOCAL = "localhost"
 ELSEWHERE = ("cross-site", "same-site")  # values of Sec-Fetch-Site for pages of other sites
@@ -21,7 +21,7 @@ def objection(headers: Mapping[str, str], *, loopback: bool) -> str | None:
     if loopback and not _is_this_machine(host):
         return f"Host: {host!r} found, expected localhost or a loopback address"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _split(origin).netloc != host:
         return f"Origin: {origin!r} found, expected no page of another site"
     linked = headers.get("sec-fetch-mode") == "navigate"  # a person followed a link; the page there sees nothing
     if headers.get("sec-fetch-site") in ELSEWHERE and not linked:
@@ -37,9 +37,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_this_machine(host: str) -> bool:
+def _split(url: str) -> SplitResult:
+    """Return the parts of a URL, those of an empty one if it is malformed."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return False
+        return urlsplit("")
+
+
+def _is_this_machine(host: str) -> bool:
+    name = _split(f"//{host}").hostname or ""
     return name == LOCAL or name.endswith(f".{LOCAL}") or is_loopback(name)

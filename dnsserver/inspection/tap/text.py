@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnsserver.answers.explanation_text import COLOURS, PLAIN
+from dnsserver.answers.explanation_text import COLOURS, PLAIN, printable
 from dnsserver.inspection.tap.lines import TailLine
 
 MAX_SHOWN = 4  # records
@@ -15,9 +15,9 @@ def as_text(line: TailLine, *, colour: bool = False) -> str:
     parts = (
         line["time"].partition("T")[2].rstrip("Z"),
         _client(line),
-        f"{question['name']} {question['type']}",
+        printable(f"{question['name']} {question['type']}"),
         painted + _decisive(line),
-        _answer(line),
+        printable(_answer(line)),
     )
     return f"{'  '.join(parts)}\n"
 
