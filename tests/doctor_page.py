@@ -22,6 +22,8 @@ looked at. Under a cross stand the reason, and the commands that mend it, with t
 $ topodns doctor --context production
 ```
 
+If a Corefile or a flag has changed since, its command changes nothing and fails: run `doctor` again.
+
 It finds topodns by the label `app.kubernetes.io/name=topodns`, or in the namespace of `-n`. It changes nothing.
 Whatever you may not read is a dash that names the missing rule; the other steps go on. The exit status is 1 if there
 is a cross.

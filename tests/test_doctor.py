@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
+import socket
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import trio
 import yaml
 from msgspec.structs import replace
 
 from dnsserver.answers.explanation_text import RED
 from dnsserver.cli.errors import FAILED, WRONG, WrongInput
 from dnsserver.cli.reading.installed import settings_in
+from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
 from dnsserver.doctor.diagnosis import diagnose
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
 from dnsserver.doctor.installation import needed_rights
-from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, PlainService, PodMeta, ReplicaPod
+from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, Deployment, PlainService, PodMeta, PodStatus, ReplicaPod
 from dnsserver.doctor.providers import PROVIDERS
 from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.forwarders import corefile_check
 from dnsserver.from_settings import authority_of, store_of
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import ListenAddress
 from locator.api.schema import AnnotatedMeta
+from locator.cluster.api_client import ApiClient
 from locator.ip import parse_address
 from locator.model import Node
 from tests import api_objects, topodns_process
@@ -36,6 +45,7 @@ from tests.doctor_page import DOCUMENT, document
 from tests.in_memory import snapshot_of
 from tests.kube import config_of
 from tests.kustomize import SERVER, objects_of
+from tests.other_server import Response, other_server
 from tests.this_machine import ROOT, free_port
 
 TO = "10.96.0.53"
@@ -145,6 +155,21 @@ def test_the_edited_corefile_forwards(name: str) -> None:
     assert not corefile_check.check(stub[0], forwarder="coredns", zones=("cluster.local",))
 
 
+def test_other_stub_domains_stay() -> None:
+    """The command for kube-dns writes them again, beside ours."""
+    others = {"example.org": ["192.0.2.1"], "svc.cluster.local": ["192.0.2.2"]}
+    facts = replace(
+        FACTS, config_maps={KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": json.dumps(others)})},
+        nodes=[Node("n", GKE)],
+    )  # fmt: skip
+    (step,) = steps_of(facts, StepCode.ForwarderForwards)
+    patch = json.loads(shlex.split(step.commands[0])[-1])
+    assert json.loads(patch["data"]["stubDomains"]) == {**others, "svc.cluster.local": [TO]}
+    unreadable = {KUBE_DNS: ConfigMap(metadata(KUBE_DNS), {"stubDomains": "[]"})}
+    (step,) = steps_of(replace(facts, config_maps=unreadable), StepCode.ForwarderForwards)
+    assert step.commands == ("kubectl -n kube-system edit configmap kube-dns",)
+
+
 FORWARDED = [
     ("in the Corefile", config_map(COREDNS, STUB + KUBEADM), {}),
     ("in coredns-custom",
@@ -168,6 +193,63 @@ def test_a_corefile_that_cannot_be_read() -> None:
     (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, "shop {\n")), StepCode.ForwarderForwards)
     assert (step.status, step.commands) == ("failed", ("kubectl -n kube-system edit configmap coredns",))
     assert "line 1: the block has no end" in step.message
+
+
+# --- What is installed ------------------------------------------------------------------------------------------------
+
+
+def deployed(**container: Any) -> Deployment:
+    """Return a Deployment of topodns with a container."""
+    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
+    template = {"metadata": {}, "spec": {"containers": [{"name": "topodns", **container}], "volumes": volumes}}
+    made = {"metadata": {"name": "topodns"}, "spec": {"selector": {}, "template": template}}
+    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    return deployment
+
+
+def test_an_image_is_quoted() -> None:
+    """Whoever may create a Deployment somewhere in the cluster writes its name."""
+    installed = replace(INSTALLED, deployment=deployed(image="x$(reboot):1", args=["serve"]))
+    (step,) = steps_of(replace(FACTS, installed=installed), StepCode.ImageVersion)
+    assert shlex.split(step.commands[0])[-1] == "topodns=x$(reboot):0.1.0"
+    assert step.commands[0].endswith(" topodns='x$(reboot):0.1.0'")
+
+
+EDIT = "kubectl -n topodns edit deployment topodns"
+WRONG_FLAGS = [
+    # id, arguments, the message about them, which argument the command takes away
+    ("one", ["serve", "--ttl=x", "--pods=insecure"], "--ttl: 'x'", 1),
+    ("one of several", ["serve", "--subnet=10.0.0.0/8=a=b", "--subnet=x"], "--subnet: 'x'", None),
+    ("in two words", ["serve", "--ttl", "x"], "--ttl: 'x'", None),
+    ("a variable", ["serve"], "TOPODNS_TTL: 'x'", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "wrong"), [row[1:] for row in WRONG_FLAGS], ids=[row[0] for row in WRONG_FLAGS]
+)
+def test_only_the_wrong_flag_goes(args: list[str], error: str, wrong: int | None) -> None:
+    """And only if it still stands where it stood. Where nobody knows which one it is, the command opens an editor."""
+    installed = replace(INSTALLED, deployment=deployed(args=args), settings_error=error)
+    (step,) = steps_of(replace(FACTS, installed=installed), StepCode.SettingsValid)
+    if wrong is None:
+        assert step.commands == (EDIT,)
+        return
+    path = f"/spec/template/spec/containers/0/args/{wrong}"
+    assert json.loads(shlex.split(step.commands[0])[-1]) == [
+        {"op": "test", "path": path, "value": args[wrong]}, {"op": "remove", "path": path},
+    ]  # fmt: skip
+
+
+def test_a_large_cluster_is_shown_in_part() -> None:
+    """Of many nodes without a zone, and of many DNS servers, the report has some."""
+    nodes = [Node("n", {ZONE: "a"}), *(Node(f"n{number}", {}) for number in range(1000))]
+    asked = [Asked("kube-system/coredns-1", "UDP", QUESTION, Reply(b"", "NOERROR", ANSWER), ANSWER, "NOERROR")]
+    facts = replace(FACTS, nodes=nodes, forwarders=FACTS.forwarders * 1000, view=VIEW, forwarder_answers=asked)
+    (step,) = steps_of(facts, StepCode.NodesHaveZones)
+    assert len(step.commands) == 10 and "1000 of 1001 nodes" in step.message and "and 990 more" in step.message
+    *_, others = steps_of(facts, StepCode.ForwarderAnswers)
+    assert (others.status, others.message) == ("unknown", "968 more servers of the cluster's DNS were not asked")
 
 
 # --- Replicas, clients and answers ------------------------------------------------------------------------------------
@@ -228,6 +310,23 @@ COUNTED = [
     ("an unknown range", StepCode.ClientsLocated, {UNLOCATED: {OUTSIDE: 2}}, {}, "failed"),
     ("further ranges", StepCode.ClientsLocated, {UNLOCATED: {("other", "address"): 2}}, {}, "passed"),
     ("none", StepCode.ClientsLocated, {}, {}, "passed"),
+    ("a source that is no address", StepCode.ForwardersTrusted, {SUSPECTS: {("x",): 1}}, {}, "passed"),
+    ("a row of another version", StepCode.ForwardersTrusted, {SUSPECTS: {(ELSEWHERE, "udp"): 1}}, {}, "passed"),
+    (
+        "numbers that are none",
+        StepCode.ForwardersNameClients,
+        {UNNAMED: {("x",): 1, (ELSEWHERE,): math.inf}},
+        {},
+        "passed",
+    ),
+    (
+        "a range that is none",
+        StepCode.ClientsLocated,
+        {UNLOCATED: {("x", "address"): math.nan, OUTSIDE: math.nan}},
+        {},
+        "passed",
+    ),
+    ("a build without labels", StepCode.ReplicaVersion, {"topodns_build_info": {(): 1}}, {}, "failed"),
 ]
 
 
@@ -238,6 +337,35 @@ def test_what_replicas_counted(code: StepCode, old: Mapping[str, Any], new: Mapp
     """What grows while doctor looks is so now; old numbers count where the cluster still shows the reason."""
     facts = with_replica(samples(**old), samples(**{**old, **new}))
     assert [step.status for step in steps_of(facts, code)] == [status]
+
+
+def test_a_replica_that_sends_without_end() -> None:
+    """Only the start of a page is read, so that whoever answers in a replica's place fills no memory."""
+    sent = 0
+
+    def send(listener: socket.socket) -> None:
+        nonlocal sent
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while True:
+                    sent += connection.send(b"x" * (1 << 20))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=send, args=(listener,))
+        thread.start()
+        listen = ListenAddress(parse_address("127.0.0.1"), listener.getsockname()[1])
+        pod = ReplicaPod(PodMeta("topodns-1", "topodns"), status=PodStatus(phase="Running", pod_ip="127.0.0.1"))
+        replicas = Replicas(cast(ApiClient, None), replace(INSTALLED, settings=Settings(http=listen)), "")
+        (replica,) = trio.run(replicas.read, [pod])
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert replica.before == Unread("/metrics: something else than metrics found")
+    assert sent < 3 * MAX_PAGE
 
 
 def test_a_forwarder_is_called_by_its_owner() -> None:
@@ -324,10 +452,7 @@ DEPLOYED: list[tuple[str, Mapping[str, Any], Sequence[ConfigMap], int | str]] = 
 @pytest.mark.parametrize(("container", "maps", "ttl"), [row[1:] for row in DEPLOYED], ids=[row[0] for row in DEPLOYED])
 def test_the_settings_of_a_deployment(container: Mapping[str, Any], maps: Sequence[ConfigMap], ttl: int | str) -> None:
     """As the process would read them."""
-    volumes = [{"name": "config", "configMap": {"name": "settings"}}]
-    template = {"metadata": {}, "spec": {"containers": [{"name": "topodns", **container}], "volumes": volumes}}
-    made = {"metadata": {"name": "topodns"}, "spec": {"selector": {}, "template": template}}
-    (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
+    deployment = deployed(**container)
     if isinstance(ttl, int):
         assert settings_in(deployment, maps).ttl == ttl
     else:
@@ -381,6 +506,13 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
     assert [step["code"] for step in found["steps"]] == ["ApiServerReachable"]
     assert set(found) == {"version", "namespace", "providers", "steps", "counts"}
     assert found["counts"] == {"passed": 0, "failed": 1, "unknown": 0}
+
+
+def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> None:
+    """Messages may hold words of an API server, a replica, or whoever created an object."""
+    with other_server(lambda: Response(401, b'{"kind": "Status", "message": "\\u001b[2J"}')) as address:
+        ran = topodns("doctor", "--kubeconfig", kubeconfig(tmp_path, config_of(f"http://{address}", token="t")))
+    assert ran.status == FAILED and "\\x1b[2J" in ran.out and "\x1b" not in ran.out
 
 
 def test_a_terminal_without_these_marks(tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from dnsserver import __version__
 from dnsserver.cli.reading import installed, replicas
-from tests.api_objects import ZONE, service
+from tests.api_objects import ZONE, item, service
 from tests.commands_in_process import Ran, Run
-from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, WHERE, World, running_world
+from tests.doctor_world import CLIENTS, NAME, NODE_CACHE, OTHER_FORWARDER, SYSTEM, WHERE, World, running_world
 from tests.kube import ControlPlane
 from tests.kustomize import NAMESPACE, SERVER
 
 ECS = "rewrite edns0 subnet set 32 128 revert"
 FORWARD = "forward . {topodns}"
-UNKNOWN_RANGE = "192.0.2.0/24"
+RBAC = "rbac.authorization.k8s.io"
 BAD = service("bad", where=WHERE, keys="*,not-last")
 
 
@@ -85,6 +85,27 @@ def test_with_the_rights_of_topodns_alone(
     assert {"RightsGranted", "ReplicaSynced", "ForwarderAnswers", "NoErrorsFound"} <= {
         step["code"] for step in found["steps"] if step["status"] == "passed"
     }
+
+
+def test_with_rights_in_two_namespaces(world: World, topodns: Run, tmp_path: Path) -> None:
+    """Those of topodns and of the cluster's DNS: what they hold is looked at, without ``-n``."""
+    reader = item("ServiceAccount", "reader", SYSTEM)
+    view = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}
+    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": SYSTEM}
+    bindings = [
+        {**item("RoleBinding", "reader", where, roleRef=view, subjects=[subject]), "apiVersion": f"{RBAC}/v1"}
+        for where in (NAMESPACE, SYSTEM)
+    ]
+    world.plane.api.create(reader, *bindings)
+    try:
+        kubeconfig = world.plane.kubeconfig_with(tmp_path / "kubeconfig", token=world.plane.token(SYSTEM, "reader"))
+        found = doctor(topodns, kubeconfig)
+    finally:
+        world.plane.api.delete(reader, *bindings)
+    assert not_passed(found)["failed"] == set(), told(found)
+    assert {"DeploymentExists", "SettingsValid", "ServiceLeadsHere", "ForwarderForwards", "ReplicaSynced"} <= {
+        step["code"] for step in found["steps"] if step["status"] == "passed"
+    }, told(found)
 
 
 def test_replicas_through_the_api_server(world: World, topodns: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,3 +257,16 @@ def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> N
     assert not not_passed(after)["failed"], told(after)
     if fault.code == "NodeLocalForwards":
         assert "NodeLocal DNSCache of this node" in {step["subject"] for step in after["steps"]}
+
+
+def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> None:
+    """The API server refuses a command that was printed for another one."""
+    corefile()(world)
+    world.settled()
+    found = doctor(topodns, world.plane.kubeconfig)
+    (command,) = (command for step in found["steps"] if step["status"] == "failed" for command in step["commands"])
+    corefile("errors", ECS, FORWARD)(world)
+    with pytest.raises(AssertionError, match="the object has been modified"):
+        world.run(command)
+    world.settled()
+    assert not not_passed(doctor(topodns, world.plane.kubeconfig))["failed"]

@@ -15,6 +15,7 @@ from locator.model import ZONE, Node, Pod
 from locator.state.snapshot import CompiledService
 
 MAX_SHOWN = 5  # addresses of an answer in a message
+MAX_ASKED = 32  # servers of the cluster's DNS: some clusters have one on every node
 
 
 def clients_by_zone(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, str]:
@@ -106,6 +107,8 @@ def _steps(facts: Facts, code: StepCode, answers: Sequence[Asked] | Unread) -> I
         message = f"{', '.join(places)} is no trusted forwarder, so it can ask for its own zone alone"
         advice = "Run `doctor` at an address that `--trusted-forwarder` names, to compare the answers for every zone."
         yield Step(code, UNKNOWN, message, "every zone", advice=advice)
+    if code is StepCode.ForwarderAnswers and (left := len(facts.forwarders) - MAX_ASKED) > 0:
+        yield Step(code, UNKNOWN, f"{left} more servers of the cluster's DNS were not asked", "others")
 
 
 def inside(flags: str, installed: Installed) -> str:

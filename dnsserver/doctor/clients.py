@@ -7,7 +7,8 @@ before and after it asks by itself: what has grown meanwhile, is so now.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from dnsserver.doctor.facts import Facts, View
 from dnsserver.doctor.installation import RESTART, added_argument, restarted
@@ -26,6 +27,20 @@ CODES = (StepCode.ForwardersTrusted, StepCode.ForwardersNameClients, StepCode.Cl
 MAX_NAMED = 10  # ranges in a message
 
 Numbers = Counter[tuple[str, ...]]
+
+
+def _or_other(read: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda text: text == OTHER or read(text)
+
+
+# By family what reads the values of its labels, which raises ValueError.
+_LABELS: Mapping[str, Sequence[Callable[[str], object]]] = {
+    SUSPECTS: (parse_address,),
+    IGNORED: (_or_other(parse_address),),
+    UNNAMED: (_or_other(parse_address),),
+    LOCATED: (str,),
+    UNLOCATED: (_or_other(parse_network), str),
+}
 
 
 def client_steps(facts: Facts) -> Iterator[Step]:
@@ -54,7 +69,15 @@ def _sum(facts: Facts, name: str) -> tuple[Numbers, Numbers]:
 
 
 def _values(samples: Samples, name: str) -> Numbers:
-    return Numbers({labels: int(value) for labels, value in samples.get(name, {}).items()})
+    """Return the values of a family, without those that no topodns of this version writes."""
+    found = Numbers()
+    for labels, value in samples.get(name, {}).items():
+        with suppress(ValueError, OverflowError):
+            if len(labels) == len(_LABELS[name]):
+                for read, text in zip(_LABELS[name], labels, strict=True):
+                    read(text)
+                found[labels] = int(value)
+    return found
 
 
 # --- Forwarders -------------------------------------------------------------------------------------------------------

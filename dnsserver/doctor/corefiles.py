@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dnsserver.doctor.facts import Facts, NameServer
 from dnsserver.doctor.installation import NOT_INSTALLED
@@ -148,9 +150,7 @@ def _nodelocal_step(facts: Facts, cache: ConfigMap, found: Judged) -> Step:
         return Step(code, PASSED, f"{forwards}{_remarks(found)}", subject)
     text = (cache.data or {}).get(COREFILE, "")
     edit = _corrected(facts, text, NODELOCAL_CONFIG, NODELOCAL, target_of(facts))
-    commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else (
-        merged(facts.kubectl, NODELOCAL_CONFIG, {COREFILE: edit.corefile}),
-    )  # fmt: skip
+    commands = _edited(facts, NODELOCAL_CONFIG) if edit is None else (merged(edit, COREFILE),)
     return Step(code, FAILED, _what_is_wrong(found), subject, commands, _cures(found))
 
 
@@ -202,12 +202,17 @@ def _judged(facts: Facts, provider: Provider) -> Judged:
     if provider.key == COREFILE:
         return judged(text, provider.checked_as, target)
     try:
-        domains = json.loads(text.strip() or "{}")
+        domains = _stub_domains(text)
         to = {text for address in target.to for text in (str(address), address_text(address.address))}
         zones = tuple(zone for zone, servers in domains.items() if to & set(servers))
-    except (ValueError, AttributeError, TypeError):
+    except msgspec.MsgspecError:
         return Judged(unparsable=f"{provider.key}: no JSON object of lists found, expected one")
     return Judged((), zones)
+
+
+def _stub_domains(text: str) -> dict[str, list[str]]:
+    """Return the servers of each stub domain. Raises MsgspecError."""
+    return msgspec.json.decode(text.strip() or "{}", type=dict[str, list[str]])
 
 
 # --- What mends it ----------------------------------------------------------------------------------------------------
@@ -223,14 +228,20 @@ def _commands(facts: Facts, provider: Provider, target: Target) -> tuple[str, ..
 
 def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None:
     """Return what is to be changed so that ``corefile_check`` finds no error; None if that is not known."""
-    if provider.key != COREFILE or provider.below:
-        addresses = [address_text(address.address) for address in target.to]
-        return Edit(facts.kubectl, provider.config_map, "", "", (), target.names, addresses)
+    addresses = [address_text(address.address) for address in target.to]
+    if provider.key != COREFILE:
+        try:
+            domains = _stub_domains(_text(facts, provider)) | dict.fromkeys(target.names, addresses)
+        except msgspec.MsgspecError:
+            return None
+        return _edit(facts, provider.config_map, json.dumps(domains))
+    if provider.below:
+        return replace(_edit(facts, provider.config_map, ""), zones=target.names, to=addresses)
     if provider.own_part:
         stub = _stub(COREDNS, target)
         found = judged(_text(facts, provider, stub), provider.checked_as, target)
         good = not found.errors and not found.unparsable and bool(found.zones)
-        return Edit(facts.kubectl, CUSTOM_CONFIG, "", stub, (), target.names, ()) if good else None
+        return _edit(facts, CUSTOM_CONFIG, "", stub) if good else None
     return _corrected(facts, _text(facts, provider), provider.config_map, provider.checked_as, target)
 
 
@@ -252,7 +263,13 @@ def _corrected(facts: Facts, text: str, config_map: str, forwarder: str, target:
     found = judged(corefile, forwarder, target)
     if found.errors or found.unparsable or not found.zones:
         return None
-    return Edit(facts.kubectl, config_map, corefile, stub, parse(corefile), own.names, ())
+    return replace(_edit(facts, config_map, corefile, stub), blocks=parse(corefile))
+
+
+def _edit(facts: Facts, config_map: str, text: str, stub: str = "") -> Edit:
+    known: Mapping[str, ConfigMap] = {} if isinstance(facts.config_maps, Unread) else facts.config_maps
+    version = known[config_map].metadata.version if config_map in known else None
+    return Edit(facts.kubectl, config_map, version, text, stub)
 
 
 def _stub(forwarder: str, target: Target) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
@@ -84,8 +84,8 @@ def restarted(facts: Facts, pod: str) -> tuple[str, ...]:
     return (f"{facts.kubectl} -n {namespace} delete pod {name} --wait=false",) if slash else ()
 
 
-def _patched(facts: Facts, deployment: Deployment, operation: dict[str, object]) -> str:
-    patch = shlex.quote(json.dumps([operation]))
+def _patched(facts: Facts, deployment: Deployment, *operations: Mapping[str, object]) -> str:
+    patch = shlex.quote(json.dumps(operations))
     where = f"-n {facts.installed.namespace} patch deployment {deployment.metadata.name}"
     return f"{facts.kubectl} {where} --type json -p {patch}"
 
@@ -97,11 +97,13 @@ def _settings_step(facts: Facts, deployment: Deployment) -> Step:
         return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
     position = deployment.spec.template.spec.containers.index(container)
     flag = error.partition(":")[0]
-    wrong = [number for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
+    wrong = [(number, text) for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
     command = f"{facts.kubectl} -n {facts.installed.namespace} edit deployment {deployment.metadata.name}"
-    if wrong:
-        path = f"/spec/template/spec/containers/{position}/args/{wrong[0]}"
-        command = _patched(facts, deployment, {"op": "remove", "path": path})
+    if len(wrong) == 1 and "=" in wrong[0][1]:  # else nobody knows which it is, or the value is another argument
+        ((number, text),) = wrong
+        path = f"/spec/template/spec/containers/{position}/args/{number}"
+        unchanged = {"op": "test", "path": path, "value": text}
+        command = _patched(facts, deployment, unchanged, {"op": "remove", "path": path})
     return Step(StepCode.SettingsValid, FAILED, error, commands=(command,))
 
 
@@ -113,7 +115,8 @@ def _image_step(facts: Facts, deployment: Deployment) -> Step:
     if tag.removeprefix("v") == facts.version:
         return Step(code, PASSED, container.image)
     where = f"-n {facts.installed.namespace} set image deployment/{deployment.metadata.name}"
-    command = f"{facts.kubectl} {where} {container.name}={repository}:{facts.version}"
+    image = shlex.quote(f"{repository}:{facts.version}")  # anybody may have created the Deployment
+    command = f"{facts.kubectl} {where} {container.name}={image}"
     return Step(code, FAILED, f"{container.image}, but this is version {facts.version}", commands=(command,))
 
 
@@ -141,6 +144,8 @@ def _service_step(facts: Facts) -> Step:
     if isinstance(deployment, Deployment):
         labels = deployment.spec.template.metadata.labels or {}
         selector = deployment.spec.selector.match_labels
+    if service is None and isinstance(deployment, Unread):
+        return unknown(code, deployment)
     if service is None:
         ports = [{"name": name, "port": 53, "targetPort": name, "protocol": protocol}
                  for name, protocol in (("dns", "UDP"), ("dns-tcp", "TCP"))]  # fmt: skip

@@ -17,7 +17,7 @@ from dnsserver.doctor.objects import ConfigMap
 from dnsserver.forwarders.caddyfile import Block
 from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL
 
-SYSTEM = "kube-system"
+SYSTEM, OPENSHIFT = "kube-system", "openshift-dns"
 NODELOCAL_CONFIG = "kube-system/node-local-dns"
 CUSTOM_CONFIG = "kube-system/coredns-custom"
 CUSTOM_KEY = "topodns.server"
@@ -25,19 +25,20 @@ COREFILE, STUB_DOMAINS = "Corefile", "stubDomains"  # keys of ConfigMaps
 
 
 class Edit(Struct, frozen=True):
-    """What is to be changed: the ConfigMap with the Corefile as it should be.
+    """What is to be changed: the ConfigMap, read at a ``version``, with ``text`` for its key as it should be.
 
-    ``stub`` is the part of ``corefile`` that asks topodns, ``blocks`` are its parsed blocks. ``zones`` are to be
+    ``stub`` is the part of ``text`` that asks topodns, ``blocks`` are its parsed blocks. ``zones`` are to be
     forwarded to the addresses ``to``. ``kubectl`` is the command with its flags.
     """
 
     kubectl: str
     config_map: str
-    corefile: str
+    version: str | None
+    text: str
     stub: str
-    blocks: Sequence[Block]
-    zones: Sequence[str]
-    to: Sequence[str]
+    blocks: Sequence[Block] = ()
+    zones: Sequence[str] = ()
+    to: Sequence[str] = ()
 
 
 class Provider(Struct, frozen=True):
@@ -102,11 +103,11 @@ def _nothing(_: Edit) -> tuple[str, ...]:
 
 
 def _corefile(edit: Edit) -> tuple[str, ...]:
-    return (merged(edit.kubectl, edit.config_map, {COREFILE: edit.corefile}),)
+    return (merged(edit, COREFILE),)
 
 
 def _addon(edit: Edit) -> tuple[str, ...]:
-    values = json.dumps({"corefile": edit.corefile})
+    values = json.dumps({"corefile": edit.text})
     return (
         "aws eks update-addon --cluster-name CLUSTER --addon-name coredns --resolve-conflicts PRESERVE"
         f" --configuration-values {shlex.quote(values)}",
@@ -154,14 +155,14 @@ def _operator(edit: Edit) -> tuple[str, ...]:
 
 
 def _stub_domains(edit: Edit) -> tuple[str, ...]:
-    domains = json.dumps({zone: list(edit.to) for zone in edit.zones})
-    return (merged(edit.kubectl, edit.config_map, {STUB_DOMAINS: domains}),)
+    return (merged(edit, STUB_DOMAINS),)
 
 
-def merged(kubectl: str, key: str, data: Mapping[str, str]) -> str:
-    """Return the command that merges *data* into a ConfigMap that exists."""
-    namespace, _, name = key.partition("/")
-    return f"{kubectl} -n {namespace} patch configmap {name} --type merge -p {shlex.quote(json.dumps({'data': data}))}"
+def merged(edit: Edit, key: str) -> str:
+    """Return the command that writes a key of a ConfigMap, unless the ConfigMap has changed since it was read."""
+    namespace, _, name = edit.config_map.partition("/")
+    patch = json.dumps({"metadata": {"resourceVersion": edit.version}, "data": {key: edit.text}})
+    return f"{edit.kubectl} -n {namespace} patch configmap {name} --type merge -p {shlex.quote(patch)}"
 
 
 def applied(kubectl: str, *objects: Mapping[str, object]) -> str:
@@ -250,8 +251,9 @@ PROVIDERS = (
         (("configmap kube-system/coredns label eks.amazonaws.com/component=coredns",),),
         "the EKS add-on coredns owns this ConfigMap; set its value corefile instead",
         "kube-system/coredns",
-        "CLUSTER is the name of the EKS cluster. If CoreDNS is self-managed (`aws eks describe-addon` does not know"
-        " it), edit the ConfigMap kube-system/coredns.",
+        "CLUSTER is the name of the EKS cluster. The command replaces all values of the add-on; add those that you have"
+        " set, as `aws eks describe-addon` shows them. If CoreDNS is self-managed (that command does not know it), edit"
+        " the ConfigMap kube-system/coredns.",
         _addon,
     ),
     # docs.aws.amazon.com, "Learn about VPC networking in EKS Auto Mode": the node answers DNS by itself.

@@ -60,7 +60,7 @@ def _version_step(facts: Facts, replica: Replica) -> Step:
     code, samples = StepCode.ReplicaVersion, replica.before
     if isinstance(samples, Unread):
         return unknown(code, samples, replica.name)
-    version = next((labels[-1] for labels in samples.get(_BUILD, ())), "")
+    version = next((labels[-1] for labels in samples.get(_BUILD, ()) if labels), "")
     if version == facts.version:
         return Step(code, PASSED, version, replica.name)
     where = f"{facts.kubectl} -n {facts.installed.namespace}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW
+from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, printable
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Example, Parser, add_output_format
@@ -108,8 +108,9 @@ def _text(steps: Sequence[Step]) -> str:
     def lines() -> Iterator[str]:
         for step in steps:
             code = MARKS[step.status][2]
-            subject = f" ({step.subject})" if step.subject else ""
-            yield f"{paint(MARKS[step.status][column], code)} {paint(step.code.title + subject, BOLD)}: {step.message}"
+            subject = f" ({printable(step.subject)})" if step.subject else ""
+            mark, title = paint(MARKS[step.status][column], code), paint(step.code.title + subject, BOLD)
+            yield f"{mark} {title}: {printable(step.message)}"
             yield from _mending(step, paint)
         counts = _counts(steps)
         yield f"{counts['failed']} failed, {counts['unknown']} could not be looked at, {counts['passed']} passed"
@@ -126,5 +127,5 @@ def _mending(step: Step, paint: Callable[[str, str], str]) -> Iterator[str]:
     elif step.advice:
         yield f"    {step.advice}"
     for command in step.commands:
-        first, *others = command.splitlines()
+        first, *others = map(printable, command.split("\n"))
         yield from (paint(f"$ {first}", DIM), *others)

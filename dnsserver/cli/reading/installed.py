@@ -30,7 +30,8 @@ from locator.model import Object
 
 NAMESPACE = "topodns"  # of the manifests, where the Deployment and the Service are called the same
 FIRST_PROCESS = Path("/proc/1/cmdline")
-LABEL = "app.kubernetes.io/name=topodns"
+NAME_LABEL = "app.kubernetes.io/name"
+LABEL = f"{NAME_LABEL}={NAMESPACE}"
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 
 
@@ -38,6 +39,9 @@ async def read_installed(client: ApiClient, namespace: str | None) -> Installed:
     """Read what is in *namespace*, or in that of the Deployment with the usual label, or in the usual one."""
     where, labels = (f"/namespaces/{namespace}", "") if namespace else ("", LABEL)
     deployments = await _items(client, f"/apis/apps/v1{where}/deployments", objects.DEPLOYMENTS, labels)
+    if isinstance(deployments, Unread) and namespace is None:  # some may look at this namespace alone
+        usual = await _items(client, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", objects.DEPLOYMENTS)
+        deployments = deployments if isinstance(usual, Unread) or _serving(usual) is None else usual
     deployment = deployments if isinstance(deployments, Unread) else _serving(deployments)
     if namespace is None and isinstance(deployment, Deployment):
         namespace = deployment.metadata.namespace
@@ -89,14 +93,17 @@ def _serving(deployments: Sequence[Deployment]) -> Deployment | None:
 
 
 def _service(services: Sequence[PlainService], deployment: Deployment | Unread | None) -> PlainService | None:
-    """Return the Service that leads to the Deployment, else the one that is called like it."""
+    """Return the Service that leads to the Deployment, else the one that is called like it.
+
+    If the Deployment is not known, that is the Service with the usual label.
+    """
     dns = [found for found in services if any(port.port == DNS_PORT for port in found.spec.ports or ())]
-    name = deployment.metadata.name if isinstance(deployment, Deployment) else NAMESPACE
-    named = [found for found in dns if found.metadata.name in (NAMESPACE, name)]
-    if isinstance(deployment, Deployment):
-        labels = deployment.spec.template.metadata.labels or {}
-        dns = [found for found in dns if found.spec.selector and found.spec.selector.items() <= labels.items()]
-    return next(iter((*dns, *named)), None)
+    if not isinstance(deployment, Deployment):
+        return next((found for found in dns if (found.metadata.labels or {}).get(NAME_LABEL) == NAMESPACE), None)
+    labels = deployment.spec.template.metadata.labels or {}
+    leading = [found for found in dns if found.spec.selector and found.spec.selector.items() <= labels.items()]
+    named = [found for found in dns if found.metadata.name == deployment.metadata.name]
+    return next(iter((*leading, *named)), None)
 
 
 def settings_in(deployment: Deployment, config_maps: Sequence[ConfigMap]) -> Settings:

@@ -16,11 +16,11 @@ from dnsserver.cli.reading.installed import read_installed
 from dnsserver.cli.reading.replicas import Replicas
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.doctor import objects
-from dnsserver.doctor.answers import clients_by_zone, compared, question_of, service_zones
+from dnsserver.doctor.answers import MAX_ASKED, clients_by_zone, compared, question_of, service_zones
 from dnsserver.doctor.corefiles import forwarded_by_cache, forwarded_zones, node_cache
 from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, View
 from dnsserver.doctor.objects import ConfigMap, ReplicaPod
-from dnsserver.doctor.providers import SYSTEM
+from dnsserver.doctor.providers import OPENSHIFT, SYSTEM, marks_of, recognised
 from dnsserver.doctor.steps import Unread
 from dnsserver.from_settings import PORT, authority_of, store_of
 from dnsserver.net.asking import ask, source_towards
@@ -84,10 +84,22 @@ def _reached(client: ApiClient) -> bytes:
 
 
 def _config_maps(client: ApiClient) -> dict[str, ConfigMap]:
-    """Return the ConfigMaps of the namespaces where the cluster's DNS runs."""
-    paths = [f"/api/v1/namespaces/{namespace}/configmaps" for namespace in (SYSTEM, "openshift-dns")]
-    found = [one for path in paths for one in get(client, path, objects.CONFIG_MAPS).items]
-    return {f"{one.metadata.namespace}/{one.metadata.name}": one for one in found}
+    """Return the ConfigMaps of the namespaces where the cluster's DNS runs.
+
+    Few clusters have the second namespace, so its refusal counts only where the first has no DNS server.
+    """
+    found = _config_maps_in(client, SYSTEM)
+    try:
+        found |= _config_maps_in(client, OPENSHIFT)
+    except Refused:
+        if not recognised(marks_of(found, (), dns_endpoints=True)):
+            raise
+    return found
+
+
+def _config_maps_in(client: ApiClient, namespace: str) -> dict[str, ConfigMap]:
+    items = get(client, f"/api/v1/namespaces/{namespace}/configmaps", objects.CONFIG_MAPS).items
+    return {f"{namespace}/{found.metadata.name}": found for found in items}
 
 
 async def _list(client: ApiClient, settings: Settings) -> Listed:
@@ -191,7 +203,7 @@ async def _asked(facts: Facts, view: View, pods: Sequence[ReplicaPod]) -> Facts:
     if not facts.forwarders:
         through = Unread("no endpoint of the cluster's DNS Service is known")
     elif forwarded:
-        through = await _ask_all(facts, view, facts.forwarders, forwarded, every_zone=False)
+        through = await _ask_all(facts, view, facts.forwarders[:MAX_ASKED], forwarded, every_zone=False)
     through = await _through_cache(facts, view, forwarded, through)
     known = [asked for found in (answers, through) if not isinstance(found, Unread) for asked in found]
     sources = frozenset(asked.reply.source for asked in known if asked.reply.source)

@@ -11,7 +11,7 @@ import trio
 from dnsserver.cli.reading.requests import SILENCE, read
 from dnsserver.doctor.answers import inside
 from dnsserver.doctor.facts import Installed, Replica
-from dnsserver.doctor.objects import ReplicaPod
+from dnsserver.doctor.objects import NotUnderstood, ReplicaPod
 from dnsserver.doctor.steps import Unread
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.settings.values import ListenAddress
@@ -19,6 +19,7 @@ from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 
 HTTP_PORT = 9153
+MAX_PAGE = 16 << 20  # bytes: with metrics by Service, it may be a third of that
 NEAR_SECONDS = 2.0  # for a connection to a replica itself
 _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
 
@@ -64,10 +65,7 @@ class Replicas:
 
     async def _samples(self, pod: ReplicaPod) -> Samples | Unread:
         page = await self._page(pod, "/metrics")
-        if isinstance(page, Unread):
-            return page
-        samples = read_samples(page)
-        return Unread("/metrics: something else than metrics found") if samples is None else samples
+        return page if isinstance(page, Unread) else await read(partial(_samples_in, page))
 
     async def _page(self, pod: ReplicaPod, path: str) -> str | Unread:
         if self._off:
@@ -90,7 +88,8 @@ class Replicas:
         connection = http.client.HTTPConnection(address, self._port, timeout=NEAR_SECONDS)
         try:
             connection.request("GET", path)
-            return connection.getresponse().read().decode(errors="replace")
+            page = connection.getresponse().read(MAX_PAGE)
+            return page.decode(errors="replace")
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"{address}: {error}") from None
         finally:
@@ -101,11 +100,23 @@ class Replicas:
         page, _, query = path.partition("?")
         proxy = f"/api/v1/namespaces/{self._installed.namespace}/pods/{name}:{self._port}/proxy{page}"
         try:
-            answer = self._client.request(
-                "GET", proxy, query=dict.fromkeys(filter(None, (query,)), ""), timeout=SILENCE
-            )
+            found, size = list[bytes](), 0
+            with self._client.open(proxy, dict.fromkeys(filter(None, (query,)), ""), silence=SILENCE) as stream:
+                for lines in stream:
+                    found += lines
+                    size += sum(map(len, lines))
+                    if size > MAX_PAGE:
+                        break
         except Refused as error:
             if not error.page:
                 raise
             return error.page
-        return answer.decode(errors="replace")
+        return b"\n".join((*found, b"")).decode(errors="replace")
+
+
+def _samples_in(page: str) -> Samples:
+    """Return the samples of an exposition. Raises NotUnderstood."""
+    samples = read_samples(page)
+    if samples is None:
+        raise NotUnderstood("/metrics: something else than metrics found")
+    return samples
