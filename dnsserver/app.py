@@ -67,7 +67,6 @@ OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads 
 COLLECTED_AFTER = (700, 2, 1_000_000_000)
 COLLECT_SECONDS = 3600.0  # between full collections
 DELAY_SECONDS = 5.0  # after which a person asks why nothing is answered; a small cluster takes one or two
-LOADED_POLL_SECONDS = 0.05  # until the cluster is known, which may take long
 SWITCH_SECONDS = 0.001  # the longest that a thread which takes in a snapshot holds up a query at a time
 
 
@@ -287,8 +286,16 @@ async def log_loaded(publisher: Publisher, networks: Collection[Network], about:
 
     Only once: ``/metrics`` shows what becomes of it. *networks* are the configured ones of trusted forwarders.
     """
-    while (snapshot := publisher.snapshot) is None or publisher.unlisted:
-        await trio.sleep(LOADED_POLL_SECONDS)
+    listed = trio.Event()
+
+    def subscriber(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
+        if not publisher.unlisted:
+            listed.set()
+
+    publisher.subscribe(subscriber)
+    await listed.wait()
+    snapshot = publisher.snapshot
+    assert snapshot is not None
     found = await trio.to_thread.run_sync(loaded, snapshot, publisher.kinds, networks)  # it looks at every address
     log.info("%s%s", about, found, extra={"fields": found.fields()})
 

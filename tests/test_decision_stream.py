@@ -1,4 +1,4 @@
-"""What ``/api/v1/tail`` sends, and when it gives a reader up; in virtual time."""
+"""What ``/api/v1/tail`` sends, when it gives a reader up, and ``--log-queries``; in virtual time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionStre
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
 from dnsserver.inspection.tap.listeners import Wanted
+from dnsserver.net import query_log
 from locator.ip import parse_address
 from tests.clusters import WEB, WEB_AND_MANY
 from tests.dns_queries import query
@@ -97,6 +98,28 @@ def test_events_and_losses_come_soon() -> None:
         assert len(told) == ROOM and lost == 'event: lost\ndata: {"lost": 3}\n\n'
         assert all(json.loads(text.removeprefix("data: "))["question"]["name"] == f"{WEB}." for text in told)
         assert reader.got[1][0] < 1.5
+
+    in_virtual_time(main)
+
+
+def test_queries_wait_for_one_logged_line_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    """A second may have thousands, which take a second to make. The end cuts off none."""
+
+    async def main() -> None:
+        reader, count, lines = Reader(), 100, 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(query_log.write, tap_of(reader.responder), authority_of(settings_of()), count)
+            await trio.sleep(0.5)
+            for _ in range(count):
+                reader.ask()
+            await trio.sleep(0.5)
+            while lines < count // 2:
+                await trio.lowlevel.checkpoint()
+                written = capsys.readouterr().err.count("\n")
+                assert written <= 2  # tasks take turns in any order
+                lines += written
+            nursery.cancel_scope.cancel()
+        assert lines + capsys.readouterr().err.count("\n") == count
 
     in_virtual_time(main)
 

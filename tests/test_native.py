@@ -343,9 +343,13 @@ def test_what_is_asked_for_once_is_not_worth_learning() -> None:
 def test_without_native_code_a_server_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """Python then answers every query; so, too, if it is of another version, does not load, or is switched off."""
+    """Python then answers every query; so, too, if it is of another version, does not load, or is switched off.
+
+    It is off with ``--log-queries``: every query would pass through it for nothing.
+    """
     caplog.set_level(logging.INFO)
     assert native_code(settings_of({"native": "off"})) is None and not caplog.messages
+    assert native_code(settings_of({"log-queries": "5"})) is None
     monkeypatch.setitem(sys.modules, "dnsserver.net.native", type("Old", (), {"VERSION": "0.0.9"}))
     monkeypatch.setattr("dnsserver.net.native", sys.modules["dnsserver.net.native"], raising=False)
     assert native_code(settings_of()) is None
@@ -356,7 +360,8 @@ def test_without_native_code_a_server_says_so(
     (tmp_path / "native.py").write_text("raise ImportError('GLIBC_9.9 not found')")
     monkeypatch.setattr(dnsserver.net, "__path__", [str(tmp_path)])
     assert native_code(settings_of()) is None
-    old, missing, broken = caplog.messages
+    logging_all, old, missing, broken = caplog.messages
+    assert logging_all.startswith("native code is not used with --log-queries")
     assert old == f"native code 0.0.9 is not used, expected version {__version__}: install topodns again"
     assert missing.startswith("native code is not installed")
     assert broken == "native code is not used: GLIBC_9.9 not found"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections import deque
 
 import msgspec
 import trio
@@ -11,27 +12,30 @@ import trio
 from dnsserver.answers.decision import Authority
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import Sample
-from dnsserver.inspection.tap.tap import Tap
+from dnsserver.inspection.tap.tap import Tap, Told
 
 SECOND = 1.0
 
 
 async def write(tap: Tap, authority: Authority, limit: int) -> None:
     """Write at most *limit* decisions of each second until cancelled, and then those of the last one."""
-    sample = Sample(limit, random.random)
+    sample, drawn = Sample(limit, random.random), deque[Told]()
     tap.listen(sample)
     try:
         while True:
             await trio.sleep(SECOND)
-            _write(sample, tap, authority)
+            drawn.extend(sample.take())
+            while drawn:
+                _write(drawn.popleft(), tap, authority)
+                await trio.lowlevel.checkpoint()  # queries wait for one line, not for all of a second
     finally:
         tap.leave(sample)
-        _write(sample, tap, authority)
+        for told in (*drawn, *sample.take()):
+            _write(told, tap, authority)
 
 
-def _write(sample: Sample, tap: Tap, authority: Authority) -> None:
-    for told in sample.take():
-        try:
-            print(msgspec.json.encode(line_of(told, authority)).decode(), file=sys.stderr)
-        except Exception as error:  # boundary: one line
-            tap.failed(error)
+def _write(told: Told, tap: Tap, authority: Authority) -> None:
+    try:
+        print(msgspec.json.encode(line_of(told, authority)).decode(), file=sys.stderr)
+    except Exception as error:  # boundary: one line
+        tap.failed(error)
