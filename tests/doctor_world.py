@@ -196,6 +196,7 @@ class World:
                     and deployment["status"].get("readyReplicas", 0) == deployment["spec"]["replicas"]
                     for deployment in found
                 )
+                and (found or not self._pods())  # those of a deleted one end, too
                 and {pod["metadata"]["name"] for pod in self._pods() if "deletionTimestamp" in pod["metadata"]} == set()
             )
 

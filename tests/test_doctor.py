@@ -508,6 +508,16 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
     assert found["counts"] == {"passed": 0, "failed": 1, "unknown": 0}
 
 
+@pytest.mark.parametrize("status", [401, 500, 503])
+def test_an_api_server_that_does_not_work(topodns: Run, tmp_path: Path, status: int) -> None:
+    """One that knows nobody, or has lost etcd, is one cross, too: all other steps would say the same, slowly."""
+    with other_server(lambda: Response(status, b"")) as address:
+        path = kubeconfig(tmp_path, config_of(f"http://{address}", token="t"))
+        found = topodns("doctor", "--kubeconfig", path, "-o", "json").json
+    assert [(step["code"], step["status"]) for step in found["steps"]] == [("ApiServerReachable", "failed")]
+    assert str(status) in found["steps"][0]["message"]
+
+
 def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> None:
     """Messages may hold words of an API server, a replica, or whoever created an object."""
     with other_server(lambda: Response(401, b'{"kind": "Status", "message": "\\u001b[2J"}')) as address:

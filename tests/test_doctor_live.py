@@ -264,7 +264,9 @@ def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> 
     corefile()(world)
     world.settled()
     found = doctor(topodns, world.plane.kubeconfig)
-    (command,) = (command for step in found["steps"] if step["code"] == "ForwarderForwards" for command in step["commands"])
+    (command,) = (
+        command for step in found["steps"] if step["code"] == "ForwarderForwards" for command in step["commands"]
+    )
     corefile("errors", ECS, FORWARD)(world)
     with pytest.raises(AssertionError, match="the object has been modified"):
         world.run(command)

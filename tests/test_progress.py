@@ -1,4 +1,4 @@
-"""A terminal shows what ``check`` and ``explain`` read, while that takes long; nothing else ever does."""
+"""A terminal shows what ``check``, ``explain`` and ``doctor`` read, while that takes long; nothing else ever does."""
 
 from __future__ import annotations
 
@@ -96,14 +96,22 @@ def test_a_dump_that_comes_slowly(tmp_path: Path, command: list[str], printed: s
     assert printed in result and not re.search(r"\d:\d\d:\d\d", result)  # no time that has passed
 
 
-def test_an_api_server_that_answers_slowly(tmp_path: Path) -> None:
-    """The line names the server, and which kind is being read."""
+@pytest.mark.parametrize(
+    ("command", "line", "printed"),
+    [
+        ("check", r"http://127.0.0.1:\d+: reading Namespace objects", CLEAN),
+        ("doctor", r"http://127.0.0.1:\d+: looking at the installation", "could not be looked at, "),
+    ],
+    ids=["check", "doctor"],
+)
+def test_an_api_server_that_answers_slowly(tmp_path: Path, command: str, line: str, printed: str) -> None:
+    """The line names the server, and what is being read."""
     with held_api_server(tmp_path) as (path, wanted):
-        shell = [*COMMAND, "check", "--kubeconfig", str(path)]
-        with Terminal(shell, env={}, folder=tmp_path) as terminal:
-            terminal.until(r"http://127.0.0.1:\d+: reading Namespace objects")
+        shell = [*COMMAND, command, "--kubeconfig", str(path)]
+        with Terminal(shell, env={}, folder=ROOT) as terminal:
+            terminal.until(line)
             wanted.set()
-            assert CLEAN in terminal.rest().decode()
+            assert printed in terminal.rest().decode()
 
 
 class Terminals(io.StringIO):

@@ -59,6 +59,7 @@ def run(arguments: Namespace) -> int:
     import trio
 
     from dnsserver.cli.cluster import cluster_errors
+    from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.observing import observe
     from dnsserver.doctor.diagnosis import diagnose
     from dnsserver.doctor.steps import FAILED as STEP_FAILED
@@ -68,7 +69,9 @@ def run(arguments: Namespace) -> int:
     flags = "".join(f" {flag} {shlex.quote(text)}" for flag, text in given if text is not None)
     with cluster_errors():
         client = cluster_of(settings)
-    facts = trio.run(partial(observe, client, arguments.in_namespace, flags))
+    with shown_progress() as report:
+        report(f"{client.host}: looking at the installation")
+        facts = trio.run(partial(observe, client, arguments.in_namespace, flags))
     steps = diagnose(facts)
     write(_json(facts, steps) if arguments.output == "json" else _text(steps))
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as with_settings
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import trio
@@ -37,7 +38,6 @@ from locator.state.cluster_view import ClusterView
 
 TRIES = 3  # at a comparison: the cluster may change between the reading and the asking
 PAUSE = 0.5  # seconds between them: several times as long as a change takes to reach the answers
-UNAUTHORIZED = 401
 UDP, TCP = "UDP", "TCP"
 FAILURES = ("SERVFAIL", "REFUSED")  # no change of the cluster explains these
 
@@ -74,11 +74,14 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
 
 
 def _reached(client: ApiClient) -> bytes:
-    """Raise Refused or Unreachable if the API server cannot be reached, or knows nobody by these credentials."""
+    """Raise Refused or Unreachable if the API server cannot be reached, does not work, or does not know who asks.
+
+    It asks for an object: an API server that has lost etcd still tells its version, and is slow to refuse the rest.
+    """
     try:
-        return client.request("GET", "/version", timeout=SILENCE)
+        return client.request("GET", f"/api/v1/namespaces/{SYSTEM}", timeout=SILENCE)
     except Refused as error:
-        if error.status == UNAUTHORIZED:
+        if error.status == HTTPStatus.UNAUTHORIZED or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise
         return b""
 
