@@ -15,7 +15,7 @@ run: $(VENV)/.installed
 	@examples/run.sh
 
 test: $(VENV)/.installed-tests
-	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
+	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
 fuzz: $(VENV)/.installed-tests
