@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -26,6 +27,7 @@ from dnsserver.from_settings import (
     upstream_of,
 )
 from dnsserver.http import loop_delay
+from dnsserver.inspection.tap.tap import Tap
 from dnsserver.loaded import loaded
 from dnsserver.message.proxy_protocol import PLAIN_HEADERS
 from dnsserver.metrics.collector import TopodnsCollector
@@ -46,6 +48,8 @@ from locator.model import Finding, Health
 from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from starlette.routing import Route
+
     from dnsserver.net.ingress_hosts import IngressHosts
     from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
@@ -102,7 +106,7 @@ class _Server:
         if (clusters := cluster_set_of(settings)) is not None:
             self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
             self._metrics.votes = self._set.votes
-        authority = authority_of(settings)
+        authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
         self._responder = Responder(
@@ -114,6 +118,7 @@ class _Server:
             nsid=nsid,
             repeated=self._repeated,
         )
+        self._tap = Tap(self._responder, authority, clock=time.time, failed=self._tap_failed)
         self._upstream = _upstream(settings, self._counts) if authority.has_upstream else None
         others = OTHER_DESCRIPTORS + (self._upstream.most_sockets if self._upstream is not None else 0)
         limit = connection_limit(settings.max_connections, others=others)
@@ -152,7 +157,11 @@ class _Server:
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
-                    await start_http(nursery, self._settings, self._metrics, self._health)
+                    await start_http(nursery, self._settings, self._metrics, self._health, self._api)
+                    if self._settings.log_queries is not None:
+                        from dnsserver.net import query_log
+
+                        nursery.start_soon(query_log.write, self._tap, self._authority, self._settings.log_queries)
                     nursery.start_soon(self._publisher.run)
                     nursery.start_soon(self._source.run)
                     if self._set is not None:
@@ -179,6 +188,21 @@ class _Server:
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
+
+    def _api(self, loopback: bool) -> list[Route]:
+        from dnsserver.http.api import Api, Inspected
+
+        settings = self._settings
+        clusters = {settings.cluster_name: self._publisher}
+        clusters |= {cluster.name: cluster.publisher for cluster in self._others}
+        namespace = settings.namespace[0] if len(settings.namespace) == 1 else "default"
+        inspected = Inspected(lambda: self._responder.snapshot, clusters, self._authority, namespace)
+        return Api(inspected, self._tap).routes(loopback=loopback)
+
+    def _tap_failed(self, error: Exception) -> None:
+        """Count and log an error in telling of an answer; the answer is sent."""
+        self._counts.failures["tap"] += 1
+        log.error("a decision could not be told", exc_info=error)
 
     def _ages(self) -> Mapping[str, float]:
         own = {self._settings.cluster_name: self._source.age()}
@@ -212,6 +236,9 @@ async def collect_garbage() -> None:
 def native_code(settings: Settings) -> Repeated | None:
     """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
     if settings.native == "off":
+        return None
+    if settings.log_queries is not None:
+        log.info("native code is not used with --log-queries: it would keep queries to itself")
         return None
     try:
         import dnsserver.net.native as native  # "from dnsserver.net import" hides why it cannot be loaded
@@ -308,15 +335,19 @@ async def start_http(
     settings: Settings,
     metrics: TopodnsCollector,
     health: Callable[[], Mapping[str, Health]],
+    api: Callable[[bool], list[Route]] | None = None,
 ) -> None:
     """Serve metrics and readiness, which is *health*, unless ``--http off``.
+
+    *api* returns the routes of the API, given whether only programs of this machine can reach them. They are served
+    with ``--console``, by default only then.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
         return
-    from dnsserver.http import application
+    from dnsserver.http import application, guard
 
     try:
         sock = bound_stream("--http", listen)
@@ -326,9 +357,11 @@ async def start_http(
         log.warning("%s; metrics and health are not served", error)
         return
     name = sock.getsockname()
-    await nursery.start(
-        application.serve, sock, application.application(metrics.registry(), ready=health), metrics.failures
-    )
+    loopback = guard.is_loopback(name[0])
+    with_api = loopback if settings.console is None else settings.console
+    more = api(loopback) if api is not None and with_api else ()
+    app = application.application(metrics.registry(), ready=health, more=more)
+    await nursery.start(application.serve, sock, app, metrics.failures)
     announce("http", name)
 
 

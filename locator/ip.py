@@ -14,6 +14,16 @@ class Network(NamedTuple):
     address: bytes
     length: int
 
+    @property
+    def is_host(self) -> bool:
+        """Whether the network is a single address."""
+        return self.length == 8 * len(self.address)
+
+
+def host_network(address: bytes) -> Network:
+    """Return the network that is a single address."""
+    return Network(address, 8 * len(address))
+
 
 def network_end(network: Network) -> bytes:
     """Return the last address of a network."""
@@ -71,8 +81,7 @@ def parse_client(text: str) -> Network:
     """Return an address as a /32 or /128 network, or a network, whose host bits are ignored. Raises ValueError."""
     if "/" in text:
         return parse_network(text, strict=False)
-    address = parse_address(text)
-    return Network(address, 8 * len(address))
+    return host_network(parse_address(text))
 
 
 def plain_network(network: Network) -> Network:

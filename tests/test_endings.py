@@ -238,6 +238,7 @@ def test_a_live_server_loads_no_more_than_it_needs(tmp_path: Path) -> None:
         )
     )
     arguments = ["serve", "--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    arguments += ["--console=off"]  # as in a pod
     server = Server(arguments, env={"PYTHONPROFILEIMPORTTIME": "1"})
     try:
         server.wait_for("^listening http ")

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dnsserver.answers.candidates import Candidate, candidates_of
 from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.explanation import (
+    CandidateExplained,
+    ClientExplained,
+    ConstraintExplained,
+    ErrorExplained,
+    Explanation,
+    ServiceExplained,
+    SourceExplained,
+    StepExplained,
+    VoteExplained,
+)
 from dnsserver.answers.federated_reasons import federated_candidates, federated_sources, kind_of
 from dnsserver.answers.reasons import Case, reason
 from dnsserver.answers.resolution import resolve
 from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED
-from dnsserver.names import meaning_of
+from dnsserver.names import meaning_of, name_text
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER
 from locator.places.address_book import Place
@@ -33,12 +44,14 @@ class Asker(NamedTuple):
 
 
 def asker_at(client: Network, snapshot: Snapshot) -> Asker:
-    """Return the client at a prefix; one of full length is a single address."""
-    host = client.length == 8 * len(client.address)
+    """Return the client at a prefix."""
     book = snapshot.addresses
-    return Asker(
-        address_text(client.address) if host else network_text(client), book.locate_network(client), book.holder(client)
-    )
+    return Asker(client_text(client), book.locate_network(client), book.holder(client))
+
+
+def client_text(client: Network) -> str:
+    """Return how an explanation calls the client at a prefix; one of full length is a single address."""
+    return address_text(client.address) if client.is_host else network_text(client)
 
 
 def explain(
@@ -49,18 +62,22 @@ def explain(
     authority: Authority,
     *,
     candidates: bool = False,
-) -> dict[str, Any]:
-    """Return the answer for a final client, and the reasons; with *candidates* also those for each endpoint."""
+    suggests: bool = True,
+) -> Explanation:
+    """Return the answer for a final client, and the reasons; with *candidates* also those for each endpoint.
+
+    *suggests* is that of ``Case``.
+    """
     asker = client if isinstance(client, Asker) else asker_at(client, snapshot)
     location = asker.place.location
     decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, location, authority)
-    case = Case(decision, location, snapshot, authority)
+    case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
     return {
-        "question": {"name": b".".join(name).decode() + ".", "type": type_name(qtype)},
+        "question": {"name": f"{name_text(name)}.", "type": type_name(qtype)},
         "client": _client(asker, tells_clusters=authority.tells_clusters),
         "service": _service(decision),
-        "constraint": None if declaration is None else _constraint(declaration),
+        "constraint": None if declaration is None else constraint_explained(declaration),
         "sources": list(map(_source, sources_of(case) if found is None else federated_sources(case, found))),
         "steps": [_step(step) for step in (decision.selection.steps if decision.selection else ())],
         "candidates": _candidates(case) if candidates else [],
@@ -75,7 +92,7 @@ def explain(
     }
 
 
-def _client(asker: Asker, *, tells_clusters: bool) -> dict[str, Any]:
+def _client(asker: Asker, *, tells_clusters: bool) -> ClientExplained:
     place = asker.place
     labels = {key: value for key, value in place.location.labels.items() if key != CLUSTER or tells_clusters}
     return {
@@ -87,7 +104,7 @@ def _client(asker: Asker, *, tells_clusters: bool) -> dict[str, Any]:
     }
 
 
-def _service(decision: Decision) -> dict[str, str] | None:
+def _service(decision: Decision) -> ServiceExplained | None:
     found = decision.federated
     if found is not None:
         return {"namespace": found.namespace, "name": found.name}
@@ -97,7 +114,8 @@ def _service(decision: Decision) -> dict[str, str] | None:
     return {"namespace": service.namespace, "name": service.name}
 
 
-def _constraint(declaration: Declaration) -> dict[str, Any]:
+def constraint_explained(declaration: Declaration) -> ConstraintExplained:
+    """Return what a source declares."""
     constraint = declaration.constraint
     return {
         "source": declaration.source,
@@ -113,22 +131,24 @@ def _constraint(declaration: Declaration) -> dict[str, Any]:
     }
 
 
-def _source(source: Source) -> dict[str, Any]:
-    return {
+def _source(source: Source) -> SourceExplained:
+    explained: SourceExplained = {
         "source": source.declaration.source,
         "keys": list(source.declaration.constraint.keys),
         "policies": list(source.declaration.policies),
         "heard": source.heard,
         "why": source.why,
-        **({"cluster": source.cluster} if source.cluster else {}),
     }
+    if source.cluster:
+        explained["cluster"] = source.cluster
+    return explained
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _step(step: Step) -> StepExplained:
     return {"key": step.key, "value": step.value, "matched": step.matched}
 
 
-def _candidates(case: Case) -> list[dict[str, Any]]:
+def _candidates(case: Case) -> list[CandidateExplained]:
     found = case.decision.federated
     if found is None:
         return [_candidate(candidate) for candidate in candidates_of(case)]
@@ -138,11 +158,11 @@ def _candidates(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def _vote(vote: Vote) -> dict[str, Any]:
+def _vote(vote: Vote) -> VoteExplained:
     return {"cluster": vote.cluster, "vote": vote.word}
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate) -> CandidateExplained:
     endpoint = candidate.located.endpoint
     return {
         "addresses": list(map(address_text, endpoint.addresses)),
@@ -156,7 +176,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _error(decision: Decision) -> dict[str, Any] | None:
+def _error(decision: Decision) -> ErrorExplained | None:
     if decision.extended_error is None:
         return None
     code, text = decision.extended_error

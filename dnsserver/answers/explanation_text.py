@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+from dnsserver.answers.explanation import (
+    AnswerExplained,
+    CandidateExplained,
+    ClientExplained,
+    ConstraintExplained,
+    Explanation,
+    SourceExplained,
+    StepExplained,
+)
 from locator.health.votes import NONE as NO_VOTE
 from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE
 
@@ -20,7 +28,7 @@ COLOURS = {"nearest": GREEN, "all": YELLOW, "unconstrained": DIM, "unmet": RED}
 Row = tuple[str, str]  # a title and a text; a title that is repeated is printed once
 
 
-def as_text(explained: dict[str, Any], *, colour: bool = False) -> str:
+def as_text(explained: Explanation, *, colour: bool = False) -> str:
     """Return the explanation as aligned text, with ANSI colours if *colour*."""
 
     def paint(text: str, code: str) -> str:
@@ -53,7 +61,7 @@ def _titled_once(rows: Sequence[Row]) -> list[Row]:
     return [(title if not n or rows[n - 1][0] != title else "", text) for n, (title, text) in enumerate(rows)]
 
 
-def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> list[Row]:
+def _client_rows(client: ClientExplained, constraint: ConstraintExplained | None) -> list[Row]:
     """Return the rows on the client. Of its labels, only the usual ones and those of the constraint: JSON has all."""
     holder = f" ({client['holder']})" if client["holder"] else ""
     rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
@@ -62,18 +70,19 @@ def _client_rows(client: dict[str, Any], constraint: dict[str, Any] | None) -> l
     if client["node"]:
         rows.append(("client", f"on node {client['node']}"))
     labels = client["labels"]
-    wanted = dict.fromkeys((*SHOWN_LABELS, *(SUCCESSORS.get(key, key) for key in (constraint or {}).get("keys", ()))))
+    keys = constraint["keys"] if constraint else ()
+    wanted = dict.fromkeys((*SHOWN_LABELS, *(SUCCESSORS.get(key, key) for key in keys)))
     return rows + [("labels", f"{key}={labels[key]}") for key in wanted if key in labels]
 
 
-def _constraint_rows(constraint: dict[str, Any] | None, sources: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _constraint_rows(constraint: ConstraintExplained | None, sources: Sequence[SourceExplained]) -> Iterator[Row]:
     """Yield the rows on the constraint that counts, and on the sources that do not."""
     if constraint is None or not any(source["heard"] for source in sources):
         yield "constraint", "none"
     else:
         texts = [f"{', '.join(constraint['keys'])}  (by {constraint['source']})"]
         if constraint["policies"]:
-            texts.append(f"required: {', '.join(constraint['required']) or 'none'}")
+            texts.append(f"required: {', '.join(constraint['required'] or ()) or 'none'}")
             texts.append(f"policies: {', '.join(constraint['policies'])}")
         if constraint["min_endpoints"] > 1:
             texts.append(f"at least {counted(constraint['min_endpoints'], 'endpoint')}")
@@ -94,41 +103,43 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _steps(steps: Sequence[dict[str, Any]], constraint: dict[str, Any] | None) -> list[str]:
+def _steps(steps: Sequence[StepExplained], constraint: ConstraintExplained | None) -> list[str]:
     return _table(
         [
             (
                 step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}",
                 counted(step["matched"], "endpoint"),
-                _demand(constraint or {}, step["key"]),
+                _demand(constraint, step["key"]),
             )
             for step in steps
         ]
     )
 
 
-def _demand(constraint: dict[str, Any], key: str) -> str:
+def _demand(constraint: ConstraintExplained | None, key: str) -> str:
     """Return which ServicePolicies ask for a key, "" if none does."""
-    policies = constraint.get("policies") or ()
-    names = [name for name, named in zip(policies, constraint.get("policy_keys", ()), strict=True) if named == key]
+    if constraint is None:
+        return ""
+    policies = zip(constraint["policies"], constraint["policy_keys"], strict=True)
+    names = [name for name, named in policies if named == key]
     if not names:
         return ""
-    return f"{'required' if key in constraint['required'] else 'preferred'} by {', '.join(names)}"
+    return f"{'required' if key in (constraint['required'] or ()) else 'preferred'} by {', '.join(names)}"
 
 
-def _rcode(explained: dict[str, Any]) -> str:
+def _rcode(explained: Explanation) -> str:
     error = explained["extended_error"]
-    rcode: str = explained["rcode"]
+    rcode = explained["rcode"]
     if rcode == "NOERROR" and not explained["answers"]:
         rcode = "NOERROR, no records"
     return rcode + (f" (extended error {error['code']}: {error['text']})" if error else "")
 
 
-def _answer(answer: dict[str, Any]) -> tuple[str, ...]:
+def _answer(answer: AnswerExplained) -> tuple[str, ...]:
     return answer["name"], f"{answer['ttl']:>4}", answer["type"], answer["data"]
 
 
-def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _candidates(candidates: Sequence[CandidateExplained]) -> list[tuple[str, ...]]:
     """Return a table with a header: a row for each endpoint, a column for each key."""
     short = _short(list(candidates[0]["values"]))
     keys = [key for key in short if key != HOSTNAME or any(row["values"][key] != row["node"] for row in candidates)]
@@ -152,7 +163,7 @@ def _candidates(candidates: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
-def _vote_rows(candidates: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _vote_rows(candidates: Sequence[CandidateExplained]) -> Iterator[Row]:
     """Yield the votes of clusters on each address of a load balancer that somebody votes on."""
     for row in candidates:
         votes = [f"{vote['cluster']}: {vote['vote']}" for vote in row.get("votes", ()) if vote["vote"] != NO_VOTE]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from dnsserver import names
@@ -34,12 +36,16 @@ NOT_HEADLESS = "the Service is not headless"
 
 
 class Case(Struct, frozen=True, eq=False):
-    """A Decision, and what it was made from; ``location`` is the client's."""
+    """A Decision, and what it was made from; ``location`` is the client's.
+
+    ``suggests``: the reason why a name does not exist says which one does, for 30 microseconds a Service.
+    """
 
     decision: Decision
     location: Location
     snapshot: Snapshot
     authority: Authority
+    suggests: bool = True
 
     @property
     def meaning(self) -> Meaning | None:
@@ -92,7 +98,7 @@ def _unnarrowed(case: Case) -> str:
     if meaning.shape == names.REVERSE and exists:
         return "a reverse name is never narrowed"
     if compiled is None:
-        return "the name belongs to no Service" if exists else _no_such_name(meaning, case.snapshot)
+        return "the name belongs to no Service" if exists else _no_such_name(meaning, case)
     if compiled.service.alias == "":
         return "the Service's externalName is not a domain name"
     if not exists:
@@ -117,10 +123,11 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
     return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
 
 
-def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
+def _no_such_name(meaning: Meaning, case: Case) -> str:
+    snapshot, suggests = case.snapshot, case.suggests
     if meaning.zone.about == names.FEDERATION and meaning.service:
-        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated)
-        hint = f", did you mean {closest}?" if closest else listed(snapshot.federated)
+        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated) if suggests else None
+        hint = f", did you mean {closest}?" if closest else listed(snapshot.federated) if suggests else ""
         what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
         return f"no cluster exports {what}{hint}"
     is_import = meaning.zone.about == names.MULTICLUSTER
@@ -128,13 +135,16 @@ def _no_such_name(meaning: Meaning, snapshot: Snapshot) -> str:
     if not meaning.service or meaning.service_key in known:
         return "the name does not exist"
     if meaning.namespace not in snapshot.namespaces:
-        return f"topodns serves no namespace {meaning.namespace}{suggestion(meaning.namespace, snapshot.namespaces)}"
+        hint = suggestion(meaning.namespace, snapshot.namespaces) if suggests else ""
+        return f"topodns serves no namespace {meaning.namespace}{hint}"
+    return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if suggests else ''}"
+
+
+def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
     closest = nearest_key(meaning.namespace, meaning.service, known)
     if closest is None:
-        hint = listed(names_in(meaning.namespace, known))
-    else:
-        hint = f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
-    return f"topodns serves no {kind} {meaning.service_key}{hint}"
+        return listed(names_in(meaning.namespace, known))
+    return f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
 
 
 def _federated(case: Case, found: FederatedService) -> str:

@@ -25,6 +25,7 @@ EXPLAIN_A_DUMP = "topodns explain memcached.shop --client 10.244.2.16 --snapshot
 COMMANDS = {
     "serve": "Answer DNS queries",
     "explain": "Print the answer that a client would get, and why",
+    "tail": "Print the decisions of a running server as it makes them",
     "check": "Report problems in a cluster",
     "controller": "Keep a PodLocator up to date for each pod",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",

@@ -96,7 +96,7 @@ class _Given(TypedDict):
 
 
 def _given(arguments: Namespace, environment: Mapping[str, str], read: Callable[[str], bytes]) -> _Given:
-    flags = {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
+    flags = given_flags(arguments)
     path = arguments.config or environment.get(CONFIG_VARIABLE)
     file = None if path is None else (path, _content(path, read(path)))
     return {"flags": flags, "environment": environment, "file": file}
@@ -107,6 +107,11 @@ def _read(given: _Given) -> tuple[Settings, list[str]]:
         return read_settings(**given)
     except InvalidSetting as error:
         raise WrongInput(str(error)) from None
+
+
+def given_flags(arguments: Namespace) -> dict[str, list[str]]:
+    """Return the texts of the settings that the command line itself has, by field."""
+    return {name: texts for name in FLAGS if (texts := getattr(arguments, _PREFIX + name, None)) is not None}
 
 
 def file_content(path: str) -> bytes:

@@ -1,28 +1,33 @@
-"""The HTTP application: health and metrics."""
+"""The HTTP application: health and metrics, and what ``api`` adds to them."""
 
 from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 from hypercorn.config import Config
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http import connections
+from dnsserver.http.problems import as_problem
 from locator.model import Health
 
 Healths = Callable[[], Mapping[str, Health]]
 
 
-def application(registry: CollectorRegistry, *, ready: Healths) -> Starlette:
-    """Return the HTTP application; *ready* returns the health of everything that readiness needs, by name."""
+def application(registry: CollectorRegistry, *, ready: Healths, more: Sequence[Route] = ()) -> Starlette:
+    """Return the HTTP application, with *more* routes.
+
+    *ready* returns the health of everything that readiness needs, by name.
+    """
 
     def health(check: Healths) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
@@ -52,7 +57,8 @@ def application(registry: CollectorRegistry, *, ready: Healths) -> Starlette:
         "/ready": is_ready,
         "/metrics": metrics,
     }
-    return Starlette(routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()])
+    routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()), *more]
+    return Starlette(routes=routes, exception_handlers={HTTPException: as_problem})
 
 
 def _alive() -> Mapping[str, Health]:

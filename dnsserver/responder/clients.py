@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dnsserver.message.wire import ClientSubnet, Edns
 from dnsserver.metrics.counters import RangeCounter
 from locator.bounded_map import BoundedMap
-from locator.ip import Network, plain_address
+from locator.ip import Network, host_network, plain_address
 from locator.model import UNKNOWN, Location
 from locator.places.address_book import (
     NOWHERE,
@@ -86,16 +86,19 @@ class Clients:
         place = self.source(source)
         if not place.forwarder:
             return place
-        client = edns.option if header_client is None and edns is not None else header_client
-        if client:
-            return self.locate(client)
-        subnet = edns.subnet if client is None and edns is not None else None
-        network = subnet.network if subnet is not None else None
-        if subnet is None or network is None:
+        network = _named(edns, header_client)
+        if network is None:
             return UNNAMED_CLIENT
-        if subnet.host:
-            return self.locate(subnet.address)
-        return self._block(subnet, network) if remember else self._book.locate_network(network)
+        if network.is_host:
+            return self.locate(network.address)
+        if not remember:
+            return self._book.locate_network(network)
+        assert edns is not None and edns.subnet is not None  # nothing else names a block
+        return self._block(edns.subnet, network)
+
+    def client_of(self, source: bytes, edns: Edns | None, *, header_client: bytes | None) -> Network | None:
+        """Return the client that ``place_of`` locates, None if a trusted forwarder does not name it."""
+        return _named(edns, header_client) if self.source(source).forwarder else host_network(plain_address(source))
 
     def _block(self, subnet: ClientSubnet, network: Network) -> Place:
         place = self._blocks.get(subnet.content)
@@ -121,3 +124,12 @@ class Clients:
         if shared is None:
             shared = self._shared[labels] = location
         return Place(shared, place.located_by, place.block, place.forwarder)
+
+
+def _named(edns: Edns | None, header_client: bytes | None) -> Network | None:
+    """Return the client that a forwarder names in a PROXY header, else in its option, else as a client subnet."""
+    client = edns.option if header_client is None and edns is not None else header_client
+    if client:
+        return host_network(plain_address(client))
+    subnet = edns.subnet if client is None and edns is not None else None
+    return None if subnet is None else subnet.network

@@ -68,6 +68,20 @@ def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int 
     )
 
 
+def decided_untrusted(packet: bytes, *, client_option: int | None) -> Query | None:
+    """Read a packet for which ``is_query`` holds; return None if it is refused before its name is looked at.
+
+    Other than ``judge_untrusted``, this leaves it to ``resolve`` to refuse names outside the zones and zone transfers.
+    """
+    try:
+        parsed = read_untrusted(packet, client_option=client_option)
+    except Unreadable:
+        return None
+    if int.from_bytes(packet[2:4]) & wire.OPCODE or parsed.qclass != wire.IN:
+        return None
+    return None if parsed.edns is not None and parsed.edns.version != 0 else parsed
+
+
 def accept_untrusted(packet: bytes, end: int, zones: Iterable[Zone]) -> Question | None:
     """Return the question of a packet of which all but the question was recognised as right.
 

@@ -158,10 +158,14 @@ class Repeater:
         self._bases: dict[str, _KnownBasis] = {}  # by the Service's key
         self._last_basis = 0
         self._places: list[tuple[bytes, KnownPlace | None]] = []  # changed, and not handed over yet
+        self._unrepeated: frozenset[str] | None = frozenset()  # see ``leave_to_python``
+        self._serial = 0
         self.forget_profiles = repeated.forget_profiles
 
     def learn(self, query: bytes, source: bytes) -> None:
         """Make known what it takes to repeat the answer to a query that was just answered, if it can be repeated."""
+        if self._unrepeated is None:
+            return
         place = self._clients.source(source)
         in_header: bytes | None = None
         if place.forwarder:
@@ -198,6 +202,16 @@ class Repeater:
                 self._repeated.learn_block(content, self._known(place))
         self._learn_answer(asked, basis, place.location)
 
+    def leave_to_python(self, services: frozenset[str] | None) -> None:
+        """Make the native code leave the queries about these Services to Python from now on; None: all queries.
+
+        As long as there are any, it also leaves those whose answer belongs to no Service.
+        """
+        self._unrepeated = services
+        if services is None or services:
+            left = [key for key in self._bases if services is None or _service_of(key) in services]
+            self._repeated.publish(self._serial, [self._bases.pop(key).number for key in left], None)
+
     def place_changed(self, address: bytes, place: Place | None) -> None:
         """Make known where an address is now, None if no object has it any more."""
         self._places.append((address, None if place is None else self._known(place)))
@@ -211,12 +225,13 @@ class Repeater:
         its clients would wait for Python while the cluster changes.
         """
         self._hand_over_places()
+        self._serial = snapshot.serial & 0xFFFFFFFF
         changed = [key for key, known in self._bases.items() if not snapshot.holds(known.basis)]
         bases = [self._bases.pop(key) for key in changed]
         numbers = [basis.number for basis in bases]
         if bases:
             self._refresh(bases, frozenset(self._repeated.asked(numbers)))
-        self._repeated.publish(snapshot.serial & 0xFFFFFFFF, numbers, networks)
+        self._repeated.publish(self._serial, numbers, networks)
 
     def count(self) -> None:
         """Add what the native code counted to the counters."""
@@ -274,8 +289,10 @@ class Repeater:
         if answer is None or not answer.plain or answer.length > MAX_RECORDS_SIZE:
             return
         if basis is None:
-            if answers is None and answer.size <= MAX_TRANSIENT_SIZE:
+            if answers is None and answer.size <= MAX_TRANSIENT_SIZE and not self._unrepeated:
                 self._repeated.learn_transient(question, _parts(answer))
+            return
+        if self._unrepeated and _service_of(basis.basis_key) in self._unrepeated:
             return
         known = self._known_basis(basis)
         locations = known.questions.setdefault(question, _Asked(asked)).locations
@@ -301,6 +318,11 @@ class Repeater:
 
     def _known(self, place: Place) -> KnownPlace:
         return self._locations.of(place.location), self._origin_of(place), place.forwarder
+
+
+def _service_of(basis_key: str) -> str:
+    """Return ``namespace/name`` of the Service that has a ``Basis.basis_key``."""
+    return basis_key.partition(" ")[0]
 
 
 def _parts(answer: RenderedAnswer) -> Parts:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from dnsserver import names
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.resolution import endpoint_names, resolve
@@ -32,7 +34,14 @@ from dnsserver.message.wire import Unreadable, question_untrusted
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
-from dnsserver.responder.judging import Question, Refusal, accept_untrusted, is_query, judge_untrusted
+from dnsserver.responder.judging import (
+    Question,
+    Refusal,
+    accept_untrusted,
+    decided_untrusted,
+    is_query,
+    judge_untrusted,
+)
 from dnsserver.responder.recognition import (
     HEAD_INDEXES,
     NO_EDNS,
@@ -45,15 +54,31 @@ from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_
 from dnsserver.responder.repeating import Repeated, Repeater
 from dnsserver.responder.replies import Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
-from locator.ip import address_text
+from locator.ip import Network, address_text
 from locator.model import ZONE, Location
 from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot, answers_differ
 
 MAX_PASSING = 8192  # questions, about a megabyte
+# Those of the methods of ``Responder``.
+Answer = Callable[..., "bytes | PendingReply | None"]
+Finish = Callable[[PendingReply, Sequence[Record] | None], bytes]
 MAX_PLACES = 65_536  # most addresses share the few places of their node
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
+
+
+class Inquiry(Struct, frozen=True, eq=False, gc=False):
+    """What the Decision on a query is made from.
+
+    ``labels`` are those of the queried name in lower case. ``client`` is None if a trusted forwarder does not name it.
+    """
+
+    labels: tuple[bytes, ...]
+    qtype: int
+    client: Network | None
+    place: Place
+    snapshot: Snapshot
 
 
 class Responder:
@@ -105,6 +130,11 @@ class Responder:
             self._repeater = Repeater(repeated, *parts, origin_of=self._origin, answer_again=self._answer_again)
             counts.before_reading.append(self._repeater.count)
 
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The snapshot that it answers from, None before the first."""
+        return self._snapshot
+
     def publish(self, snapshot: Snapshot) -> None:
         """Answer from *snapshot* from now on."""
         before, self._snapshot = self._snapshot, snapshot
@@ -125,6 +155,30 @@ class Responder:
         """Make known to the native code how to repeat what ``answer`` has just answered."""
         if self._repeater is not None and self._snapshot is not None:
             self._repeater.learn(query, source)
+
+    def inquiry(self, query: bytes, source: bytes, *, header_client: bytes | None) -> Inquiry | None:
+        """Return what ``answer`` decides a query from at this moment; None if it decides nothing about its name."""
+        parsed = decided_untrusted(query, client_option=self._client_option) if is_query(query) else None
+        if parsed is None or self._snapshot is None:
+            return None
+        client = self._clients.client_of(source, parsed.edns, header_client=header_client)
+        place = self._clients.place_of(source, parsed.edns, header_client=header_client, remember=True)
+        return Inquiry(parsed.labels, parsed.qtype, client, place, self._snapshot)
+
+    def tap(self, answer: Answer, finish: Finish, services: frozenset[str] | None) -> None:
+        """Let *answer* and *finish* stand in for the methods of these names until ``untap``: nobody else pays for them.
+
+        Meanwhile the native code leaves to them all queries about *services* (``namespace/name``); None: all queries.
+        """
+        vars(self).update(answer=answer, finish=finish)
+        if self._repeater is not None:
+            self._repeater.leave_to_python(services)
+
+    def untap(self) -> None:
+        """Undo ``tap``."""
+        del self.answer, self.finish
+        if self._repeater is not None:
+            self._repeater.leave_to_python(frozenset())
 
     def may_send_proxy_header(self, source: bytes) -> bool:
         """Whether data from *source* (a packed address) may begin with a PROXY header.

@@ -14,6 +14,7 @@ from dnsserver.settings import values
 from dnsserver.settings.flags import (
     ALL,
     ANSWERS,
+    ASKING,
     CHECKING,
     CLIENTS,
     CLUSTER,
@@ -87,6 +88,16 @@ class Settings:
         shown="none",
     )
     """topodns merges several dumps. If an object is in two of them, the later one counts."""
+
+    server: str | None = single(
+        None,
+        values.SERVER_URL,
+        theme=CLUSTER,
+        help="Ask the running server with its HTTP API at this URL: an address of 'serve --http' where --console is on",
+        commands=ASKING,
+        shown="tail: http://127.0.0.1:9153; explain: none, it reads the cluster itself",
+    )
+    """``explain`` then answers from what the server has read, by the server's settings."""
 
     kubeconfig: str | None = single(
         None,
@@ -373,6 +384,17 @@ class Settings:
     """9153 is CoreDNS's metrics port. If the default address cannot be bound, the server runs without HTTP; a given
     address that cannot be bound is an error."""
 
+    console: bool | None = single(
+        None,
+        values.SWITCH,
+        theme=SERVER,
+        help="Serve the HTTP API and an overview of it at the address of --http. It shows names, addresses and labels "
+        "of the cluster to everybody who reaches that address",
+        commands=SERVING,
+        shown="on if that is a loopback address, off otherwise",
+    )
+    """Metrics and health checks are served in any case. The API has no password of its own."""
+
     max_connections: int = single(
         4096,
         whole_number(1, 1_000_000),
@@ -561,6 +583,17 @@ class Settings:
         commands=ALL,
     )
     """topodns logs single queries at debug level only."""
+
+    log_queries: int | None = single(
+        None,
+        or_off(whole_number(1, 10_000), None),
+        theme=LOGGING,
+        help="Write at most this many decisions a second to standard error, each as a line of JSON, drawn evenly from "
+        "all of that second. Native code then repeats no answers. off: none",
+        commands=SERVING,
+        shown="off",
+    )
+    """Most who want to see queries want to see them now: 'topodns tail'."""
 
 
 FLAGS: Mapping[str, Flag] = {setting.name: flag_of(setting) for setting in fields(Settings)}

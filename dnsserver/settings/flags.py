@@ -29,6 +29,7 @@ THEMES = (OUTPUT, CLUSTER, ANSWERS, CLUSTERS, CLIENTS, CONTROLLER, WEBHOOK, SERV
 # The commands that have a flag.
 SERVING = ("serve",)
 EXPLAINING = ("explain",)
+ASKING = ("explain", "tail")
 CHECKING = ("check",)
 READING = (*SERVING, *EXPLAINING, *CHECKING)
 CONTROLLING = ("controller",)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.settings.fields import FLAGS, Settings
-from dnsserver.settings.values import PODS
+from dnsserver.settings.values import OFF, PODS
 from dnsserver.spelling import nearest
 from locator.ip import network_text
 from locator.model import CLUSTER
@@ -204,6 +204,8 @@ def _warnings(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
             if name not in known:
                 found, expected = f"no cluster {name}{nearest(name, known)}", f"expected one of {', '.join(known)}"
                 yield f"{sources['subnet']}: {found}, {expected}: to federated names, its clients are in no cluster"
+    if settings.console and settings.http == OFF:
+        yield f"{sources['console']} has no effect with {sources['http']} off"
     for name, other in NEEDED.items():
         if name in sources and not getattr(settings, other):
             yield f"{sources[name]} has no effect without {option(other)}"

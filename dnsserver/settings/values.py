@@ -176,6 +176,12 @@ def _service_key(text: str) -> str:
     return "/".join(_object_key(text))
 
 
+def _server_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", text):
+        raise ValueError(repr(text))
+    return text.rstrip("/")
+
+
 def _label_key(text: str) -> str:
     if not valid_label_key(text) or text == "on":  # what ``true`` in a file becomes; nobody means a label
         raise ValueError(repr(text))
@@ -260,6 +266,7 @@ NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
 SERVICE_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _service_key)
+SERVER_URL = Syntax("URL", "http://HOST:PORT", _server_url)
 LABEL_KEY = Syntax("KEY", "a label key", _label_key)
 SELECTOR: Syntax[Selector] = Syntax("SELECTOR", "a label selector such as 'team=shop,!internal'", parse_selector)
 ADDRESS = Syntax("ADDR", "an IPv4 or IPv6 address", parse_address)

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
 
@@ -134,6 +134,17 @@ class Publisher:
         """Return all objects, by kind."""
         async with self._lock:
             return self._view.all_objects()
+
+    async def objects(self, kind: type[Object]) -> Mapping[str, Any]:
+        """Return the objects of a kind by their keys. For many Pods this takes too long: see ``look_up``."""
+        async with self._lock:
+            return dict(self._view.objects(kind))
+
+    async def look_up(self, kind: type[Object], key: str) -> tuple[Any, Sequence[str]]:
+        """Return the object of a kind with this key; if there is none, None and all keys."""
+        async with self._lock:
+            known = self._view.objects(kind)
+            return (known[key], ()) if key in known else (None, list(known))
 
     async def run(self) -> None:
         """Apply deltas and publish for ever."""

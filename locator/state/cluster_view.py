@@ -6,6 +6,7 @@ A live source and a dump both deliver batches of deltas here, with the same resu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -71,6 +72,10 @@ class ClusterView:
     def all_objects(self) -> list[Object]:
         """Return all objects, by kind."""
         return self._store.all_objects()
+
+    def objects(self, kind: type[Object]) -> Mapping[str, Any]:
+        """Return all objects of a kind by their keys."""
+        return self._store.objects(kind)
 
     def namespaces(self) -> set[str]:
         """Return all namespaces that exist, served or not."""

@@ -201,6 +201,10 @@ class Store:
         """Return all objects, by kind."""
         return [item for kind in self.kinds for item in self._objects.of(kind).values()]
 
+    def objects(self, kind: type[Object]) -> Mapping[str, Any]:
+        """Return all objects of a kind by their keys."""
+        return self._objects.of(kind)
+
     def _put(self, kind: type[Object], key: str, after: Any) -> bool:
         if kind not in self.kinds:
             return False

@@ -20,6 +20,7 @@ ALL = "all"
 UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
 OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
+OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
 
 
 class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):

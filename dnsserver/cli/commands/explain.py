@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write
 from dnsserver.cli.parser import Example, Parser, add_output_format, parse_argument, program
-from dnsserver.cli.settings_flags import add_settings, settings_of
+from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
+from dnsserver.settings.fields import FLAGS, Settings
+from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
+from dnsserver.settings.reading import option
 from locator.finding_codes import ClusterCode
 from locator.model import Object, is_dns_label
+
+if TYPE_CHECKING:
+    from dnsserver.answers.explanation import Explanation
+
+# What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
+ARGUMENTS = {"name": "NAME", "type": "TYPE", "client": "--client", "namespace": "-n"}
+CLUSTER_THEMES = (CLUSTER, ANSWERS, CLUSTERS, CLIENTS)  # of the settings that a running server has of its own
 
 TYPES = ("A", "AAAA", "CNAME", "NS", "PTR", "SOA", "SRV", "TXT")  # that answers have
 
@@ -23,13 +33,15 @@ EXAMPLES = (
             "topodns explain memcached.shop --client 10.244.2.16 --candidates --snapshot cluster.yaml"),
     Example("What would a client anywhere in zone eu-west-b get?",
             "topodns explain memcached.shop --client topology.kubernetes.io/zone=eu-west-b --snapshot cluster.yaml"),
+    Example("What does a running server answer, from what it has read?",
+            "topodns explain memcached.shop --client 10.244.2.16 --server http://127.0.0.1:9153"),
     Example("Another record type, as JSON for a program:",
             "topodns explain memcached.shop SRV --client node/node-a1 -o json --snapshot cluster.yaml"),
 )  # fmt: skip
 STATUSES = {
     **STATUSES,
     DONE: "the answer is printed; a name that does not exist, or a constraint that is not met, is an answer, too",
-    FAILED: "the API server cannot be reached, or refuses",
+    FAILED: "the API server, or the server of --server, cannot be reached, or refuses",
 }
 
 
@@ -66,51 +78,76 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the decision that ``topodns serve`` would answer from."""
-    from dnsserver.cli import kubectl_names
+    from dnsserver.inspection import naming
 
     if arguments.name is None or arguments.client is None:
         is_name = arguments.name is None
-        missing, what = ("NAME", kubectl_names.NAMES) if is_name else ("--client", kubectl_names.CLIENTS)
+        missing, what = ("NAME", naming.NAMES) if is_name else ("--client", naming.CLIENTS)
         raise WrongInput(f"{missing}: missing, expected {what}; see '{program()} explain --help'")
     settings = settings_of(arguments)
-    from dnsserver.answers.explain import explain
-    from dnsserver.cli.cluster import read_objects
-    from dnsserver.from_settings import authority_of
     from dnsserver.message.records import type_number
 
-    name = parse_argument("NAME", kubectl_names.parse_name, arguments.name, kubectl_names.NAMES)
+    name = parse_argument("NAME", naming.parse_name, arguments.name, naming.NAMES)
     types = "a record type such as A, AAAA or SRV"
-    if arguments.name in kubectl_names.KINDS:  # kubectl also takes two words
+    if arguments.name in naming.KINDS:  # kubectl also takes two words
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
     qtype = parse_argument("TYPE", type_number, arguments.type, types)
-    client = parse_argument("--client", kubectl_names.parse_asker, arguments.client, kubectl_names.CLIENTS)
+    client = parse_argument("--client", naming.parse_asker, arguments.client, naming.CLIENTS)
     if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
         raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
-    kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, kubectl_names.Reference) else ()
+    if settings.server is not None:
+        return _ask(settings.server, arguments, settings)
+    from dnsserver.cli.cluster import read_objects
+    from dnsserver.from_settings import authority_of
+
+    kinds: tuple[type[Object], ...] = (client.kind,) if isinstance(client, naming.Reference) else ()
     reading, authority = read_objects(settings, kinds), authority_of(settings)
     for finding in reading.publication.findings:
         if finding.code == ClusterCode.ClusterUnreachable.name:  # the answer lacks what that cluster has
             say(str(finding))
-    snapshot = reading.publication.snapshot
     usual = settings.namespace[0] if len(settings.namespace) == 1 else reading.namespace  # a name elsewhere is NXDOMAIN
-    known = kubectl_names.Known(snapshot, reading.objects, arguments.in_namespace or usual)
-    explanation = explain(
-        kubectl_names.question_name(name, known, authority),
-        qtype,
-        kubectl_names.asker_named(client, known),
-        snapshot,
-        authority,
-        candidates=settings.candidates,
-    )
+    objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
+    known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
+    try:
+        explanation = naming.explain_named(name, qtype, client, known, authority, candidates=settings.candidates)
+    except naming.UnknownName as error:
+        raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     write(_rendered(explanation, arguments.output))
-    if isinstance(client, kubectl_names.Topology):
-        keys = (explanation["constraint"] or {}).get("keys", ())
-        for hint in kubectl_names.topology_hints(client, keys, reading.nodes):
+    if isinstance(client, naming.Topology):
+        constraint = explanation["constraint"]
+        for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
             say(f"--client: {hint}")
     return DONE
 
 
-def _rendered(explanation: dict[str, Any], output: str) -> str:
+def _ask(url: str, arguments: Namespace, settings: Settings) -> int:
+    """Print what the running server at *url* would answer. Raises CommandError."""
+    for name in given_flags(arguments):
+        if FLAGS[name].theme in CLUSTER_THEMES and name != "server":
+            raise WrongInput(f"{option(name)}: given together with --server, expected only one of them")
+    import msgspec
+
+    from dnsserver.answers.explanation import DECODER
+    from dnsserver.cli.remote import RemoteServer
+    from dnsserver.inspection.operations import EXPLAIN
+
+    parameters = {
+        "name": arguments.name,
+        "type": arguments.type,
+        "client": arguments.client,
+        "namespace": arguments.in_namespace,
+        "candidates": "true" if settings.candidates else None,
+    }
+    body = RemoteServer(url, ARGUMENTS).get(EXPLAIN, parameters)
+    try:
+        explanation = DECODER.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
+    write(_rendered(explanation, arguments.output))
+    return DONE
+
+
+def _rendered(explanation: Explanation, output: str) -> str:
     if output == "json":
         return json.dumps(explanation, indent=2) + "\n"
     if output == "yaml":

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.answers.decision import Authority
-from dnsserver.answers.explain import Asker
+from dnsserver.answers.explain import Asker, explain
+from dnsserver.answers.explanation import Explanation
 from dnsserver.answers.resolution import resolve
-from dnsserver.cli.errors import WrongInput
-from dnsserver.cli.parser import parse_argument
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import SERVICE, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, nearest_label, suggestion
-from locator.ip import Network, parse_client
+from locator.ip import Network, host_network, parse_client
 from locator.labels import valid_label_key
 from locator.model import (
     HOSTNAME,
@@ -26,6 +25,7 @@ from locator.model import (
     PodLocator,
     Service,
     canonical_labels,
+    object_key,
 )
 from locator.places.address_book import NODE, SUBNET, Place
 from locator.state.snapshot import Snapshot
@@ -36,9 +36,21 @@ KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, s
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
 NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
+LONGEST = "a name of at most 253 characters"
 CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
 
 Labels = tuple[bytes, ...]  # of a domain name, in lower case
+
+
+NAME, CLIENT = "name", "client"  # what people are asked for
+
+
+class UnknownName(Exception):
+    """What somebody named does not exist, or has no address. ``argument`` is ``NAME`` or ``CLIENT``."""
+
+    def __init__(self, argument: str, text: str) -> None:
+        super().__init__(text)
+        self.argument = argument
 
 
 class Reference(NamedTuple):
@@ -56,20 +68,27 @@ class Topology(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Where names are looked up: a snapshot, the objects that it was made from, and the namespace of ``-n``."""
+    """Where names are looked up: a snapshot, the objects that it was made from by key, and the namespace of ``-n``.
+
+    Objects that nobody names may be missing.
+    """
 
     snapshot: Snapshot
-    objects: Mapping[type[Object], Sequence[Any]]
+    objects: Mapping[type[Object], Mapping[str, Any]]
     namespace: str
 
     def find(self, kind: type[Object], name: str, argument: str) -> Any:
-        """Return an object of the namespace, or a Node. Raises WrongInput."""
-        key = name if kind is Node else f"{self.namespace}/{name}"
-        by_key = {found.key: found for found in self.objects.get(kind, ())}
-        if key in by_key:
-            return by_key[key]
+        """Return an object of the namespace, or a Node. Raises UnknownName."""
+        key = self.key_of(kind, name)
+        by_key = self.objects.get(kind, {})
+        if (found := by_key.get(key)) is not None:
+            return found
         hint = suggestion(name, by_key) if kind is Node else self._hint(name, by_key)
-        raise WrongInput(f"{argument}: no {kind.__name__} {key}{hint}")
+        raise UnknownName(argument, f"no {kind.__name__} {key}{hint}")
+
+    def key_of(self, kind: type[Object], name: str) -> str:
+        """Return the key of the object of this name in the namespace."""
+        return name if kind is Node else object_key(self.namespace, name)
 
     def _hint(self, name: str, keys: Collection[str]) -> str:
         service, _, rest = name.partition(".")
@@ -115,13 +134,66 @@ def _parse_reference(text: str, kinds: Sequence[type[Object]]) -> Reference | No
     return Reference(kind, name)
 
 
+class Served(Mapping[str, Service]):
+    """The Services of a snapshot, by their keys."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._compiled = snapshot.services
+
+    def __getitem__(self, key: str) -> Service:
+        return self._compiled[key].service
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compiled)
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+
+class Missing(Mapping[str, None]):
+    """The keys of all objects of a kind, none of which is the one that somebody named."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = keys
+
+    def __getitem__(self, key: str) -> None:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def explain_named(
+    name: Reference | str,
+    qtype: int,
+    client: Network | Reference | Topology,
+    known: Known,
+    authority: Authority,
+    *,
+    candidates: bool,
+) -> Explanation:
+    """Return the answer to *name* for *client*, and why, as ``explain`` does. Raises UnknownName."""
+    labels, asker = question_name(name, known, authority), asker_named(client, known)
+    return explain(labels, qtype, asker, known.snapshot, authority, candidates=candidates)
+
+
+def by_key(objects: Iterable[Object]) -> dict[str, Any]:
+    """Return objects of one kind as ``Known`` has them."""
+    return {found.key: found for found in objects}
+
+
 def question_name(name: Reference | str, known: Known, authority: Authority) -> Labels:
-    """Return the labels of the name, completed as a resolver in a pod of the namespace would. Raises WrongInput."""
+    """Return the labels of the name, completed as a resolver in a pod of the namespace would. Raises UnknownName."""
     zone = next(zone.name for zone in authority.zones if not zone.reverse)
     if isinstance(name, Reference):
-        service = known.find(Service, name.name, "NAME")
-        text = f"{service.name}.{service.namespace}.svc.{zone}"
-        return parse_argument("NAME", labels_of, text, "a name of at most 253 characters")
+        service = known.find(Service, name.name, NAME)
+        try:
+            return labels_of(f"{service.name}.{service.namespace}.svc.{zone}")
+        except ValueError as error:
+            raise UnknownName(NAME, f"{error}, expected {LONGEST}") from None
     labels = labels_of(name)
     if name.endswith(".") or meaning_of(labels, authority.zones) is not None:
         return labels
@@ -155,26 +227,26 @@ def _likeliest(labels: Labels, longer: Sequence[Labels], snapshot: Snapshot) -> 
 
 
 def asker_named(client: Network | Reference | Topology, known: Known) -> Network | Asker:
-    """Return the client that *client* names: by its first address, or without one by its labels. Raises WrongInput."""
+    """Return the client that *client* names: by its first address, or without one by its labels. Raises UnknownName."""
     if isinstance(client, Network):
         return client
     if isinstance(client, Topology):
         hostname = client.labels.get(HOSTNAME)
-        nodes = (node.name for node in known.objects.get(Node, ()) if node.labels[HOSTNAME] == hostname)
+        nodes = (node.name for node in known.objects.get(Node, {}).values() if node.labels[HOSTNAME] == hostname)
         return Asker(client.text, Place(Location(next(nodes, None), dict(client.labels)), SUBNET), "--client")
     pods, locators = known.objects.get(Pod), known.objects.get(PodLocator)
     if client.kind is Pod and locators and not pods:  # a dump without Pods
-        addresses = known.find(PodLocator, client.name, "--client").addresses
+        addresses = known.find(PodLocator, client.name, CLIENT).addresses
     else:
-        found = known.find(client.kind, client.name, "--client")
+        found = known.find(client.kind, client.name, CLIENT)
         if isinstance(found, Pod) and found.finished:
-            raise WrongInput(f"--client: Pod {found.key} has finished, expected one that has an address")
+            raise UnknownName(CLIENT, f"Pod {found.key} has finished, expected one that has an address")
         addresses = found.addresses
         if isinstance(found, Node) and not addresses:
             return Asker(f"node/{found.name}", Place(Location(found.name, found.labels), NODE), f"node {found.name}")
     if not addresses:
-        raise WrongInput(f"--client: Pod {known.namespace}/{client.name} has no address yet, expected one that has")
-    return Network(addresses[0], 8 * len(addresses[0]))
+        raise UnknownName(CLIENT, f"Pod {known.namespace}/{client.name} has no address yet, expected one that has")
+    return host_network(addresses[0])
 
 
 def topology_hints(topology: Topology, keys: Sequence[str], nodes: Sequence[Node]) -> Iterator[str]:

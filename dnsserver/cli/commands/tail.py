@@ -1,0 +1,63 @@
+"""``topodns tail``: prints the decisions of a running server as it makes them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from dnsserver.answers.explanation_text import counted
+from dnsserver.cli.errors import FAILED, STATUSES, Failed, WrongInput
+from dnsserver.cli.log_format import say
+from dnsserver.cli.output import coloured, write
+from dnsserver.cli.parser import Example, Parser, add_output_format, one_of
+from dnsserver.cli.settings_flags import add_settings, settings_of
+from locator.topology.selection import OUTCOMES
+
+SERVER = "http://127.0.0.1:9153"  # where ``serve`` listens on the same machine
+ARGUMENTS = {"service": "--service", "client": "--client", "outcome": "--outcome"}
+
+EXAMPLES = (
+    Example("What does the server on this machine answer right now?", "topodns tail"),
+    Example("Which clients of a Service get nothing?", "topodns tail --service shop/orders-db --outcome unmet"),
+    Example("What do the pods of a node get, as JSON for a program?", "topodns tail --client 10.244.2.0/24 -o json"),
+)
+STATUSES = {**STATUSES, FAILED: "the server cannot be reached, refuses, or has ended"}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the filters, the output format and the settings."""
+    parser.flags.add_argument("--service", metavar="NS/NAME", help="Only decisions about names of this Service")
+    parser.flags.add_argument("--client", metavar="ADDR|CIDR", help="Only decisions for this address or network")
+    parser.flags.add_argument("--outcome", metavar="WORD", help=f"Only decisions with this outcome: {one_of(OUTCOMES)}")
+    parser.words["outcome"] = OUTCOMES
+    add_output_format(parser)
+    add_settings(parser, "tail", common=("server",))
+
+
+def run(arguments: Namespace) -> int:
+    """Print decisions until the server ends, or this process is interrupted."""
+    settings = settings_of(arguments)
+    import msgspec
+
+    from dnsserver.cli.remote import RemoteServer
+    from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
+    from dnsserver.inspection.tap.lines import DECODER
+    from dnsserver.inspection.tap.text import as_text
+
+    url = settings.server or SERVER
+    parameters = {name: text for name in ARGUMENTS if (text := getattr(arguments, name)) is not None}
+    try:
+        read_parameters(TAIL, parameters.items())
+    except BadParameter as error:
+        raise WrongInput(f"{ARGUMENTS[error.parameter]}: {error}") from None
+    for name, data in RemoteServer(url, ARGUMENTS).events(TAIL, parameters):
+        try:
+            if name == "lost":
+                lost = counted(int(msgspec.json.decode(data)["lost"]), "decision")
+                say(f"{lost} left out: the server makes more than it can tell this reader")
+            elif arguments.output == "json":
+                write(f"{data}\n")
+            else:
+                write(as_text(DECODER.decode(data), colour=coloured()))
+        except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
+            raise Failed(f"--server {url}: {error}, expected a topodns of this version") from None
+    raise Failed(f"--server {url}: the server has ended")

@@ -1,0 +1,121 @@
+"""Asks a running server over its HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
+
+from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
+from dnsserver.inspection.problem import PROBLEM_JSON
+
+CONNECT_SECONDS = 5.0
+# A server may have several requests to compute first; on a quiet stream there is a comment every 15 s.
+READ_SECONDS = 45.0
+MAX_SHOWN = 200  # characters of a problem that another program sent
+
+SERVERS = "a running topodns, at an address of its --http"
+
+
+class RemoteServer:
+    """A running server at *url*. *arguments* says what messages call each parameter."""
+
+    def __init__(self, url: str, arguments: Mapping[str, str]) -> None:
+        self._url, self._arguments = url, arguments
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
+        self._pool = urllib3.PoolManager(timeout=timeout, retries=False)
+
+    def get(self, operation: Operation, parameters: Mapping[str, str | None]) -> bytes:
+        """Return the JSON that an operation returns. Raises CommandError."""
+        with self._requested(operation, parameters) as response:
+            return response.read()
+
+    def events(self, operation: Operation, parameters: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+        """Yield the name and the data of each event of a stream, until the server ends it. Raises CommandError."""
+        with self._requested(operation, parameters) as response:
+            name, data = "message", ""
+            for line in self._lines(response):
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    data = value
+                elif not line and data:
+                    yield name, data
+                    name, data = "message", ""
+
+    def _lines(self, response: urllib3.BaseHTTPResponse) -> Iterator[str]:
+        rest = b""
+        try:
+            for part in response.stream(None):
+                *lines, rest = (rest + part).split(b"\n")
+                yield from (line.decode(errors="replace") for line in lines)
+        except ReadTimeoutError:
+            raise Failed(f"--server {self._url}: the server has said nothing for {READ_SECONDS:.0f} s") from None
+        except (HTTPError, OSError):
+            raise Failed(f"--server {self._url}: the server has ended") from None
+
+    @contextmanager
+    def _requested(
+        self, operation: Operation, parameters: Mapping[str, str | None]
+    ) -> Iterator[urllib3.BaseHTTPResponse]:
+        """Give the response to a request if it is what the operation returns. Raises CommandError."""
+        given = {name: text for name, text in parameters.items() if text is not None}
+        headers = {"Accept": f"{operation.media_type}, {PROBLEM_JSON}"}
+        try:
+            response = self._pool.request(
+                "GET", self._url + operation.path, fields=given, headers=headers, preload_content=False
+            )
+            try:
+                self._check(response, operation)
+                yield response
+            finally:
+                response.close()
+        except (HTTPError, OSError) as error:
+            raise Failed(f"--server {self._url}: {_reason(error)}, expected {SERVERS}") from None
+
+    def _check(self, response: urllib3.BaseHTTPResponse, operation: Operation) -> None:
+        media_type = response.headers.get("content-type", "").partition(";")[0]
+        if response.status == 200 and media_type == operation.media_type:
+            return
+        if media_type != PROBLEM_JSON:
+            found = f"HTTP status {response.status}" if response.status != 200 else media_type or "no media type"
+            wanted = "JSON" if operation.media_type == JSON else EVENT_STREAM
+            raise Failed(
+                f"--server {self._url}: {found} found at {operation.path}, expected {wanted}: it is no topodns, or an "
+                "older one"
+            )
+        if response.status == 404:
+            raise Failed(
+                f"--server {self._url}: the server is topodns, but its HTTP API is off: start it with --console"
+            )
+        detail, parameter = _problem(response.read())
+        argument = self._arguments.get(parameter)
+        if response.status == 400 and argument is not None:
+            raise WrongInput(f"{argument}: {detail.removeprefix(f'{parameter}: ')}")
+        raise Failed(f"--server {self._url}: {detail}")
+
+
+def _problem(body: bytes) -> tuple[str, str]:
+    """Return the detail and the parameter of a problem, as far as it has them."""
+    try:
+        said: Any = json.loads(body)
+        return str(said["detail"])[:MAX_SHOWN], str(said.get("parameter", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return body.decode(errors="replace")[:MAX_SHOWN], ""
+
+
+def _reason(error: Exception) -> str:
+    """Return in a few words why a request failed."""
+    if isinstance(error, MaxRetryError) and error.reason is not None:
+        return _reason(error.reason)
+    cause = error.__cause__ if isinstance(error, NewConnectionError) else None
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    text = str(error)
+    return text.rpartition(": ")[2] or type(error).__name__

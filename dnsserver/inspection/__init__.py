@@ -1,0 +1,1 @@
+"""What a running server says of itself, without I/O."""

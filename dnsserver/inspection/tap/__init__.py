@@ -1,0 +1,1 @@
+"""Tells listeners of each answer as it is sent, and costs nothing while there is none."""

@@ -1,0 +1,187 @@
+"""What ``/api/v1/tail`` sends, and when it gives a reader up; in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from starlette.requests import Request
+
+from dnsserver.from_settings import authority_of
+from dnsserver.http import events
+from dnsserver.http.api import MAX_WAITING, Api, Inspected
+from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionStream
+from dnsserver.inspection.tap.lines import line_of
+from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
+from dnsserver.inspection.tap.listeners import Wanted
+from locator.ip import parse_address
+from tests.clusters import WEB, WEB_AND_MANY
+from tests.dns_queries import query
+from tests.in_memory import CountedResponder, responder_of, settings_of, snapshot_of
+from tests.tapped import tap_of
+
+CLIENT = parse_address("203.0.113.7")
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Reader:
+    """A reader of decisions about a small cluster; *reads* is called for each message that it gets."""
+
+    def __init__(self, reads: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint) -> None:
+        self.responder: CountedResponder = responder_of(WEB_AND_MANY)
+        self.got: list[tuple[float, str]] = []  # when, and what
+        self.ended: list[float] = []
+        self.gone = trio.Event()
+        self._reads = reads
+        self._untapped = self.responder.answer
+
+    def ask(self) -> None:
+        self.responder.answer(query(WEB), CLIENT, self.responder.channel(CLIENT, "udp"))
+
+    async def run(self) -> None:
+        line = partial(line_of, authority=authority_of(settings_of()))
+        ended = lambda: self.ended.append(trio.current_time())  # noqa: E731
+        stream = DecisionStream(tap_of(self.responder), Wanted(), line, ended)
+        await stream({}, self._receive, self._send)  # type: ignore[arg-type]
+        assert self.responder.answer == self._untapped  # nobody listens any more
+
+    async def _receive(self) -> dict[str, Any]:
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self._reads()
+        if message["type"] == "http.response.body":
+            self.got.append((trio.current_time(), message["body"].decode()))
+
+
+def in_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_quiet_stream_has_comments() -> None:
+    """So that proxies keep it, and that its end is noticed; until the reader goes."""
+
+    async def main() -> None:
+        reader = Reader()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.run)
+            await trio.sleep(10 * COMMENT_SECONDS)
+            reader.gone.set()
+        first, *comments = reader.got
+        assert first == (0.0, ": topodns\n\n")
+        assert 9 <= len(comments) <= 10 and {text for _, text in comments} == {":\n\n"}
+        assert reader.ended == [10 * COMMENT_SECONDS]
+
+    in_virtual_time(main)
+
+
+def test_events_and_losses_come_soon() -> None:
+    """Each decision is an event, and after those an event says how many there was no room for."""
+
+    async def main() -> None:
+        reader = Reader()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.run)
+            await trio.sleep(1)
+            for _ in range(ROOM + 3):
+                reader.ask()
+            await trio.sleep(1)
+            reader.gone.set()
+        _, *told, lost = (text for _, text in reader.got)
+        assert len(told) == ROOM and lost == 'event: lost\ndata: {"lost": 3}\n\n'
+        assert all(json.loads(text.removeprefix("data: "))["question"]["name"] == f"{WEB}." for text in told)
+        assert reader.got[1][0] < 1.5
+
+    in_virtual_time(main)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2], ids=["from-the-start", "from-the-first-body", "from-the-first-event"])
+def test_a_reader_that_reads_nothing_is_given_up(after: int) -> None:
+    """Others may want its place, and native code should go on."""
+
+    async def main() -> None:
+        left = after
+
+        async def reads() -> None:
+            nonlocal left
+            left -= 1
+            await (trio.sleep_forever() if left < 0 else trio.lowlevel.checkpoint())
+
+        reader = Reader(reads)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.run)
+            await trio.sleep(1)
+            reader.ask()
+        assert len(reader.ended) == 1 and STALLED_SECONDS <= reader.ended[0] <= 2 + STALLED_SECONDS
+
+    in_virtual_time(main)
+
+
+def test_telling_takes_at_most_a_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many lines the stream rests as much longer."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.05  # so that each line takes as long
+        return now
+
+    monkeypatch.setattr(events.time, "perf_counter", clock)
+
+    async def main() -> None:
+        reader = Reader()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader.run)
+            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(2):
+                for _ in range(20):
+                    reader.ask()
+                await trio.sleep(1)
+            await trio.sleep(60)
+            reader.gone.set()
+        times = [when for when, text in reader.got if text.startswith("data: ")]
+        assert len(times) == 40
+        assert times[20] - times[19] >= (events.SHARE - 1) * 20 * 0.05 - 1e-6
+
+    in_virtual_time(main)
+
+
+class SlowPublisher:
+    """A publisher of which nobody gets the objects."""
+
+    snapshot = snapshot_of(WEB_AND_MANY)
+
+    async def objects(self, kind: object) -> dict[str, object]:
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+def test_requests_that_wait_are_bounded() -> None:
+    """One is computed, some wait; whoever comes then is told to come again."""
+    responder = responder_of(WEB_AND_MANY)
+    inspected = Inspected(
+        lambda: responder.snapshot, {"local": SlowPublisher()}, authority_of(settings_of()), "default"
+    )  # type: ignore[dict-item]
+
+    async def main() -> None:
+        (endpoint,) = (
+            route.endpoint
+            for route in Api(inspected, tap_of(responder)).routes(loopback=False)
+            if route.path == "/api/v1/topology"
+        )
+        scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/api/v1/topology"}
+        async with trio.open_nursery() as nursery:
+            for _ in range(1 + MAX_WAITING):
+                nursery.start_soon(endpoint, Request(scope))
+            await trio.testing.wait_all_tasks_blocked()
+            refused = await endpoint(Request(scope))
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            nursery.cancel_scope.cancel()
+
+    in_virtual_time(main)
