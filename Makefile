@@ -33,6 +33,7 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 	$(VENV)/bin/python -m tests.metrics_page > docs/metrics.md
+	$(VENV)/bin/python -m tests.api_reference_page > docs/api-reference.md
 	$(VENV)/bin/python -m tests.flags_page > docs/flags.md
 	$(VENV)/bin/python -m tests.crds_page > docs/crds.md
 	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
