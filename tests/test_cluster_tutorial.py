@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,6 +91,7 @@ class Cluster:
         self._coredns: Daemon | None = None
         self._port, self._topodns_port = free_port(), free_port()
         self._to = SHOWN
+        self._restarted = 0  # the latest second in which it can have been
 
     def follow(self, entry: Entry) -> None:
         """Do what a command of a page says; it must print what the page shows."""
@@ -100,6 +102,10 @@ class Cluster:
             expected = {words[1]: entry.output.split()}
             until(lambda: self.everybody_gets(expected), lambda: f"{entry}, but {self.ask(words[1])}")
             return
+        restart = entry.command.endswith("rollout restart deployment coredns")
+        if restart:  # kubectl refuses a second one within a second
+            until(lambda: int(time.time()) > self._restarted, "the next second")
+            self._restarted = int(time.time()) + 1
         printed = self.shell.run(entry.command.replace(SHOWN, self._to))
         if "get service topodns" in entry.command:
             (self._to,) = printed
@@ -107,7 +113,7 @@ class Cluster:
             assert sorted(printed) == sorted(entry.output.splitlines()), entry
         if entry.command.endswith("rollout status deployment topodns"):
             self.start_topodns()
-        if entry.command.endswith("rollout restart deployment coredns"):
+        if restart:
             self.start_coredns()
 
     def ask(self, client: str, *, timeout: float = PATIENCE) -> list[str]:
