@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dnsserver.doctor.providers import CUSTOM_CONFIG, PROVIDERS, Edit, Provider
+import json
+
+from dnsserver.doctor.providers import CUSTOM_CONFIG, PROVIDERS, STUB_DOMAINS, Edit, Provider
 from dnsserver.forwarders.caddyfile import parse
 from dnsserver.forwarders.stub_blocks import COREDNS, stub_block
 from dnsserver.settings.values import parse_upstream
@@ -76,7 +78,8 @@ def _section(provider: Provider) -> str:
 def _commands(provider: Provider) -> str:
     corefile = TODAY + STUB
     config_map = CUSTOM_CONFIG if provider.own_part else provider.config_map
-    edit = Edit("kubectl", config_map, corefile, STUB, parse(corefile), [ZONE], [TO])
+    text = json.dumps({ZONE: [TO]}) if provider.key == STUB_DOMAINS else corefile
+    edit = Edit("kubectl", config_map, None, text, STUB, parse(corefile), [ZONE], [TO])
     return "\n".join(provider.edit(edit))
 
 

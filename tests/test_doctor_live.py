@@ -233,6 +233,21 @@ FAULTS = {
 NOT_RUN = ("an unknown flag", "a Corefile that CoreDNS has not read", "flags that a replica does not have")
 
 
+def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> None:
+    """The API server refuses a command that was printed for another one."""
+    corefile()(world)
+    world.settled()
+    found = doctor(topodns, world.plane.kubeconfig)
+    (command,) = (
+        command for step in found["steps"] if step["code"] == "ForwarderForwards" for command in step["commands"]
+    )
+    corefile("errors", ECS, FORWARD)(world)
+    with pytest.raises(AssertionError, match="the object has been modified"):
+        world.run(command)
+    world.settled()
+    assert not not_passed(doctor(topodns, world.plane.kubeconfig))["failed"]
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> None:
     """Found under its code, and only what follows from it beside; gone after the commands, as a reader runs them."""
@@ -257,18 +272,3 @@ def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> N
     assert not not_passed(after)["failed"], told(after)
     if fault.code == "NodeLocalForwards":
         assert "NodeLocal DNSCache of this node" in {step["subject"] for step in after["steps"]}
-
-
-def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> None:
-    """The API server refuses a command that was printed for another one."""
-    corefile()(world)
-    world.settled()
-    found = doctor(topodns, world.plane.kubeconfig)
-    (command,) = (
-        command for step in found["steps"] if step["code"] == "ForwarderForwards" for command in step["commands"]
-    )
-    corefile("errors", ECS, FORWARD)(world)
-    with pytest.raises(AssertionError, match="the object has been modified"):
-        world.run(command)
-    world.settled()
-    assert not not_passed(doctor(topodns, world.plane.kubeconfig))["failed"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.doctor.facts import Facts, NameServer
 from dnsserver.doctor.installation import NOT_INSTALLED
-from dnsserver.doctor.objects import ConfigMap, PlainService
+from dnsserver.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
 from dnsserver.doctor.providers import (
     COREFILE,
     CUSTOM_CONFIG,
@@ -205,14 +204,14 @@ def _judged(facts: Facts, provider: Provider) -> Judged:
         domains = _stub_domains(text)
         to = {text for address in target.to for text in (str(address), address_text(address.address))}
         zones = tuple(zone for zone, servers in domains.items() if to & set(servers))
-    except msgspec.MsgspecError:
+    except NotUnderstood:
         return Judged(unparsable=f"{provider.key}: no JSON object of lists found, expected one")
     return Judged((), zones)
 
 
 def _stub_domains(text: str) -> dict[str, list[str]]:
-    """Return the servers of each stub domain. Raises MsgspecError."""
-    return msgspec.json.decode(text.strip() or "{}", type=dict[str, list[str]])
+    """Return the servers of each stub domain. Raises NotUnderstood."""
+    return decoded(STUB_DOMAINS, text.strip().encode() or b"{}")
 
 
 # --- What mends it ----------------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def _correction(facts: Facts, provider: Provider, target: Target) -> Edit | None
     if provider.key != COREFILE:
         try:
             domains = _stub_domains(_text(facts, provider)) | dict.fromkeys(target.names, addresses)
-        except msgspec.MsgspecError:
+        except NotUnderstood:
             return None
         return _edit(facts, provider.config_map, json.dumps(domains))
     if provider.below:

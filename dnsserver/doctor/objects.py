@@ -290,6 +290,7 @@ PODS = Decoder(Items[ReplicaPod])
 SERVICES = Decoder(Items[PlainService])
 ACCESS = Decoder(AccessReview)
 SELF = Decoder(SelfReview)
+STUB_DOMAINS = Decoder(dict[str, list[str]])  # in the ConfigMap of kube-dns
 
 
 def decoded(decoder: Decoder[T], data: bytes) -> T:

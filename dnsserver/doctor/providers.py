@@ -25,7 +25,7 @@ COREFILE, STUB_DOMAINS = "Corefile", "stubDomains"  # keys of ConfigMaps
 
 
 class Edit(Struct, frozen=True):
-    """What is to be changed: the ConfigMap, read at a ``version``, with ``text`` for its key as it should be.
+    """What is to be changed: a ConfigMap, with ``text`` as it should be. It was read at ``version``, None if unknown.
 
     ``stub`` is the part of ``text`` that asks topodns, ``blocks`` are its parsed blocks. ``zones`` are to be
     forwarded to the addresses ``to``. ``kubectl`` is the command with its flags.
@@ -161,7 +161,8 @@ def _stub_domains(edit: Edit) -> tuple[str, ...]:
 def merged(edit: Edit, key: str) -> str:
     """Return the command that writes a key of a ConfigMap, unless the ConfigMap has changed since it was read."""
     namespace, _, name = edit.config_map.partition("/")
-    patch = json.dumps({"metadata": {"resourceVersion": edit.version}, "data": {key: edit.text}})
+    as_read = {} if edit.version is None else {"metadata": {"resourceVersion": edit.version}}
+    patch = json.dumps({**as_read, "data": {key: edit.text}})
     return f"{edit.kubectl} -n {namespace} patch configmap {name} --type merge -p {shlex.quote(patch)}"
 
 
