@@ -227,6 +227,7 @@ OTHERS = [
     ("forbidden", problem(403, "Host: 'x' found"), 1, "Host: 'x' found"),
     ("wrong-parameter", problem(400, "client: no Pod shop/x", parameter="client"), 2, "--client: no Pod shop/x"),
     ("odd-problem", (503, PROBLEM, b"[]"), 1, "[]"),
+    ("commands-to-a-terminal", problem(503, "a\x1b[2J\nb"), 1, "a\\x1b[2J\\nb"),
     ("closes", None, 1, "expected a running topodns"),
 ]  # fmt: skip
 

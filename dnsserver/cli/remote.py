@@ -10,6 +10,7 @@ from typing import Any
 import urllib3
 from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, ReadTimeoutError
 
+from dnsserver.answers.explanation_text import printable
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.inspection.operations import EVENT_STREAM, JSON, Operation
 from dnsserver.inspection.problem import PROBLEM_JSON
@@ -105,9 +106,9 @@ def _problem(body: bytes) -> tuple[str, str]:
     """Return the detail and the parameter of a problem, as far as it has them."""
     try:
         said: Any = json.loads(body)
-        return str(said["detail"])[:MAX_SHOWN], str(said.get("parameter", ""))
+        return printable(str(said["detail"])[:MAX_SHOWN]), str(said.get("parameter", ""))
     except (ValueError, LookupError, TypeError, AttributeError):
-        return body.decode(errors="replace")[:MAX_SHOWN], ""
+        return printable(body.decode(errors="replace")[:MAX_SHOWN]), ""
 
 
 def _reason(error: Exception) -> str:
