@@ -12,7 +12,7 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.settings.fields import Settings
-from tests import chart_pages, helm
+from tests import chart_pages, helm, metrics_page
 from tests.chart_pages import PAGE, SCHEMA, VALUES
 from tests.helm import CASES, CHART, EVERYTHING, LOCATORS, ON, RefusedError, Values, by_name, rendered
 from tests.kube import Item
@@ -256,6 +256,15 @@ def test_the_autoscaler_alone_says_how_many_pods() -> None:
     scaler = made_of(EVERYTHING, "HorizontalPodAutoscaler", SERVER)["spec"]
     assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": SERVER}
     assert [metric["type"] for metric in scaler["metrics"]] == ["Pods", "Resource"]
+
+
+@pytest.mark.parametrize("dns", [True, False])
+def test_nobody_misses_a_server_that_is_not_wanted(dns: bool) -> None:
+    """Of the alerts, TopodnsAbsent is for those who have a server."""
+    values = {"dns": {"enabled": dns}, "webhook": ON, "metrics": {**ON, "rules": True}}
+    (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
+    wanted = [rule["alert"] for rule in metrics_page.rules() if dns or rule["alert"] != "TopodnsAbsent"]
+    assert [rule["alert"] for rule in group["rules"]] == wanted
 
 
 def test_two_releases_live_side_by_side() -> None:

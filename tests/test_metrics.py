@@ -224,13 +224,16 @@ def server() -> Metrics:
     return metrics
 
 
+LEADS = {"topodns/topodns-webhook": False}
+
+
 def controller() -> ControllerMetrics:
     health = HealthState({}, {}, {})
-    return ControllerMetrics(lambda: ControllerState({}, False, 0, {"Pod": 1}, Other.watches, health))
+    return ControllerMetrics(lambda: ControllerState({}, LEADS, 0, {"Pod": 1}, Other.watches, health))
 
 
 def webhook() -> WebhookMetrics:
-    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, False, 0, {"Pod": 1}, Other.watches, 0.0))
+    return WebhookMetrics(WebhookCounts(), lambda: WebhookState({}, LEADS, 0, {"Pod": 1}, Other.watches, 0.0))
 
 
 PROGRAMS = [

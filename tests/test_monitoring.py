@@ -20,7 +20,7 @@ from tests.topodns_process import Server
 
 ALERTS = Path(__file__).parent / "alerts.yaml"
 RUNBOOK = ROOT / "docs" / "runbook.md"
-OF_TARGETS = {"namespace", "pod", "instance", "job", "app_kubernetes_io_component"}  # labels that Prometheus adds
+OF_TARGETS = {"namespace", "pod", "instance", "job"}  # labels that Prometheus adds
 ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two by --metrics-per-service
 
 FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
