@@ -150,6 +150,22 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
         control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
 
 
+@pytest.mark.parametrize(("prepared", "left"), [(False, 1), (True, 4)], ids=["unprepared", "as the page says"])
+def test_autoscaling_is_switched_on(control_plane: ControlPlane, prepared: bool, left: int) -> None:
+    """Of a number that somebody else has set, the upgrade takes nothing away."""
+    api, where = control_plane.api, f"scaled-{left}"
+    (command,) = re.findall(r"^\$ kubectl -n topodns (scale .*)$", PAGE.read_text(), re.MULTILINE)
+    with spaced(control_plane, where):
+        helm.run("install", "topodns", str(CHART), "--namespace", where, plane=control_plane)
+        if prepared:
+            control_plane.kubectl("-n", where, *shlex.split(command))
+        on = {"dns": {"autoscaling": ON}}
+        helm.run("upgrade", "topodns", str(CHART), "--namespace", where, values=on, plane=control_plane)
+        assert api.request("GET", api.path("Deployment", where, SERVER))["spec"]["replicas"] == left
+        helm.run("uninstall", "topodns", "--namespace", where, plane=control_plane)
+        control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
+
+
 def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     """The commands of the page leave the release alone, with the CRD and all policies."""
     kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
