@@ -78,7 +78,7 @@ BAD: Mapping[str, tuple[Values, str]] = {
     "section without values": ({"dns": None}, "at '': missing property 'dns'"),
     "settings without values": ({"controller": {"settings": None}}, "at '/controller': missing property 'settings'"),
     "scrapers that are not said": ({"metrics": {**ON, "scrapers": None}}, "at '/metrics': missing property 'scrapers'"),
-    "empty setting": ({"dns": {"settings": {"state-dir": ""}}}, "at '/dns/settings/state-dir': minLength: got 0, want 1"),
+    "empty setting": ({"dns": {"settings": {"state-dir": ""}}}, "/dns/settings/state-dir': minLength: got 0, want 1"),
     "unknown below": ({"dns": {"replica": 5}}, "at '/dns': additional properties 'replica' not allowed"),
     "text for a number": ({"dns": {"replicas": "two"}}, "at '/dns/replicas': got string, want integer"),
     "text for a switch": ({"webhook": {"enabled": "yes"}}, "at '/webhook/enabled': got string, want boolean"),
