@@ -36,7 +36,7 @@ SET_BY = {
     "tls_secret": "the name of the release",
     "webhook_configuration": "the name of the release",
 }
-# The chart reads this one: which rights topodns needs follows from it.
+# The chart reads this one: which rights topodns needs follows from it, and from `pods`.
 CLIENT_SOURCE = "^(pods|nodes|podlocators)( *, *(pods|nodes|podlocators))*$"
 OF_SERVER = {"cluster_name"}  # of the controller, which takes it from dns.settings
 BOUNDS = re.compile(r"a whole number(?: of seconds)? from (\d+) to (\d+)")

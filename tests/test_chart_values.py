@@ -11,10 +11,25 @@ import pytest
 import yaml
 
 from dnsserver import __version__
+from dnsserver.from_settings import store_of
 from dnsserver.settings.fields import Settings
+from locator.api.decoding import RESOURCES
 from tests import chart_pages, helm, metrics_page
 from tests.chart_pages import PAGE, SCHEMA, VALUES
-from tests.helm import CASES, CHART, EVERYTHING, LOCATORS, ON, RefusedError, Values, by_name, rendered
+from tests.helm import (
+    CASES,
+    CHART,
+    EVERYTHING,
+    FEDERATED,
+    LOCATORS,
+    MULTICLUSTER,
+    NODES,
+    ON,
+    RefusedError,
+    Values,
+    by_name,
+    rendered,
+)
 from tests.kube import Item
 from tests.kustomize import CONTROLLER, SERVER, WEBHOOK, container_of, settings_of
 from tests.this_machine import ROOT
@@ -216,6 +231,35 @@ def test_the_service_prefers_by_the_name_that_kubernetes_knows(version: str, ask
     values = {"dns": {"service": {"trafficDistribution": asked}}}
     service = made_of(values, "Service", SERVER, "--kube-version", version)
     assert service["spec"].get("trafficDistribution") == expected
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        NODES,
+        {**NODES, "pods": "insecure"},
+        {**NODES, "pods": "verified"},
+        {"client-source": "pods, nodes"},
+        LOCATORS,
+        FEDERATED,
+        MULTICLUSTER,
+    ],
+    ids=repr,
+)
+def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) -> None:
+    """Each kind that its settings make it watch, as one right that it lacks keeps it from ever being ready."""
+    objects = by_name(rendered({"dns": {"settings": settings}, "controller": ON}))
+    _, read = settings_of(objects["Deployment", SERVER])
+    watched = {(RESOURCES[kind].group, RESOURCES[kind].path.rpartition("/")[2]) for kind in store_of(read).kinds}
+    allowed = {
+        (group, resource)
+        for rule in objects["ClusterRole", SERVER]["rules"]
+        if rule["verbs"] == ["list", "watch"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert allowed == watched
 
 
 def test_kubernetes_that_is_too_old_is_refused() -> None:
