@@ -168,8 +168,12 @@ def test_autoscaling_is_switched_on(control_plane: ControlPlane, prepared: bool,
 
 def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     """The commands of the page leave the release alone, with the CRD and all policies."""
-    kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
-    with kustomize.installed(control_plane, kustomize.objects_of("base with webhook")):
+    kinds = (
+        "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds,"
+        "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    admission = [made for made in kustomize.objects_of("base with admission") if "Admission" in made["kind"]]
+    with kustomize.installed(control_plane, [*kustomize.objects_of("base with webhook"), *admission]):
         control_plane.api.create(near("default"))
         section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
         for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
