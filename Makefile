@@ -9,13 +9,13 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run test fuzz bench docs lint lock sbom audit clean
+.PHONY: run test fuzz bench docs site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
 
 test: $(VENV)/.installed-tests
-	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile
+	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
 fuzz: $(VENV)/.installed-tests
@@ -28,11 +28,21 @@ bench: $(VENV)/.installed-tests
 docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
 	$(VENV)/bin/python -m tests.chart_pages
+	$(VENV)/bin/python -m tests.architecture_picture > docs/architecture.svg
 	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
 	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 	$(VENV)/bin/python -m tests.metrics_page > docs/metrics.md
+	$(VENV)/bin/python -m tests.api_reference_page > docs/api-reference.md
+	$(VENV)/bin/python -m tests.flags_page > docs/flags.md
+	$(VENV)/bin/python -m tests.crds_page > docs/crds.md
+	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
 	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
+
+# Builds the documentation as a site; build/site/index.html needs neither a server nor the Internet.
+site: $(VENV)/.installed-tests
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 lint: $(VENV)/.installed-tests
 	$(VENV)/bin/ruff check

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 
-from tests.import_graph import PACKAGES, folder_imports, is_edge
+from tests.import_graph import folder_imports, is_edge
 from tests.this_machine import ROOT
 
 DOCUMENT = ROOT / "docs" / "architecture.md"
@@ -21,6 +21,27 @@ INDENT = 2
 HEAD = """\
 # Architecture
 
+## In a cluster
+
+[![A client asks CoreDNS, which asks topodns, which follows the API server](in-a-cluster.svg)](in-a-cluster.svg)
+
+1. A pod asks its DNS, as ever.
+2. CoreDNS forwards the names that it was told to, and writes the pod's address into the query (EDNS client subnet).
+3. topodns looks up where that pod is, which endpoints the Service has, where these are, and what the Service asks for.
+   It answers with the near ones, and CoreDNS passes the answer on. No answer waits for the API server: topodns follows
+   it by watches, and holds what it needs in memory.
+4. The pod connects to an endpoint itself. topodns sees names, not connections.
+
+All replicas do the same, each for itself. They share no state, so each can end at any time, and more of them answer
+more queries. A change becomes visible some milliseconds after the API server reports it. While the API server is
+away, answers stay as they were: [A live cluster](live.md).
+
+The controller and the webhook are separate programs of the same image, for those who need them: the controller keeps
+[PodLocators](scale.md) and [votes on load balancers](health.md) true, the webhook sets [hints](hints.md) for
+kube-proxy. One replica of each leads, by a Lease.
+
+## In the code
+
 topodns is two packages. `locator` knows where everything in a cluster is, and what each Service asks for. `dnsserver`
 answers DNS queries from that. `dnsserver` imports `locator`, never the other way round.
 
@@ -32,7 +53,9 @@ rules.
 
 An arrow leads from a folder to one that it imports. An arrow that follows from others is left out: if `app.py` imports
 `net/` and `net/` imports `responder/`, there is no arrow from `app.py` to `responder/`. Edges have thick borders.
+`dnsserver` is blue, `locator` green.
 
+[![Which folder imports which](architecture.svg)](architecture.svg)
 """
 TABLE = """
 The same as a table. A folder imports only folders above it. The last column leaves out what follows, as the drawing
@@ -72,9 +95,9 @@ def tree() -> dict[str, str]:
 def document() -> str:
     """Return the page."""
     graph = _graph()
-    reduced = without_what_follows(graph)
+    reduced = drawn()
     ordered = sorted(graph, key=lambda box: (is_edge(box), _height(graph, box), box))
-    return HEAD + _diagram(ordered, reduced) + _table(ordered, reduced) + WALKS
+    return HEAD + _table(ordered, reduced) + WALKS
 
 
 def _graph() -> dict[str, set[str]]:
@@ -117,22 +140,18 @@ def _height(graph: Mapping[str, Set[str]], box: str) -> int:
     return max((1 + _height(graph, below) for below in graph[box]), default=0)
 
 
-def _diagram(ordered: list[str], graph: Mapping[str, Set[str]]) -> str:
-    lines = ["```mermaid", "flowchart TD"]
-    for package in PACKAGES:
-        lines.append(f"    subgraph package_{package}[{package}]")
-        for box in reversed(ordered):
-            if box.partition(".")[0] == package:
-                label = "model, ip, labels, ..." if box == VALUES else _path(box).removeprefix(f"{package}/")
-                lines.append(f'        {_id(box)}["{label}"]{":::edge" if is_edge(box) else ""}')
-        lines.append("    end")
-    for box in reversed(ordered):
-        lines += [f"    {_id(box)} --> {_id(target)}" for target in sorted(graph[box])]
-    return "\n".join([*lines, "    classDef edge stroke-width:4px", "```", ""])
+def drawn() -> dict[str, set[str]]:
+    """Return for each box the boxes to which arrows lead."""
+    return without_what_follows(_graph())
 
 
-def _id(box: str) -> str:
-    return f"box_{box.replace('.', '_')}"
+def label(box: str) -> str:
+    """Return what stands in a box."""
+    return "model, ip, labels, ..." if box == VALUES else _path(box).removeprefix(f"{package(box)}/")
+
+
+def package(box: str) -> str:
+    return box.partition(".")[0]
 
 
 def _table(ordered: list[str], graph: Mapping[str, Set[str]]) -> str:

@@ -59,7 +59,8 @@ What to look at first:
   `topodns_client_subnets_ignored_total` must not grow.
 
 The component `monitoring` of the manifests has a PodMonitor for the Prometheus Operator, [alerts](runbook.md), and
-[a dashboard](../manifests/chart/files/monitoring/dashboard.json) for Grafana.
+[a dashboard](../manifests/chart/files/monitoring/dashboard.json) for Grafana. The chart has the same by the values
+`metrics.monitor`, `metrics.rules` and `metrics.dashboard`.
 
 A label whose values are listed below has every one of them from the start, at 0. Otherwise `rate()` would miss the
 first count.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 import shlex
 import signal
@@ -15,14 +14,14 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from tests import go_programs, kustomize
+from tests import kustomize
 from tests.api_objects import endpoint, endpoint_slice, namespace, node, service
 from tests.consoles import Entry, entries
 from tests.files import replace_file
 from tests.kube import ControlPlane
 from tests.kustomize import NAMESPACE, READER, SERVER, object_of, objects_of
 from tests.live_server import serving_live
-from tests.programs import environment
+from tests.shells import Shell
 from tests.this_machine import ROOT, needs_tool
 from tests.topodns_process import Server
 from tests.waiting import PATIENCE, until
@@ -117,33 +116,20 @@ SPACE = "shop"
 NAME = f"web.{SPACE}.fed.example.com"
 
 
-class Shell(NamedTuple):
-    """Runs commands of the page in a folder, with kubectl, whose contexts are the clusters' names."""
+def run_of_page(shell: Shell, pattern: str) -> None:
+    """Run the one command of the page that a pattern matches; it must print what the page shows."""
+    (entry,) = (entry for entry in ENTRIES if re.fullmatch(pattern, entry.command))
+    printed = shell.run(entry.command)
+    assert not entry.output or printed == entry.output.splitlines()
 
-    folder: Path
-    env: Mapping[str, str]
 
-    def run(self, command: str) -> list[str]:
-        """Return the lines that a command prints; it must succeed."""
-        done = subprocess.run(
-            ["bash", "-euc", command], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout.splitlines()
-
-    def of_page(self, pattern: str) -> None:
-        """Run the one command of the page that a pattern matches; it must print what the page shows."""
-        (entry,) = (entry for entry in ENTRIES if re.fullmatch(pattern, entry.command))
-        printed = self.run(entry.command)
-        assert not entry.output or printed == entry.output.splitlines()
-
-    def mint(self, *, token: str = "") -> None:
-        """Make a kubeconfig as the page says, with another way to get the *token* if given."""
-        (script,) = (entry.command for entry in ENTRIES if entry.command.startswith("cluster="))
-        if token:
-            script, number = re.subn(r"token=\$\(.*?\)\n", lambda _: token, script, flags=re.DOTALL)
-            assert number == 1
-        self.run(script)
+def mint(shell: Shell, *, token: str = "") -> None:
+    """Make a kubeconfig as the page says, with another way to get the *token* if given."""
+    (script,) = (entry.command for entry in ENTRIES if entry.command.startswith("cluster="))
+    if token:
+        script, number = re.subn(r"token=\$\(.*?\)\n", lambda _: token, script, flags=re.DOTALL)
+        assert number == 1
+    shell.run(script)
 
 
 def in_cluster(number: int) -> list[kustomize.Item]:
@@ -181,7 +167,6 @@ def planes(control_plane: ControlPlane, frail_control_plane: ControlPlane) -> It
 def shell(planes: Mapping[str, ControlPlane], tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """A machine from which both clusters can be reached, with the manifests beside it."""
     folder = tmp_path_factory.mktemp("page")
-    (folder / "manifests").symlink_to(ROOT / "manifests")
     merged: dict[str, object] = {"apiVersion": "v1", "kind": "Config"}
     for name, plane in planes.items():
         config = yaml.safe_load(plane.kubeconfig.read_text())
@@ -190,28 +175,27 @@ def shell(planes: Mapping[str, ControlPlane], tmp_path_factory: pytest.TempPathF
             entries += [{"name": name, key: config[section][0][key]}]
         merged.setdefault("contexts", []).append({"name": name, "context": {"cluster": name, "user": name}})
     (folder / "config").write_text(yaml.safe_dump(merged))
-    path = f"{go_programs.control_plane()}:{os.environ['PATH']}"
-    return Shell(folder, environment({"KUBECONFIG": str(folder / "config"), "HOME": str(folder), "PATH": path}))
+    return Shell.with_kubeconfig(folder, folder / "config")
 
 
 @pytest.fixture(scope="module")
 def kubeconfig(shell: Shell) -> Path:
     """The kubeconfig of the other cluster, made as the page says."""
-    shell.of_page("kubectl .* apply -k manifests/remote")
+    run_of_page(shell, "kubectl .* apply -k manifests/remote")
     apply_token(shell)
-    shell.mint()
+    mint(shell)
     return shell.folder / f"{OTHER}.kubeconfig"
 
 
 def apply_token(shell: Shell) -> None:
-    shell.of_page("kubectl .* apply -f .*")
+    run_of_page(shell, "kubectl .* apply -f .*")
     given = f"kubectl --context {OTHER} -n {READER} get secret {READER} -o jsonpath={{.data.token}}"
     until(lambda: shell.run(given), "a token in the Secret")
 
 
 def test_the_kubeconfig_can_read_and_no_more(shell: Shell, kubeconfig: Path) -> None:
     """It lists what topodns needs, but neither reads Secrets nor writes."""
-    shell.of_page("kubectl .* auth can-i .*")
+    run_of_page(shell, "kubectl .* auth can-i .*")
     for refused in ("get secrets", "create services", "get pods"):
         with pytest.raises(AssertionError):
             shell.run(f"kubectl --kubeconfig {kubeconfig} auth can-i {refused} --all-namespaces")
@@ -221,9 +205,9 @@ def test_a_token_that_expires_reads_the_same(shell: Shell, kubeconfig: Path) -> 
     """The other way to get a token."""
     (line,) = (entry.command for entry in ENTRIES if entry.command.startswith("token="))
     before = kubeconfig.read_text()
-    shell.mint(token=line)
+    mint(shell, token=line)
     assert kubeconfig.read_text() != before
-    shell.of_page("kubectl .* auth can-i .*")
+    run_of_page(shell, "kubectl .* auth can-i .*")
     kubeconfig.write_text(before)
 
 
@@ -246,7 +230,7 @@ def test_a_secret_that_is_written_anew_needs_no_restart(
     """topodns reads the other cluster by the mounted Secret; when its token is refused, by the next version of it."""
     (shell.folder / f"{THIRD}.kubeconfig").write_text(kubeconfig.read_text())
     for name in (OTHER, THIRD):
-        shell.of_page(rf"kubectl .* create secret generic cluster-{name} --from-file \S+")
+        run_of_page(shell, rf"kubectl .* create secret generic cluster-{name} --from-file \S+")
     flags = {"cluster-name": OWN, "federation": "fed.example.com", "cluster": [f"{OTHER}={mounted(planes, tmp_path)}"]}
     with serving_live(tmp_path, planes[OWN].kubeconfig, flags=flags) as server:
         until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}, lambda: dig(server, NAME))
@@ -256,10 +240,10 @@ def test_a_secret_that_is_written_anew_needs_no_restart(
         server.wait_for(f"cluster {OTHER}: Service: 401 Unauthorized")
         assert {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.2"}
         apply_token(shell)
-        shell.mint()
-        shell.of_page("kubectl .* replace .*")
+        mint(shell)
+        run_of_page(shell, "kubectl .* replace .*")
         mounted(planes, tmp_path)
         balanced(planes[OTHER], "203.0.113.9")
         until(lambda: {*dig(server, NAME)} == {"203.0.113.1", "203.0.113.9"}, lambda: dig(server, NAME), within=40)
         until(lambda: f"[+]cluster {OTHER} ok" in server.get("/readyz?verbose")[1], "contact")
-    shell.of_page("kubectl .* rollout restart .*")
+    run_of_page(shell, "kubectl .* rollout restart .*")

@@ -219,8 +219,9 @@ def writers_to_standard_error() -> set[str]:
 
 
 def test_who_writes_to_standard_error() -> None:
-    """``say`` and the log, which know the format, and the lines that stand alone; no command does it by itself."""
-    assert writers_to_standard_error() == {"dnsserver.cli.log_format", "dnsserver.app", "dnsserver.net.sockets"}
+    """``say`` and the log, which know the format, the lines that stand alone, and decisions, which are always JSON."""
+    stands_alone = {"dnsserver.app", "dnsserver.net.sockets"}
+    assert writers_to_standard_error() == {"dnsserver.cli.log_format", "dnsserver.net.query_log", *stands_alone}
 
 
 # Takes the place of the server: what nobody logs, as it may come from any library.

@@ -15,6 +15,7 @@ from dnsserver.metrics import server_families
 from tests import grafana_dashboard, metrics_page
 from tests.go_programs import promtool
 from tests.metrics_page import RULES, SECTIONS, names_in, rules, series_of
+from tests.site_pages import pages
 from tests.this_machine import ROOT
 from tests.topodns_process import Server
 
@@ -23,11 +24,15 @@ RUNBOOK = ROOT / "docs" / "runbook.md"
 OF_TARGETS = {"namespace", "pod", "instance", "job"}  # labels that Prometheus adds
 ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two by --metrics-per-service
 
+OTHERS = {"topodns_dns_requests"}  # what prometheus-adapter makes of a metric
+
 FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
 
 
 def queries() -> Iterator[str]:
-    """Yield every query of the dashboard."""
+    """Yield every query of the dashboard, and of pages."""
+    for page in pages():
+        yield from re.findall(r"^ *```promql\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
     for panel in json.loads(grafana_dashboard.DOCUMENT.read_text())["panels"]:
         yield from (target["expr"] for target in panel.get("targets", ()))
 
@@ -47,6 +52,14 @@ def test_metrics_that_are_asked_for_exist(expression: str) -> None:
             assert set(value.split("|") if operator == "=~" else [value]) <= set(labels[label])
     for by in re.findall(r"(?:by|without|on) \(([^)]*)\)", expression):
         assert set(by.replace(" ", "").split(",")) <= labels.keys() | ADDED
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_metrics_that_a_page_names_exist(page: Path) -> None:
+    """By the name that queries use, or the name without a histogram's suffix."""
+    known = {*FAMILIES, *(family.name for family in FAMILIES.values())}
+    texts = re.findall(r"`(topodns_[a-z_]+)[`{]", page.read_text())
+    assert {*texts} - known - OTHERS == set()
 
 
 def test_pages_are_made_from_the_tables() -> None:
@@ -71,7 +84,7 @@ def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
     (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
     asked = [re.sub(r"\$__\w+", "5m", query) for query in queries()]
     records = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
-    (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": records}]}))
+    (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
     for command in (["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml", "queries.yaml"],
                     ["test", "rules", "alerts.yaml"]):  # fmt: skip
         done = subprocess.run([promtool(), *command], cwd=tmp_path, capture_output=True, text=True)

@@ -16,6 +16,7 @@ PLACES = {
     "chart's app": ("manifests/chart/Chart.yaml", r"^appVersion: (\S+)$"),
     "native code": ("native/Cargo.toml", r'^version = "(.+?)"'),
     "images of the manifests": ("manifests/**/*.yaml", r"^ *image: topodns:?(\S*)$"),
+    "images of examples": ("examples/**/*.yaml", r"^ *image: topodns:?(\S*)$"),
     "images of pages": ("**/*.md", r"^\$ (?:docker|kind) (?:.*\\\n)*?.*[ /]topodns:?(\S*)"),
     "overlays": ("manifests/overlays/*/kustomization.yaml", r"^#? *newTag: (\S+)$"),
     "overlays of pages": ("manifests/**/*.md", r"^ *newTag: (\S+)$"),
