@@ -65,6 +65,7 @@ def quantile(which: float, metric: str) -> str:
 ZONES, ANSWERS, CLIENTS = "topodns_answer_zones_total", "topodns_answers_total", "topodns_clients_total"
 KNOWN, SAME, OTHER = 'answer!="unknown"', 'answer="same"', 'answer="other"'
 UNMET, UNKNOWN = 'outcome="unmet"', 'located_by="unknown"'
+BY_ZONE = rate(ZONES, KNOWN, by="client_zone")
 OURS = f"and on (instance) topodns_build_info{{{PODS}}}"
 
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
@@ -117,7 +118,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 "The share of answers all of whose endpoints are in the client's zone.",
                 [
                     (
-                        f"{rate(ZONES, SAME, by='client_zone')} / ({rate(ZONES, KNOWN, by='client_zone')} > 0)",
+                        f"({rate(ZONES, SAME, by='client_zone')} or 0 * {BY_ZONE}) / ({BY_ZONE} > 0)",
                         "{{client_zone}}",
                     )
                 ],
