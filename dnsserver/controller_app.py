@@ -53,7 +53,8 @@ async def _run(settings: Settings) -> None:
         if prober is not None:
             objects |= prober.object_counts
             probes = HealthState(prober.writer.writes, prober.probes, prober.addresses)
-        return ControllerState(writer.writes, writer.leading, writer.waiting, objects, watches, probes)
+        leading = {elector.lease: writer.leading}
+        return ControllerState(writer.writes, leading, writer.waiting, objects, watches, probes)
 
     def health() -> Mapping[str, Health]:
         clusters = {} if prober is None else prober.clusters

@@ -69,7 +69,8 @@ async def _run(settings: Settings) -> None:
 
     def state() -> WebhookState:
         writer, objects = controller.writer, controller.store.object_counts
-        return WebhookState(writer.writes, writer.leading, writer.waiting, objects, watches, serving.ends)
+        leading = {elector.lease: writer.leading}
+        return WebhookState(writer.writes, leading, writer.waiting, objects, watches, serving.ends)
 
     def health() -> Mapping[str, Health]:
         return {**{kind: watch.health() for kind, watch in watches.items()}, "certificate": certificate.health()}

@@ -36,7 +36,7 @@ SET_BY = {
     "tls_secret": "the name of the release",
     "webhook_configuration": "the name of the release",
 }
-# The chart reads this one: which rights topodns needs follows from it.
+# The chart reads this one: which rights topodns needs follows from it, and from `pods`.
 CLIENT_SOURCE = "^(pods|nodes|podlocators)( *, *(pods|nodes|podlocators))*$"
 OF_SERVER = {"cluster_name"}  # of the controller, which takes it from dns.settings
 BOUNDS = re.compile(r"a whole number(?: of seconds)? from (\d+) to (\d+)")
@@ -56,8 +56,17 @@ def settings_schema(command: str) -> Mapping[str, Any]:
 def schema() -> str:
     """Return the schema of all values: that of the file, with the settings that there are."""
     content = json.loads(SCHEMA.read_text())
+    _require_all(content)
     content["$defs"] |= {command: settings_schema(command) for command in COMMANDS}
     return json.dumps(content, indent=2) + "\n"
+
+
+def _require_all(section: dict[str, Any]) -> None:
+    """Make all values of a section necessary: who writes a section and leaves it empty takes the defaults away."""
+    if "properties" in section:
+        section["required"] = [name for name in section["properties"] if name != "global"]
+        for below in section["properties"].values():
+            _require_all(below)
 
 
 def _schema_of(flag: Flag) -> Mapping[str, Any]:
@@ -79,7 +88,8 @@ def _schema_of_one(flag: Flag) -> Mapping[str, Any]:
         types.append("boolean")
     if flag.syntax.metavar == "CODE":
         types.append("integer")
-    return {"type": types if types[1:] else types[0]}
+    least = {} if _accepts(flag, "") else {"minLength": 1}
+    return {"type": types if types[1:] else types[0], **least}
 
 
 def _choice(flag: Flag) -> list[str]:

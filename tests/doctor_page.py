@@ -29,7 +29,8 @@ Whatever you may not read is a dash that names the missing rule; the other steps
 is a cross.
 
 From outside of the cluster, the addresses of pods often cannot be reached. `doctor` then reads the replicas through
-the API server (`get` of `pods/proxy`), but it cannot ask them for names. Inside, it can:
+the API server (`get` of `pods/proxy`), but it cannot ask them for names. If your network enforces NetworkPolicies,
+those of the manifests do not let the API server in, either: a dash. Inside, it can do both:
 
 ```console
 $ kubectl -n topodns exec deploy/topodns -- topodns doctor

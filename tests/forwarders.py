@@ -233,7 +233,10 @@ def _bind(wanted: Wanted) -> str:
 
 
 def _powerdns(wanted: Wanted) -> str:
+    scripted = wanted.folder / "recursor.lua"
+    scripted.write_text("\n".join(re.findall(r"^# (addNTA.*)$", wanted.printed, re.MULTILINE)))
     own = (
+        f"lua-config-file={scripted}",
         f"local-address={wanted.address}",
         f"local-port={wanted.port}",
         "socket-dir=.",  # else the path can be too long for a socket

@@ -24,6 +24,7 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 # The pods of one installation: several of them may share a Prometheus.
 PODS = 'namespace=~"$namespace"'
 RATE = "[$__rate_interval]"
+REPLICA = "{{pod}} {{instance}}"  # not every Prometheus knows the pods of its targets
 
 
 class Panel(Struct, frozen=True):
@@ -52,8 +53,8 @@ def rate(metric: str, *matchers: str, by: str = "") -> str:
 
 
 def share(part: str, whole: str) -> str:
-    """Return a share, which is 0 if there is nothing at all."""
-    return f"({part} or vector(0)) / clamp_min({whole}, 1e-9)"
+    """Return a share, which there is only if the whole is more than 0."""
+    return f"({part} or vector(0)) / ({whole} > 0)"
 
 
 def quantile(which: float, metric: str) -> str:
@@ -64,6 +65,7 @@ def quantile(which: float, metric: str) -> str:
 ZONES, ANSWERS, CLIENTS = "topodns_answer_zones_total", "topodns_answers_total", "topodns_clients_total"
 KNOWN, SAME, OTHER = 'answer!="unknown"', 'answer="same"', 'answer="other"'
 UNMET, UNKNOWN = 'outcome="unmet"', 'located_by="unknown"'
+BY_ZONE = rate(ZONES, KNOWN, by="client_zone")
 OURS = f"and on (instance) topodns_build_info{{{PODS}}}"
 
 ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
@@ -96,7 +98,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             ),
             Panel(
                 "Not synced",
-                "Replicas that have not read the whole cluster. They answer SERVFAIL.",
+                "Replicas that have not read the whole cluster. Servers among them answer SERVFAIL.",
                 [(f"count(min without (kind) ({of('topodns_synced')}) == 0) or vector(0)", "")],
                 unit="short", span=4, single=True, limits=[(0, "green"), (1, "red")],
             ),
@@ -116,8 +118,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
                 "The share of answers all of whose endpoints are in the client's zone.",
                 [
                     (
-                        f"{rate(ZONES, SAME, by='client_zone')} / "
-                        f"clamp_min({rate(ZONES, KNOWN, by='client_zone')}, 1e-9)",
+                        f"({rate(ZONES, SAME, by='client_zone')} or 0 * {BY_ZONE}) / ({BY_ZONE} > 0)",
                         "{{client_zone}}",
                     )
                 ],
@@ -165,7 +166,8 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             Panel("Delay of the event loop", "How late the event loop runs what is due.",
                   [(quantile(0.99, "topodns_loop_delay_seconds"), "p99")], unit="s"),
             Panel("Queries", "By transport and replica.",
-                  [(rate("topodns_dns_requests_total", by="pod, proto"), "{{pod}} {{proto}}")], stacked=True),
+                  [(rate("topodns_dns_requests_total", by="pod, instance, proto"), f"{REPLICA} {{{{proto}}}}")],
+                  stacked=True),
             Panel("Answers repeated from memory", "The share of replies that were remembered.",
                   [(share(rate("topodns_remembered_total", 'result="hit"'), rate("topodns_remembered_total")), "hits")],
                   unit="percentunit"),
@@ -183,17 +185,16 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
             Panel("Objects", "What topodns has read, by kind.",
                   [(f"max by (kind) ({of('topodns_objects')})", "{{kind}}")], unit="short"),
             Panel("Memory", "Of each replica. Unused memory of one replica is no sign of the next one's.",
-                  [(f"{of('process_resident_memory_bytes')} {OURS}", "{{pod}}")], unit="bytes"),
+                  [(f"{of('process_resident_memory_bytes')} {OURS}", REPLICA)], unit="bytes"),
             Panel("CPU", "Of each replica, in cores.",
-                  [(f"rate({of('process_cpu_seconds_total')}{RATE}) {OURS}", "{{pod}}")], unit="short"),
+                  [(f"rate({of('process_cpu_seconds_total')}{RATE}) {OURS}", REPLICA)], unit="short"),
             Panel("TCP connections", "Open connections of each replica.",
-                  [(of("topodns_tcp_connections"), "{{pod}}")], unit="short"),
+                  [(of("topodns_tcp_connections"), REPLICA)], unit="short"),
         ),
     ),
 )  # fmt: skip
 
 MATRIX = f"sum by (client_zone, answer) (increase({of(ZONES)}[$__range]))"
-CROSSING = of(ZONES, 'service_name!=""', 'answer=~"some|other"')
 CROSSING = of(ZONES, 'service_name!=""', 'answer=~"some|other"')
 BY_SERVICE = f"topk(20, sum by (service_namespace, service_name) (increase({CROSSING}[$__range])))"
 

@@ -150,10 +150,30 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
         control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
 
 
+@pytest.mark.parametrize(("prepared", "left"), [(False, 1), (True, 4)], ids=["unprepared", "as the page says"])
+def test_autoscaling_is_switched_on(control_plane: ControlPlane, prepared: bool, left: int) -> None:
+    """Of a number that somebody else has set, the upgrade takes nothing away."""
+    api, where = control_plane.api, f"scaled-{left}"
+    (command,) = re.findall(r"^\$ kubectl -n topodns (scale .*)$", PAGE.read_text(), re.MULTILINE)
+    with spaced(control_plane, where):
+        helm.run("install", "topodns", str(CHART), "--namespace", where, plane=control_plane)
+        if prepared:
+            control_plane.kubectl("-n", where, *shlex.split(command))
+        on = {"dns": {"autoscaling": ON}}
+        helm.run("upgrade", "topodns", str(CHART), "--namespace", where, values=on, plane=control_plane)
+        assert api.request("GET", api.path("Deployment", where, SERVER))["spec"]["replicas"] == left
+        helm.run("uninstall", "topodns", "--namespace", where, plane=control_plane)
+        control_plane.kubectl("delete", "crd", "servicepolicies.topodns.io")
+
+
 def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     """The commands of the page leave the release alone, with the CRD and all policies."""
-    kinds = "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds"
-    with kustomize.installed(control_plane, kustomize.objects_of("base with webhook")):
+    kinds = (
+        "deployments,services,configmaps,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,crds,"
+        "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    )
+    admission = [made for made in kustomize.objects_of("base with admission") if "Admission" in made["kind"]]
+    with kustomize.installed(control_plane, [*kustomize.objects_of("base with webhook"), *admission]):
         control_plane.api.create(near("default"))
         section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
         for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):

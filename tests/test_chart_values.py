@@ -11,10 +11,25 @@ import pytest
 import yaml
 
 from dnsserver import __version__
+from dnsserver.from_settings import store_of
 from dnsserver.settings.fields import Settings
-from tests import chart_pages, helm
+from locator.api.decoding import RESOURCES
+from tests import chart_pages, helm, metrics_page
 from tests.chart_pages import PAGE, SCHEMA, VALUES
-from tests.helm import CASES, CHART, EVERYTHING, LOCATORS, ON, RefusedError, Values, by_name, rendered
+from tests.helm import (
+    CASES,
+    CHART,
+    EVERYTHING,
+    FEDERATED,
+    LOCATORS,
+    MULTICLUSTER,
+    NODES,
+    ON,
+    RefusedError,
+    Values,
+    by_name,
+    rendered,
+)
 from tests.kube import Item
 from tests.kustomize import CONTROLLER, SERVER, WEBHOOK, container_of, settings_of
 from tests.this_machine import ROOT
@@ -75,6 +90,10 @@ def test_every_value_is_commented_on_and_read() -> None:
 
 BAD: Mapping[str, tuple[Values, str]] = {
     "unknown": ({"replicas": 5}, "at '': additional properties 'replicas' not allowed"),
+    "section without values": ({"dns": None}, "at '': missing property 'dns'"),
+    "settings without values": ({"controller": {"settings": None}}, "at '/controller': missing property 'settings'"),
+    "scrapers that are not said": ({"metrics": {**ON, "scrapers": None}}, "at '/metrics': missing property 'scrapers'"),
+    "empty setting": ({"dns": {"settings": {"state-dir": ""}}}, "/dns/settings/state-dir': minLength: got 0, want 1"),
     "unknown below": ({"dns": {"replica": 5}}, "at '/dns': additional properties 'replica' not allowed"),
     "text for a number": ({"dns": {"replicas": "two"}}, "at '/dns/replicas': got string, want integer"),
     "text for a switch": ({"webhook": {"enabled": "yes"}}, "at '/webhook/enabled': got string, want boolean"),
@@ -214,6 +233,35 @@ def test_the_service_prefers_by_the_name_that_kubernetes_knows(version: str, ask
     assert service["spec"].get("trafficDistribution") == expected
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        NODES,
+        {**NODES, "pods": "insecure"},
+        {**NODES, "pods": "verified"},
+        {"client-source": "pods, nodes"},
+        LOCATORS,
+        FEDERATED,
+        MULTICLUSTER,
+    ],
+    ids=repr,
+)
+def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) -> None:
+    """Each kind that its settings make it watch, as one right that it lacks keeps it from ever being ready."""
+    objects = by_name(rendered({"dns": {"settings": settings}, "controller": ON}))
+    _, read = settings_of(objects["Deployment", SERVER])
+    watched = {(RESOURCES[kind].group, RESOURCES[kind].path.rpartition("/")[2]) for kind in store_of(read).kinds}
+    allowed = {
+        (group, resource)
+        for rule in objects["ClusterRole", SERVER]["rules"]
+        if rule["verbs"] == ["list", "watch"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert allowed == watched
+
+
 def test_kubernetes_that_is_too_old_is_refused() -> None:
     """The message says which version is needed."""
     with pytest.raises(RefusedError, match=re.escape("chart requires kubeVersion: >=1.31.0-0")):
@@ -256,6 +304,15 @@ def test_the_autoscaler_alone_says_how_many_pods() -> None:
     scaler = made_of(EVERYTHING, "HorizontalPodAutoscaler", SERVER)["spec"]
     assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": SERVER}
     assert [metric["type"] for metric in scaler["metrics"]] == ["Pods", "Resource"]
+
+
+@pytest.mark.parametrize("dns", [True, False])
+def test_nobody_misses_a_server_that_is_not_wanted(dns: bool) -> None:
+    """Of the alerts, TopodnsAbsent is for those who have a server."""
+    values = {"dns": {"enabled": dns}, "webhook": ON, "metrics": {**ON, "rules": True}}
+    (group,) = made_of(values, "PrometheusRule", SERVER)["spec"]["groups"]
+    wanted = [rule["alert"] for rule in metrics_page.rules() if dns or rule["alert"] != "TopodnsAbsent"]
+    assert [rule["alert"] for rule in group["rules"]] == wanted
 
 
 def test_two_releases_live_side_by_side() -> None:

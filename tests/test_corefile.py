@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import dns.message
+import dns.query
+import dns.reversename
 import pytest
 import yaml
 from hypothesis import given
@@ -19,10 +22,11 @@ from dnsserver.forwarders import corefile_check, stub_blocks
 from dnsserver.forwarders.caddyfile import Unparsable, parse
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.settings.values import ListenAddress, parse_upstream
+from tests.forwarders import running, where
 from tests.go_programs import coredns
 from tests.programs import Daemon
 from tests.this_machine import ROOT, free_port, needs_tool
-from tests.topodns_process import run
+from tests.topodns_process import Server, run
 from tests.waiting import PATIENCE, until
 
 DONE, FAILED, WRONG = 0, 1, 2
@@ -160,6 +164,12 @@ ecs-ipv4-cache-bits=32
 ecs-ipv6-cache-bits=128
 # By default 1: an empty answer for one client would be every client's for a second.
 minimum-ttl-override=0
+# Otherwise it answers for private addresses by itself.
+serve-rfc1918=no
+# The zones are not signed. Whoever asks for validation, as dig does, gets SERVFAIL without these
+# lines in the file of lua-config-file:
+# addNTA("cluster.local")
+# addNTA("10.in-addr.arpa")
 """),
 }  # fmt: skip
 
@@ -267,6 +277,17 @@ def test_the_program_takes_it(tmp_path: Path, name: str) -> None:
     command = syntax_check(forwarder, path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("forwarder", ["unbound", "powerdns"])
+def test_private_addresses_are_topodns_own(serve: Callable[..., Server], tmp_path: Path, forwarder: str) -> None:
+    """Programs that know reverse names of private networks themselves leave them to topodns."""
+    server = serve(ROOT / "examples" / "cluster.yaml", flags={"trusted-forwarder": ["127.0.0.0/8"]})
+    with running(forwarder, tmp_path, where(server), zones=("in-addr.arpa",)) as program:
+        query = dns.message.make_query(dns.reversename.from_address("10.244.1.7"), "PTR")
+        reply = dns.query.udp(query, program.address, port=program.port, timeout=PATIENCE)
+    (name,) = (record.to_text() for rrset in reply.answer for record in rrset)
+    assert name.endswith(".memcached.shop.svc.cluster.local.")
 
 
 TO = ("--for", "coredns", "--to", "10.96.0.53")

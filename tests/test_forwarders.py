@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import dns.edns
 import dns.exception
+import dns.flags
 import dns.message
 import dns.query
 import dns.rcode
@@ -37,6 +38,7 @@ from tests.forwarders import (
     DNSDIST_PROXY_TCP,
     DNSMASQ,
     NODELOCAL,
+    POWERDNS,
     UNBOUND,
     at,
     running,
@@ -148,6 +150,7 @@ ROWS = [
     Row([DNSDIST_PROXY_TCP], PROXIED),
     # CoreDNS drops a LOCAL header, which dnsdist's health checks have. It names IPv4 as mapped into IPv6.
     Row([DNSDIST_PROXY, COREDNS_PROXIED], TRUSTING, more={DNSDIST_PROXY: "getServer(0):setUp()"}),
+    Row([POWERDNS], TRUSTING),
     Row([BIND], TRUSTING, NOBODY),
 ]
 
@@ -279,6 +282,15 @@ def test_each_client_gets_what_explain_says(chain: Chain, tcp: bool, edns: bool)
         if got != (expected := chain.expected(who, question)):
             wrong.append((who, question, got, expected))
     assert not wrong
+
+
+def test_who_asks_for_validation_gets_an_answer(chain: Chain) -> None:
+    """Nobody has signed the zone, which is no reason to refuse it."""
+    for flags in ({"flags": dns.flags.RD | dns.flags.AD}, {"want_dnssec": True}):
+        query = dns.message.make_query(f"free.{SERVED}", "A", **flags)
+        source = chain.stage.clients["a"]
+        got = dns.query.tcp(query, chain.stage.asked, port=chain.port, source=source, timeout=PATIENCE)
+        assert answered(got) == chain.expected("a", (f"free.{SERVED}", "A"))
 
 
 def _lie(kind: str, named: str) -> list[dns.edns.Option]:

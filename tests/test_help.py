@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_examples_can_be_run(
 def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the manual page, as a process prints it."""
     path = tmp_path_factory.mktemp("man") / "topodns.1"
-    command = [shutil.which("python") or "python3", "-m", "dnsserver", "man"]
+    command = [sys.executable, "-m", "dnsserver", "man"]
     path.write_bytes(subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=True).stdout)
     return path
 

@@ -157,6 +157,13 @@ def test_network_policies_let_in_what_the_pods_offer() -> None:
         assert opened == {port: port[0] == "http" for port in ports}
 
 
+def test_replicas_look_at_each_other() -> None:
+    """``topodns doctor`` in one of them reads what the others say, whoever else may."""
+    (policy,) = objects_of("base", "NetworkPolicy")
+    rule = {"from": [{"podSelector": policy["spec"]["podSelector"]}], "ports": [{"port": "http", "protocol": "TCP"}]}
+    assert rule in policy["spec"]["ingress"]
+
+
 def test_all_moves_into_another_namespace() -> None:
     """``namespace:`` of an overlay moves the subjects of bindings, and the Service of the webhook, too."""
     moved = kustomize.build(

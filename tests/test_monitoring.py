@@ -21,7 +21,7 @@ from tests.topodns_process import Server
 
 ALERTS = Path(__file__).parent / "alerts.yaml"
 RUNBOOK = ROOT / "docs" / "runbook.md"
-OF_TARGETS = {"namespace", "pod", "instance", "job", "app_kubernetes_io_component"}  # labels that Prometheus adds
+OF_TARGETS = {"namespace", "pod", "instance", "job"}  # labels that Prometheus adds
 ADDED = OF_TARGETS | {"le", "service_namespace", "service_name"}  # the last two by --metrics-per-service
 
 OTHERS = {"topodns_dns_requests"}  # what prometheus-adapter makes of a metric
@@ -89,6 +89,33 @@ def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
                     ["test", "rules", "alerts.yaml"]):  # fmt: skip
         done = subprocess.run([promtool(), *command], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+NEAR_AND_FAR = {'client_zone="a",answer="other"': "0+60x20", 'client_zone="b",answer="same"': "0+60x20"}
+SHOWN = [
+    ("Same zone", NEAR_AND_FAR, {"{}": 0.5}),
+    ("Same zone, by the client's zone", NEAR_AND_FAR, {'{client_zone="a"}': 0, '{client_zone="b"}': 1}),
+    ("Same zone", {'client_zone="a",answer="same"': "0x20"}, {}),
+]
+
+
+@pytest.mark.parametrize(("title", "counted", "expected"), SHOWN, ids=["some near", "by zone", "nobody asks"])
+def test_what_a_panel_shows(title: str, counted: dict[str, str], expected: dict[str, float], tmp_path: Path) -> None:
+    """A zone from which nothing is near stands at 0, and a server that nobody asks nowhere."""
+    panels = json.loads(grafana_dashboard.DOCUMENT.read_text())["panels"]
+    (query,) = (target["expr"] for panel in panels if panel["title"] == title for target in panel["targets"])
+    series = [
+        {"series": f"topodns_answer_zones_total{{{labels}}}", "values": values} for labels, values in counted.items()
+    ]
+    asked = {
+        "expr": re.sub(r"\$__\w+", "5m", query).replace("$namespace", ".*"),
+        "eval_time": "15m",
+        "exp_samples": [{"labels": labels, "value": value} for labels, value in expected.items()],
+    }
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [asked]}
+    (tmp_path / "panel.yaml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [test]}))
+    done = subprocess.run([promtool(), "test", "rules", "panel.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_can_read_what_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:

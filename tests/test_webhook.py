@@ -259,10 +259,14 @@ def test_two_replicas_share_a_certificate(plane: ControlPlane, space: str, hook:
     assert len([line for one in webhooks for line in one.lines if "certificate: issued" in line]) == 1
     ends = {one.metric("topodns_webhook_certificate_expiry_timestamp_seconds") for one in webhooks}
     assert len(ends) == 1 and 0.0 not in ends
-    until(lambda: sum(one.metric("topodns_leading") for one in webhooks) == 1.0, "one leads")
-    leader, other = sorted(webhooks, key=lambda one: -one.metric("topodns_leading"))
+
+    def leads(webhook: Webhook) -> float:
+        return webhook.metric("topodns_leading", lease=f"{space}/lease")
+
+    until(lambda: sum(map(leads, webhooks)) == 1.0, "one leads")
+    leader, other = sorted(webhooks, key=leads, reverse=True)
     assert leader.end() == 0
-    until(lambda: other.metric("topodns_leading") == 1.0, "the other leads", within=WITHIN)
+    until(lambda: leads(other) == 1.0, "the other leads", within=WITHIN)
 
 
 def test_a_certificate_is_renewed_under_load(plane: ControlPlane, space: str) -> None:

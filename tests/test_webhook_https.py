@@ -254,7 +254,12 @@ def test_reviews_that_have_begun_are_answered_at_the_end() -> None:
 def test_metrics() -> None:
     """Every outcome and result stands at 0 from the start."""
     state = WebhookState(
-        writes={("patch", "done"): 2}, leading=True, waiting=3, objects={"Node": 1}, watches={}, certificate_ends=7.0
+        writes={("patch", "done"): 2},
+        leading={"ns/lease": True},
+        waiting=3,
+        objects={"Node": 1},
+        watches={},
+        certificate_ends=7.0,
     )
     counts = WebhookCounts()
     counts.note("patched", 0.003)
@@ -271,4 +276,4 @@ def test_metrics() -> None:
     assert value("topodns_loop_delay_seconds_count") == 0.0
     assert value("topodns_webhook_request_duration_seconds_bucket", le="0.005") == 1.0
     assert value("topodns_webhook_certificate_expiry_timestamp_seconds") == 7.0
-    assert (value("topodns_leading"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)
+    assert (value("topodns_leading", lease="ns/lease"), value("topodns_webhook_slices_waiting")) == (1.0, 3.0)

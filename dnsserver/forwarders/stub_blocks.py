@@ -209,7 +209,7 @@ def _dnsdist(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
 
 def _powerdns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
     addresses = ";".join(map(str, to))
-    return [
+    lines = [
         f"forward-zones={', '.join(f'{zone}={addresses}' for zone in zones)}",
         f"edns-subnet-allow-list={', '.join(zones)}",
         "ecs-add-for=0.0.0.0/0, ::/0",
@@ -219,6 +219,14 @@ def _powerdns(to: Sequence[ListenAddress], zones: Sequence[str]) -> list[str]:
         "ecs-ipv6-cache-bits=128",
         "# By default 1: an empty answer for one client would be every client's for a second.",
         "minimum-ttl-override=0",
+    ]
+    if any(parse_zone(zone).reverse for zone in zones):
+        lines += ["# Otherwise it answers for private addresses by itself.", "serve-rfc1918=no"]
+    return [
+        *lines,
+        "# The zones are not signed. Whoever asks for validation, as dig does, gets SERVFAIL without these",
+        "# lines in the file of lua-config-file:",
+        *(f'# addNTA("{zone}")' for zone in zones),
     ]
 
 

@@ -57,12 +57,12 @@ class HealthState(Struct, frozen=True):
 class ControllerState(Struct, frozen=True):
     """A controller at one moment.
 
-    ``waiting`` is the length of the work queue of PodLocators. ``objects`` are numbers by kind. ``health`` is None
-    without ``--health``.
+    ``leading`` is by the Lease. ``waiting`` is the length of the work queue of PodLocators. ``objects`` are numbers by
+    kind. ``health`` is None without ``--health``.
     """
 
     writes: Writes
-    leading: bool
+    leading: Mapping[str, bool]
     waiting: int
     objects: Mapping[str, int]
     watches: Mapping[str, Watch]
@@ -82,7 +82,7 @@ class ControllerMetrics(TopodnsCollector):
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)
         yield PODLOCATOR_WRITES.metric(state.writes)
-        yield LEADING.only(state.leading)
+        yield LEADING.metric(labelled(state.leading))
         yield PODLOCATORS_WAITING.only(state.waiting)
         if state.health is not None:
             yield SERVICEHEALTH_WRITES.metric(state.health.writes)

@@ -83,7 +83,7 @@ WATCH_RESTARTS = Family(
 OF_WATCHES = (OBJECTS, SYNCED, WATCH_RESTARTS)
 
 # Of controllers and the webhook.
-LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads, and so writes.")
+LEADING = Family("topodns_leading", GAUGE, "Whether this replica leads by a Lease, and so writes.", {"lease": ANY})
 
 # Of each process.
 FAILURES = Family(

@@ -60,12 +60,12 @@ class WebhookCounts:
 class WebhookState(Struct, frozen=True):
     """A webhook at one moment.
 
-    ``writes`` are the leader's by verb and result. ``waiting`` is the length of its work queue. ``objects`` are numbers
-    by kind. ``certificate_ends`` is Unix time, 0 without a certificate.
+    ``writes`` are the leader's by verb and result. ``leading`` is by the Lease. ``waiting`` is the length of its work
+    queue. ``objects`` are numbers by kind. ``certificate_ends`` is Unix time, 0 without a certificate.
     """
 
     writes: Mapping[tuple[str, str], int]
-    leading: bool
+    leading: Mapping[str, bool]
     waiting: int
     objects: Mapping[str, int]
     watches: Mapping[str, Watch]
@@ -90,7 +90,7 @@ class WebhookMetrics(TopodnsCollector):
             rewritten[result] += number
         yield SLICES_REWRITTEN.metric(labelled(rewritten))
         yield SLICES_WAITING.only(state.waiting)
-        yield LEADING.only(state.leading)
+        yield LEADING.metric(labelled(state.leading))
         yield CERTIFICATE_EXPIRY.only(state.certificate_ends)
         listed = {kind: watch.listed for kind, watch in state.watches.items()}
         yield from watched(state.objects, listed, state.watches)

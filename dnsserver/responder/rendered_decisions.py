@@ -50,6 +50,7 @@ class DecisionRenderer:
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
+        zones = zones_of(decision)
         return RenderedAnswer(
             flags=wire.QR | wire.AA | decision.rcode,
             answers=packer.records(answers),
@@ -67,8 +68,8 @@ class DecisionRenderer:
                     decision.rcode,
                     outcome,
                     key,
-                    zones_of(decision),
-                    service_of(decision) if self._counts.per_service else None,
+                    zones,
+                    service_of(decision) if self._counts.per_service and zones else None,
                 )
             ),
             rotations=self._rotations,
@@ -118,9 +119,9 @@ def zones_of(decision: Decision) -> frozenset[str]:
 
 
 def service_of(decision: Decision) -> tuple[str, str] | None:
-    """Return namespace and name of the Service whose endpoints a decision chose, None if it chose none."""
+    """Return namespace and name of the Service of which a decision is, None if it is of none."""
     found = decision.federated or (decision.service.service if decision.service is not None else None)
-    return (found.namespace, found.name) if found is not None and decision.selection is not None else None
+    return (found.namespace, found.name) if found is not None else None
 
 
 def belongs_to_basis(decision: Decision) -> bool:

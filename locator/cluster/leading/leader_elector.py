@@ -33,6 +33,7 @@ class LeaderElector:
         self._client = client
         self._election = election
         self._writes = writes
+        self.lease = f"{election.namespace}/{election.name}"
         self._subscribers: list[Callable[[], None]] = []
         self._warned = ""
         # A request that gets no response leaves time for another before the deadline.
@@ -143,7 +144,7 @@ class LeaderElector:
         """Log a problem once, until it changes or is over."""
         if problem != self._warned:
             self._warned = problem
-            log.warning("Lease %s/%s: %s", self._election.namespace, self._election.name, problem)
+            log.warning("Lease %s: %s", self.lease, problem)
 
 
 def wall_time() -> str:
