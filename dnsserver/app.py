@@ -367,7 +367,7 @@ async def start_http(
     loopback = guard.is_loopback(name[0])
     with_api = loopback if settings.console is None else settings.console
     more = api(loopback) if api is not None and with_api else ()
-    app = application.application(metrics.registry(), ready=health, more=more)
+    app = application.application(metrics.registry(), metrics.failures, ready=health, more=more)
     await nursery.start(application.serve, sock, app, metrics.failures)
     announce("http", name)
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 import trio
 from hypercorn.config import Config
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http import connections
+from dnsserver.http.application import application
+from locator.model import Health
 from tests.waiting import PATIENCE
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
@@ -35,10 +39,12 @@ async def hello(request: Request) -> Response:
     return PlainTextResponse("hello" * 1000)
 
 
-def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1.0) -> Counter[str]:
+def serving(
+    test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1.0, app: Starlette | None = None
+) -> Counter[str]:
     """Run *test* with a function that connects to a server, and one that makes the server end and waits for it.
 
-    Return the errors that were counted.
+    Return the errors that were counted. Without an *app*, it says hello.
     """
     failures: Counter[str] = Counter()
 
@@ -47,10 +53,10 @@ def serving(test: Callable[[Connect, End], Awaitable[None]], *, grace: float = 1
         config.graceful_timeout = grace
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-        app = Starlette(routes=[Route("/", hello)])
+        served = app or Starlette(routes=[Route("/", hello)])
 
         async def serve(task_status: trio.TaskStatus[None]) -> None:
-            await connections.serve(sock, app, config, failures, until=ending.wait, task_status=task_status)
+            await connections.serve(sock, served, config, failures, until=ending.wait, task_status=task_status)
             ended.set()
 
         async def end() -> None:
@@ -106,6 +112,24 @@ def test_odd_bytes_end_their_connection(sent: bytes, caplog: pytest.LogCaptureFi
     assert serving(test) == {"http": 2}
     assert [record.name for record in caplog.records] == ["topodns"]
     assert caplog.messages[0].startswith("an HTTP connection was closed: ")
+
+
+def test_an_error_in_topodns_is_told_as_a_problem(caplog: pytest.LogCaptureFixture) -> None:
+    """As RFC 9457 has it, and without a word of the error itself, which is counted and logged."""
+
+    def broken() -> Mapping[str, Health]:
+        raise ValueError("a secret")
+
+    async def test(connect: Connect, end: End) -> None:
+        async with await connect() as stream:
+            await stream.send_all(ONCE.replace(b"GET /", b"GET /readyz"))
+            head, _, body = (await received(stream)).partition(b"\r\n\r\n")
+        assert b"application/problem+json" in head
+        assert json.loads(body)["status"] == 500 and b"secret" not in body
+
+    failures: Counter[str] = Counter()
+    serving(test, app=application(CollectorRegistry(), failures, ready=broken))
+    assert failures == {"http": 1} and "a secret" in caplog.text
 
 
 def test_a_client_that_reads_nothing_does_not_delay_the_end() -> None:

@@ -17,16 +17,19 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from dnsserver.http import connections
-from dnsserver.http.problems import as_problem
+from dnsserver.http.problems import as_problem, problem
 from locator.model import Health
 
 Healths = Callable[[], Mapping[str, Health]]
 
 
-def application(registry: CollectorRegistry, *, ready: Healths, more: Sequence[Route] = ()) -> Starlette:
+def application(
+    registry: CollectorRegistry, failures: Counter[str], *, ready: Healths, more: Sequence[Route] = ()
+) -> Starlette:
     """Return the HTTP application, with *more* routes.
 
-    *ready* returns the health of everything that readiness needs, by name.
+    *failures* counts requests that an error has ended, as ``http``. *ready* returns the health of everything that
+    readiness needs, by name.
     """
 
     def health(check: Healths) -> Callable[[Request], Awaitable[Response]]:
@@ -48,6 +51,10 @@ def application(registry: CollectorRegistry, *, ready: Healths, more: Sequence[R
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(registry), media_type=content_type)
 
+    async def failed(request: Request, error: Exception) -> Response:  # boundary: one request; hypercorn logs it
+        failures["http"] += 1
+        return problem(500, "an error in topodns; its log says more")
+
     alive, is_ready = health(_alive), health(ready)
     paths = {
         "/livez": alive,
@@ -58,7 +65,7 @@ def application(registry: CollectorRegistry, *, ready: Healths, more: Sequence[R
         "/metrics": metrics,
     }
     routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in paths.items()), *more]
-    return Starlette(routes=routes, exception_handlers={HTTPException: as_problem})
+    return Starlette(routes=routes, exception_handlers={HTTPException: as_problem, Exception: failed})
 
 
 def _alive() -> Mapping[str, Health]:
