@@ -19,6 +19,7 @@ import trio
 from dnsserver import __version__
 from dnsserver.cluster_sources import event_poster, other_clusters, own_cluster
 from dnsserver.from_settings import (
+    HTTP_PORT,
     authority_of,
     cluster_set_of,
     listen_of,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("topodns")
 
-HTTP_PORT = 9153
 DRAIN_SECONDS = 5.0  # for open connections to finish the queries that they have begun
 OTHER_DESCRIPTORS = 64  # for listeners, HTTP, files and the process that reads them
 # How many new container objects start a garbage collection, and how many collections of one generation one of the next.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("topodns")
 
 PORT = 1053
+HTTP_PORT = 9153  # as CoreDNS' metrics
 RESOLV_CONF = "/etc/resolv.conf"
 
 
@@ -175,6 +176,12 @@ def source_of(cluster: ClusterSource) -> str:
     return f"--cluster {cluster.name}"
 
 
+def kubectl_of(settings: Settings) -> str:
+    """Return the kubectl command that reaches the live cluster of the settings, for a shell."""
+    flags = (("--kubeconfig", settings.kubeconfig), ("--context", settings.context))
+    return shlex.join(["kubectl", *(word for flag, value in flags if value is not None for word in (flag, value))])
+
+
 def tried_by_kubectl(settings: Settings, *, credentials: bool = False) -> str:
     """Return the end of a message about an API server: which kubectl command shows whether it responds.
 
@@ -182,12 +189,10 @@ def tried_by_kubectl(settings: Settings, *, credentials: bool = False) -> str:
     """
     if settings.kubeconfig is None and settings.context is None and in_pod():
         return ""  # an image has no kubectl
-    flags = [("--kubeconfig", settings.kubeconfig), ("--context", settings.context)]
-    given = [word for flag, value in flags if value is not None for word in (flag, value)]
     shows = "cluster-info' shows whether it responds to kubectl"
     if credentials:
         shows = "auth whoami' shows as whom the API server takes you"
-    return f"; '{shlex.join(['kubectl', *given])} {shows}"
+    return f"; '{kubectl_of(settings)} {shows}"
 
 
 def cluster_of(settings: Settings) -> ApiClient:

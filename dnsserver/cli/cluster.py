@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 @contextmanager
 def cluster_errors(*, or_dump: bool = False) -> Iterator[None]:
     """Turn errors of clusters and listeners into ``CommandError``s. With *or_dump* the command also reads dumps."""
-    from locator.cluster.credentials import (
-        BadCluster,
-        NoKubeconfig,
-    )  # these import urllib3, which reading files does not need
+    # These import urllib3, which reading files does not need.
+    from locator.cluster.credentials import BadCluster, NoKubeconfig
     from locator.cluster.responses import Refused, Unreachable
 
     try:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dnsserver.answers.explain import explain
 from dnsserver.doctor.facts import Asked, Facts, Installed, Question, Reply, View
-from dnsserver.doctor.installation import RESTART, deployment_name, restarted
+from dnsserver.doctor.installation import RESTART, deployment_name, restarted, rolled_out
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
-from locator.ip import Network, address_text, parse_client
+from locator.ip import address_text, host_network, parse_client
 from locator.model import ZONE, Node, Pod
 from locator.state.snapshot import CompiledService
 
@@ -134,9 +134,7 @@ def _step(facts: Facts, code: StepCode, server: str, answers: Sequence[Asked]) -
         message = "; ".join(map(_difference, wrong[:MAX_SHOWN]))
         if code is StepCode.ForwarderAnswers:
             return Step(code, FAILED, message, server, restarted(facts, server), RESTART)
-        where = f"{facts.kubectl} -n {facts.installed.namespace}"
-        command = f"{where} rollout restart deployment {deployment_name(facts.installed)}"
-        return Step(code, FAILED, message, server, (command,))
+        return Step(code, FAILED, message, server, (rolled_out(facts),))
     zones = dict.fromkeys(asked.question.zone for asked in answers if asked.question.zone)
     transports = " and ".join(dict.fromkeys(asked.transport for asked in answers))
     where = f" in {', '.join(zones)}" if zones else ""
@@ -148,7 +146,7 @@ def _is_inside(facts: Facts) -> bool:
     view = facts.view
     if isinstance(view, Unread):
         return False
-    places = (view.snapshot.addresses.locate_network(Network(own, 8 * len(own))) for own in facts.own_addresses)
+    places = (view.snapshot.addresses.locate_network(host_network(own)) for own in facts.own_addresses)
     return any(place.location.known for place in places)
 
 

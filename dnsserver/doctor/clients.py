@@ -15,7 +15,7 @@ from dnsserver.doctor.installation import RESTART, added_argument, restarted
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.metrics.counters import OTHER
 from dnsserver.metrics.reading import Samples
-from locator.ip import Network, address_text, network_end, network_text, parse_address, parse_network
+from locator.ip import address_text, host_network, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
 from locator.state.snapshot import book_of
@@ -100,18 +100,14 @@ def _trust_steps(facts: Facts) -> Iterator[Step]:
             continue
         found = True
         message = f"{holder or 'no object of the cluster'} has this address; {ignored[source,]} queries named a client"
-        commands = added_argument(facts, f"--trusted-forwarder={network_text(_whole(address))}")
+        commands = added_argument(facts, f"--trusted-forwarder={network_text(host_network(address))}")
         yield Step(code, FAILED, message, source, commands)
     if not found:
         yield Step(code, PASSED, "nobody else names clients")
 
 
 def _holder(view: View, address: bytes) -> str:
-    return view.snapshot.addresses.holder(_whole(address))
-
-
-def _whole(address: bytes) -> Network:
-    return Network(address, 8 * len(address))
+    return view.snapshot.addresses.holder(host_network(address))
 
 
 def _naming_steps(facts: Facts) -> Iterator[Step]:

@@ -66,13 +66,24 @@ def deployment_name(installed: Installed) -> str:
     return deployment.metadata.name or "" if isinstance(deployment, Deployment) else "topodns"
 
 
+def rolled_out(facts: Facts) -> str:
+    """Return the command that replaces all replicas."""
+    name = deployment_name(facts.installed)
+    return f"{facts.kubectl} -n {facts.installed.namespace} rollout restart deployment {name}"
+
+
+def _arguments_at(deployment: Deployment) -> str:
+    """Return where a JSON patch finds the arguments of topodns."""
+    position = deployment.spec.template.spec.containers.index(deployment.container)
+    return f"/spec/template/spec/containers/{position}/args"
+
+
 def added_argument(facts: Facts, argument: str) -> tuple[str, ...]:
     """Return the command that gives the Deployment another flag; none if there is no Deployment."""
     deployment = facts.installed.deployment
     if not isinstance(deployment, Deployment):
         return ()
-    position = deployment.spec.template.spec.containers.index(deployment.container)
-    path = f"/spec/template/spec/containers/{position}/args"
+    path = _arguments_at(deployment)
     had = deployment.container.args is not None
     return (_patched(facts, deployment, {"op": "add", "path": f"{path}/-" if had else path,
                                          "value": argument if had else [argument]}),)  # fmt: skip
@@ -95,13 +106,12 @@ def _settings_step(facts: Facts, deployment: Deployment) -> Step:
     if not error:
         flags = " ".join(container.args or ())
         return Step(StepCode.SettingsValid, PASSED, flags or "no flags")
-    position = deployment.spec.template.spec.containers.index(container)
     flag = error.partition(":")[0]
     wrong = [(number, text) for number, text in enumerate(container.args or ()) if text.partition("=")[0] == flag]
     command = f"{facts.kubectl} -n {facts.installed.namespace} edit deployment {deployment.metadata.name}"
     if len(wrong) == 1 and "=" in wrong[0][1]:  # else nobody knows which it is, or the value is another argument
         ((number, text),) = wrong
-        path = f"/spec/template/spec/containers/{position}/args/{number}"
+        path = f"{_arguments_at(deployment)}/{number}"
         unchanged = {"op": "test", "path": path, "value": text}
         command = _patched(facts, deployment, unchanged, {"op": "remove", "path": path})
     return Step(StepCode.SettingsValid, FAILED, error, commands=(command,))

@@ -1,4 +1,4 @@
-"""The objects that only ``topodns doctor`` reads, as typed structs, and lines of metrics."""
+"""The objects that only ``topodns doctor`` reads, as typed structs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,6 @@ class EnvironmentVariable(Struct):
     value: str | None = None
 
 
-class ContainerPort(Struct, rename="camel"):
-    """A port of a container."""
-
-    container_port: int
-    name: str | None = None
-
-
 class VolumeMount(Struct, rename="camel"):
     """Where a container sees a volume."""
 
@@ -49,7 +42,6 @@ class Container(Struct, rename="camel"):
     command: list[str] | None = None
     args: list[str] | None = None
     env: list[EnvironmentVariable] | None = None
-    ports: list[ContainerPort] | None = None
     volume_mounts: list[VolumeMount] | None = None
 
     @property
@@ -156,12 +148,6 @@ class PodStatus(Struct, rename="camel"):
     container_statuses: list[ContainerStatus] | None = None
 
 
-class PodSpec(Struct, rename="camel"):
-    """The spec of a Pod."""
-
-    node_name: str | None = None
-
-
 class PodMeta(AnnotatedMeta):
     """The metadata of a Pod, with the time at which it was told to end."""
 
@@ -172,7 +158,6 @@ class ReplicaPod(Struct):
     """A Pod of topodns."""
 
     metadata: PodMeta
-    spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
 
     @property
@@ -198,7 +183,6 @@ class ServicePort(Struct):
     """A port of a Service."""
 
     port: int
-    protocol: str = "TCP"
 
 
 class ServiceSpec(Struct, rename="camel"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dnsserver.doctor.facts import Facts, Replica
-from dnsserver.doctor.installation import deployment_name
+from dnsserver.doctor.installation import rolled_out
 from dnsserver.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
 
 CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
@@ -63,6 +63,5 @@ def _version_step(facts: Facts, replica: Replica) -> Step:
     version = next((labels[-1] for labels in samples.get(_BUILD, ()) if labels), "")
     if version == facts.version:
         return Step(code, PASSED, version, replica.name)
-    where = f"{facts.kubectl} -n {facts.installed.namespace}"
-    commands = (f"{where} rollout restart deployment {deployment_name(facts.installed)}",)
-    return Step(code, FAILED, f"{version or 'none'} found, but this is {facts.version}", replica.name, commands)
+    message = f"{version or 'none'} found, but this is {facts.version}"
+    return Step(code, FAILED, message, replica.name, (rolled_out(facts),))

@@ -10,7 +10,6 @@ from enum import Enum, unique
 from msgspec import Struct
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
-STATUSES = (FAILED, UNKNOWN, PASSED)
 
 
 @unique

@@ -36,6 +36,7 @@ KINDS: dict[str, type[Object]] = {  # as kubectl takes them: singular, plural, s
     **dict.fromkeys(("node", "nodes", "no"), Node),
 }
 NAMES = "svc/NAME or a domain name such as SERVICE.NAMESPACE"
+TYPES = "a record type such as A, AAAA or SRV"
 LONGEST = "a name of at most 253 characters"
 CLIENTS = "an address, a prefix, pod/NAME, node/NAME or labels such as topology.kubernetes.io/zone=a"
 

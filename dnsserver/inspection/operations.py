@@ -70,9 +70,6 @@ def _parameter(name: str, syntax: values.Syntax[Any], description: str, **more: 
     return Parameter(name, description, syntax.read, syntax.expected, **more)
 
 
-TYPES = "a record type such as A, AAAA or SRV"
-
-
 def _keys(text: str) -> tuple[str, ...]:
     """Parse topology keys, under their current names."""
     keys = values.TOPOLOGY_KEYS.read(text)
@@ -93,7 +90,7 @@ EXPLAIN = Operation(
             "client", "Who asks: an address, a prefix, pod/NAME, node/NAME, or labels of nodes separated by commas.",
             naming.parse_asker, naming.CLIENTS, required=True, example="10.244.2.16",
         ),
-        Parameter("type", "Record type.", type_number, TYPES, default="A", example="A"),
+        Parameter("type", "Record type.", type_number, naming.TYPES, default="A", example="A"),
         _parameter(
             "namespace", values.NAMESPACE,
             "Namespace of svc/NAME and pod/NAME, and of a partial name without one. By default the only one that the "

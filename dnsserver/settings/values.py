@@ -258,9 +258,8 @@ def _nsid(text: str) -> bytes:
     return octets
 
 
-SWITCH = Syntax(
-    "=on|off", "on or off", _switch, (ON_WORDS[0], OFF)
-)  # the "=" is required: the next word is never the value
+# The "=" is required: the next word is never the value.
+SWITCH = Syntax("=on|off", "on or off", _switch, (ON_WORDS[0], OFF))
 ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
 NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)

@@ -20,7 +20,6 @@ ALL = "all"
 UNCONSTRAINED = "unconstrained"
 UNMET = "unmet"
 OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
-OUTCOMES = (NEAREST, ALL, UNCONSTRAINED, UNMET)
 
 
 class LocatedEndpoint(Struct, frozen=True, eq=False, gc=False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -63,15 +62,13 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.reading.observing import observe
     from dnsserver.doctor.diagnosis import diagnose
     from dnsserver.doctor.steps import FAILED as STEP_FAILED
-    from dnsserver.from_settings import cluster_of
+    from dnsserver.from_settings import cluster_of, kubectl_of
 
-    given = (("--kubeconfig", settings.kubeconfig), ("--context", settings.context))
-    flags = "".join(f" {flag} {shlex.quote(text)}" for flag, text in given if text is not None)
     with cluster_errors():
         client = cluster_of(settings)
     with shown_progress() as report:
         report(f"{client.host}: looking at the installation")
-        facts = trio.run(partial(observe, client, arguments.in_namespace, flags))
+        facts = trio.run(partial(observe, client, arguments.in_namespace, kubectl_of(settings).removeprefix("kubectl")))
     steps = diagnose(facts)
     write(_json(facts, steps) if arguments.output == "json" else _text(steps))
     return FAILED if any(step.status == STEP_FAILED for step in steps) else DONE

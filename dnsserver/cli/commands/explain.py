@@ -88,7 +88,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.message.records import type_number
 
     name = parse_argument("NAME", naming.parse_name, arguments.name, naming.NAMES)
-    types = "a record type such as A, AAAA or SRV"
+    types = naming.TYPES
     if arguments.name in naming.KINDS:  # kubectl also takes two words
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
     qtype = parse_argument("TYPE", type_number, arguments.type, types)

@@ -13,12 +13,12 @@ from dnsserver.doctor.answers import inside
 from dnsserver.doctor.facts import Installed, Replica
 from dnsserver.doctor.objects import NotUnderstood, ReplicaPod
 from dnsserver.doctor.steps import Unread
+from dnsserver.from_settings import HTTP_PORT
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.settings.values import ListenAddress
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 
-HTTP_PORT = 9153
 MAX_PAGE = 16 << 20  # bytes: with metrics by Service, it may be a third of that
 NEAR_SECONDS = 2.0  # for a connection to a replica itself
 _CHECK = re.compile(r"\[([+-])\](.+?) (.*)")
