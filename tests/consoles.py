@@ -15,6 +15,12 @@ class Entry(NamedTuple):
     output: str
 
 
+def commands(page: str) -> Iterator[Entry]:
+    """Yield the commands in all console blocks of a page, or of a part of one."""
+    for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL):
+        yield from entries(block)
+
+
 def entries(block: str) -> Iterator[Entry]:
     """Yield the commands of a block, each after ``$ ``."""
     for text in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

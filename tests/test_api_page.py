@@ -11,7 +11,7 @@ import dns.message
 import pytest
 
 from tests.api_client import request
-from tests.consoles import entries
+from tests.consoles import commands
 from tests.live_server import TRUSTED
 from tests.programs import environment
 from tests.this_machine import ROOT
@@ -30,14 +30,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def shown(page: str) -> Iterator[tuple[str, str]]:
     """Yield the path that each curl in a page asks for, as a shell understands it, and the output that follows."""
-    for block in re.findall(r"```console\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL):
-        for entry in entries(block):
-            if entry.command.startswith("curl "):
-                ran = subprocess.run(
-                    ["sh", "-c", f"curl() {{ printf '%s\\n' \"$*\"; }}; {entry.command}"],
-                    capture_output=True, text=True, check=True,
-                )  # fmt: skip
-                yield ran.stdout.removeprefix(ADDRESS).removesuffix("\n"), entry.output
+    for entry in commands((ROOT / "docs" / page).read_text()):
+        if entry.command.startswith("curl "):
+            ran = subprocess.run(
+                ["sh", "-c", f"curl() {{ printf '%s\\n' \"$*\"; }}; {entry.command}"],
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            yield ran.stdout.removeprefix(ADDRESS).removesuffix("\n"), entry.output
 
 
 @pytest.mark.parametrize(("path", "output"), list(shown("api.md")), ids=lambda text: text[:40])

@@ -20,7 +20,7 @@ from locator.cluster.certificates.issuing import issue
 from tests import helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import PAGE
-from tests.consoles import entries
+from tests.consoles import commands
 from tests.helm import CASES, CHART, ON, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import SERVER, WEBHOOK, container_of
@@ -176,14 +176,13 @@ def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     with kustomize.installed(control_plane, [*kustomize.objects_of("base with webhook"), *admission]):
         control_plane.api.create(near("default"))
         section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
-        for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
-            for entry in entries(block):
-                program, *words = shlex.split(entry.command)
-                if program == "helm":
-                    here = [str(CHART) if word == "manifests/chart" else word for word in words]
-                    helm.run(*here, values={"webhook": ON}, plane=control_plane)
-                elif "rollout" not in words:  # there is no kubelet
-                    control_plane.kubectl(*words)
+        for entry in commands(section):
+            program, *words = shlex.split(entry.command)
+            if program == "helm":
+                here = [str(CHART) if word == "manifests/chart" else word for word in words]
+                helm.run(*here, values={"webhook": ON}, plane=control_plane)
+            elif "rollout" not in words:  # there is no kubelet
+                control_plane.kubectl(*words)
         (policy,) = control_plane.api.items("ServicePolicy", "default")
         assert policy["spec"] == near("default")["spec"]
         left = json.loads(

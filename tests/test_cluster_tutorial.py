@@ -22,7 +22,7 @@ import yaml
 
 from dnsserver.forwarders.stub_blocks import COREDNS, FALLBACK_PORT
 from tests.api_objects import ZONE, item, node, service
-from tests.consoles import Entry, entries
+from tests.consoles import Entry, commands
 from tests.coredns import kubernetes_block
 from tests.forwarders import started
 from tests.kube import ControlPlane
@@ -185,16 +185,14 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
         control_plane.api.delete(*nodes)
 
 
-def commands(page: Path, heading: str = "") -> Sequence[Entry]:
-    """Return the commands of a page, or those below a heading."""
-    text = page.read_text()
-    if heading:
-        (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
-    return [entry for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) for entry in entries(block)]
+def below(page: Path, heading: str) -> Sequence[Entry]:
+    """Return the commands of a page below a heading."""
+    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [*commands(text)]
 
 
 def follow(cluster: Cluster, page: Path, heading: str) -> None:
-    for entry in commands(page, heading):
+    for entry in below(page, heading):
         cluster.follow(entry)
 
 
@@ -217,7 +215,7 @@ def test_every_command_is_followed() -> None:
     known = Path(__file__).read_text()
     for page in (TUTORIAL, ROLLBACK):
         headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
-        assert [heading for heading in headings if commands(page, heading) and f'"{heading}"' not in known] == []
+        assert [heading for heading in headings if below(page, heading) and f'"{heading}"' not in known] == []
 
 
 def test_the_laptop_has_the_function_that_is_played() -> None:
@@ -228,7 +226,7 @@ def test_the_laptop_has_the_function_that_is_played() -> None:
 
 def test_5_look_at_what_it_does(installed: Cluster) -> None:
     """Answers count as some, before the annotation, and as same after it."""
-    assert commands(TUTORIAL, "5. Look at what it does")
+    assert below(TUTORIAL, "5. Look at what it does")
     assert installed.topodns is not None
     counted = installed.topodns.metrics()
     for answer in ("some", "same"):
@@ -240,7 +238,7 @@ def test_commands_of_other_pages(installed: Cluster, page: Path, tmp_path: Path)
     """They work in such a cluster."""
     (tmp_path / "manifests").symlink_to(ROOT / "manifests")
     shell = installed.shell._replace(folder=tmp_path)
-    ran = [shell.run(entry.command) for entry in commands(page) if not entry.command.startswith(PLAYED)]
+    ran = [shell.run(entry.command) for entry in commands(page.read_text()) if not entry.command.startswith(PLAYED)]
     assert ran
 
 
@@ -248,13 +246,13 @@ def test_one_service_without_its_constraint(installed: Cluster) -> None:
     """All clients get all endpoints."""
     follow(installed, ROLLBACK, "One Service")
     until(lambda: installed.everybody_gets(ALL), "all endpoints")
-    installed.follow(commands(TUTORIAL, "4. Keep traffic in the zone")[0])
+    installed.follow(below(TUTORIAL, "4. Keep traffic in the zone")[0])
     until(lambda: installed.everybody_gets(NEAR), "near endpoints")
 
 
 def test_nobody_waits_for_a_topodns_that_is_scaled_to_0(installed: Cluster) -> None:
     """CoreDNS answers by itself, and each query is answered at any time."""
-    away, back = commands(ROLLBACK, "topodns, with fallback")
+    away, back = below(ROLLBACK, "topodns, with fallback")
     installed.follow(away)
     installed.stop_topodns()
     assert installed.everybody_gets(ALL)
@@ -267,7 +265,7 @@ def test_the_saved_corefile_takes_topodns_out(installed: Cluster) -> None:
     """Without topodns, and without its fallback."""
     follow(installed, ROLLBACK, "topodns, without fallback")
     assert installed.everybody_gets(ALL)
-    again = commands(TUTORIAL, "3. Let CoreDNS ask topodns for one namespace")
+    again = below(TUTORIAL, "3. Let CoreDNS ask topodns for one namespace")
     for entry in again[1:-1]:  # Corefile.before stays
         installed.follow(entry)
     assert installed.everybody_gets(NEAR)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.consoles import Entry, entries
+from tests.consoles import commands
 from tests.shells import Shell
 from tests.this_machine import ROOT, needs_tool
 from tests.topodns_process import Server, serving
@@ -26,11 +26,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def commands(page: Path) -> Iterator[Entry]:
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        yield from entries(block)
-
-
 def lines(text: str) -> list[str]:
     """Return the lines of an answer: their order changes, and so does the number of the query."""
     return sorted(re.sub(r"id: \d+", "id: 0", text).splitlines())
@@ -42,7 +37,7 @@ def test_dig_prints_what_a_page_shows(server: Server, tmp_path: Path, page: Path
     needs_tool("dig")
     shell = Shell(tmp_path, {"PATH": "/usr/bin:/bin"})
     asked = 0
-    for entry in commands(page):
+    for entry in commands(page.read_text()):
         command = entry.command.replace("ask ", ASK, 1) if entry.command.startswith("ask ") else entry.command
         if command.startswith("dig @127.0.0.1 -p 1053 ") and entry.output:
             asked += 1
@@ -57,6 +52,6 @@ def test_the_tutorial(tmp_path: Path) -> None:
     (written,) = re.findall(r"```yaml\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
     (tmp_path / "try.yaml").write_text(written)
     shell = Shell.with_kubeconfig(tmp_path, tmp_path / "none")
-    for entry in commands(TUTORIAL):
+    for entry in commands(TUTORIAL.read_text()):
         if not entry.command.startswith((*ELSEWHERE, "dig ")):
             assert shell.run(entry.command) == entry.output.splitlines()

@@ -11,7 +11,7 @@ import pytest
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
 from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
-from tests.consoles import entries
+from tests.consoles import commands
 from tests.import_graph import MODULES
 from tests.site_pages import pages
 from tests.this_machine import ROOT
@@ -97,18 +97,12 @@ def flags() -> set[str]:
     return {flag for name in COMMANDS for flag in parser_of(name).known_flags()}
 
 
-def shown(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield each command in a page, and the output that follows it there."""
-    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
-        yield from ((entry.command, entry.output) for entry in entries(block))
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_flags_that_a_page_names_exist(page: Path) -> None:
     """In backticks, and where ``topodns`` is run."""
     texts = quoted(page)
-    for command, _ in shown(page):
-        texts += re.split(r"(?<!-n )topodns ", command, maxsplit=1)[1:]  # kubectl -n topodns has other flags
+    for entry in commands(page.read_text()):
+        texts += re.split(r"(?<!-n )topodns ", entry.command, maxsplit=1)[1:]  # kubectl -n topodns has other flags
     named = {flag for text in texts for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
     assert named - flags() - OTHERS_FLAGS == set()
 
@@ -134,8 +128,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
     """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
     monkeypatch.chdir(ROOT)
-    for command, output in shown(page):
-        program, *arguments = command.split()
+    for entry in commands(page.read_text()):
+        (program, *arguments), output = entry.command.split(), entry.output
         if program.endswith("topodns") and output:
             printed = run(*arguments).stdout
             assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output
