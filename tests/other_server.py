@@ -1,4 +1,4 @@
-"""An HTTP server in this process that takes the place of an API server, and a kubeconfig for it."""
+"""An HTTP server in this process that takes the place of an API server or of topodns, and a kubeconfig for it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ class Response(NamedTuple):
 
 
 @contextmanager
-def other_server(respond: Callable[[], Response], *, tls: Path | None = None) -> Iterator[str]:
-    """Yield HOST:PORT of a server that responds so to every GET; *tls* is a file with a certificate and its key."""
+def other_server(respond: Callable[[], Response | None], *, tls: Path | None = None) -> Iterator[str]:
+    """Yield HOST:PORT of a server that responds so to every GET, or hangs up at ``None``.
+
+    *tls* is a file with a certificate and its key.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body, media = respond()
+            response = respond()
+            if response is None:
+                return
+            status, body, media = response
             self.send_response(status)
             self.send_header("Content-Type", media)
             self.send_header("Content-Length", str(len(body)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +38,8 @@ from tests.api_objects import (
 )
 from tests.commands_in_process import Run
 from tests.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
+from tests.live_server import serving_live
+from tests.other_server import kubeconfig
 from tests.topodns_process import Server, serving
 from tests.unshrunk import unshrunk
 
@@ -333,22 +334,11 @@ def test_services(server: Server) -> None:
 
 def test_before_the_first_snapshot(tmp_path: Path) -> None:
     """503, as answers are SERVFAIL. The description does not depend on the cluster."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps({
-        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c",
-    }))  # fmt: skip
-    flags = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--upstream", "off")
-    running = Server(["serve", "--kubeconfig", str(kubeconfig), *flags])
-    try:
-        running.wait_for("^listening http ")
-        running.bound()
+    with serving_live(tmp_path, kubeconfig(tmp_path, "http://127.0.0.1:1"), started=False) as running:
         for path, given in {"explain": {"name": "x.y", "client": "10.0.0.1"}, "topology": {}, "services": {}}.items():
             problem = problem_of(request(running, f"{API}/{path}", **given))
             assert (problem["status"], problem["detail"]) == (503, "the server has not read the cluster yet")
         assert request(running, DESCRIPTION).status == 200
-    finally:
-        running.end()
 
 
 # The description

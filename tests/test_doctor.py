@@ -43,9 +43,8 @@ from tests.api_objects import ZONE, listed
 from tests.commands_in_process import Run
 from tests.doctor_page import DOCUMENT, document
 from tests.in_memory import snapshot_of
-from tests.kube import config_of
 from tests.kustomize import SERVER, objects_of
-from tests.other_server import Response, other_server
+from tests.other_server import Response, kubeconfig, other_server
 from tests.this_machine import ROOT, free_port
 
 TO = "10.96.0.53"
@@ -484,16 +483,10 @@ def test_the_rights_that_serve_needs(variant: str) -> None:
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def kubeconfig(folder: Path, content: object) -> str:
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(content))
-    return str(path)
-
-
 def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> None:
     """One cross with the cause; the rest is left out. In a pipe there are no colours."""
     port = free_port()
-    path = kubeconfig(tmp_path, config_of(f"https://127.0.0.1:{port}"))
+    path = str(kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
     ran = topodns("doctor", "--kubeconfig", path)
     assert ran.status == FAILED and not ran.err and RED not in ran.out
     first, *_, command, last = ran.out.splitlines()
@@ -512,8 +505,8 @@ def test_an_api_server_that_cannot_be_reached(topodns: Run, tmp_path: Path) -> N
 def test_an_api_server_that_does_not_work(topodns: Run, tmp_path: Path, status: int) -> None:
     """One that knows nobody, or has lost etcd, is one cross, too: all other steps would say the same, slowly."""
     with other_server(lambda: Response(status, b"")) as address:
-        path = kubeconfig(tmp_path, config_of(f"http://{address}", token="t"))
-        found = topodns("doctor", "--kubeconfig", path, "-o", "json").json
+        path = kubeconfig(tmp_path, f"http://{address}")
+        found = topodns("doctor", "--kubeconfig", str(path), "-o", "json").json
     assert [(step["code"], step["status"]) for step in found["steps"]] == [("ApiServerReachable", "failed")]
     assert str(status) in found["steps"][0]["message"]
 
@@ -521,14 +514,14 @@ def test_an_api_server_that_does_not_work(topodns: Run, tmp_path: Path, status: 
 def test_what_others_sent_commands_no_terminal(topodns: Run, tmp_path: Path) -> None:
     """Messages may hold words of an API server, a replica, or whoever created an object."""
     with other_server(lambda: Response(401, b'{"kind": "Status", "message": "\\u001b[2J"}')) as address:
-        ran = topodns("doctor", "--kubeconfig", kubeconfig(tmp_path, config_of(f"http://{address}", token="t")))
+        ran = topodns("doctor", "--kubeconfig", str(kubeconfig(tmp_path, f"http://{address}")))
     assert ran.status == FAILED and "\\x1b[2J" in ran.out and "\x1b" not in ran.out
 
 
 def test_a_terminal_without_these_marks(tmp_path: Path) -> None:
     """Letters stand for them, and nothing breaks."""
-    path = kubeconfig(tmp_path, config_of(f"https://127.0.0.1:{free_port()}"))
-    ran = topodns_process.run("doctor", "--kubeconfig", path, env={"PYTHONIOENCODING": "ascii"})
+    path = kubeconfig(tmp_path, f"https://127.0.0.1:{free_port()}")
+    ran = topodns_process.run("doctor", "--kubeconfig", str(path), env={"PYTHONIOENCODING": "ascii"})
     assert ran.returncode == FAILED and ran.stdout.startswith("x the API server answers: ") and not ran.stderr
 
 

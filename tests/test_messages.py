@@ -310,8 +310,7 @@ def test_serve_says_why_it_is_not_ready(
 
 def test_serve_without_an_api_server(tmp_path: Path) -> None:
     """One line for all kinds when nothing responds, and another one, with what to do, when it lasts."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config_of("https://127.0.0.1:1")))
+    path = kubeconfig(tmp_path, "https://127.0.0.1:1")
     server = Server(["serve", "--kubeconfig", str(path), "--listen", "127.0.0.1:0", "--http", "off"])
     try:
         server.wait_for("not ready after 5 s: ")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, listed, name
 from tests.commands_in_process import Run
 from tests.in_memory import with_and_without_native
 from tests.live_server import TRUSTED
+from tests.other_server import Response, other_server
 from tests.programs import environment
 from tests.this_machine import free_port
 from tests.topodns_process import COMMAND, Server, serving
@@ -181,52 +180,25 @@ def test_a_filter_that_is_none(topodns: Run, flags: tuple[str, ...], message: st
 
 # Whoever answers there
 
-Response = tuple[int, str, bytes]  # status, media type, body
 PROBLEM = "application/problem+json"
 
 
-@contextmanager
-def answering(response: Response | None) -> Iterator[str]:
-    """Run an HTTP server that answers everything with *response*, or closes the connection; give its URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if response is None:
-                return
-            status, media_type, body = response
-            self.send_response(status)
-            self.send_header("Content-Type", media_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}"
-        finally:
-            http.shutdown()
-            thread.join()
-
-
 def problem(status: int, detail: str, **more: str) -> Response:
-    return status, PROBLEM, json.dumps({"status": status, "detail": detail, **more}).encode()
+    return Response(status, json.dumps({"status": status, "detail": detail, **more}).encode(), PROBLEM)
 
 
 OTHERS = [
     # id, what answers, status, what is said of it
-    ("older", (404, "text/plain", b"Not Found"), 1, "HTTP status 404 found at {path}, expected {form}: it is no"),
-    ("something-else", (200, "text/html", b"<html>"), 1, "text/html found at {path}, expected {form}: it is no"),
-    ("redirects", (302, "text/plain", b""), 1, "HTTP status 302 found"),
+    ("older", Response(404, b"Not Found", "text/plain"), 1,
+     "HTTP status 404 found at {path}, expected {form}: it is no"),
+    ("something-else", Response(200, b"<html>", "text/html"), 1,
+     "text/html found at {path}, expected {form}: it is no"),
+    ("redirects", Response(302, b"", "text/plain"), 1, "HTTP status 302 found"),
     ("api-off", problem(404, "nothing is served"), 1, "its HTTP API is off: start it with --console"),
     ("not-ready", problem(503, "it has not read the cluster"), 1, "it has not read the cluster"),
     ("forbidden", problem(403, "Host: 'x' found"), 1, "Host: 'x' found"),
     ("wrong-parameter", problem(400, "client: no Pod shop/x", parameter="client"), 2, "--client: no Pod shop/x"),
-    ("odd-problem", (503, PROBLEM, b"[]"), 1, "[]"),
+    ("odd-problem", Response(503, b"[]", PROBLEM), 1, "[]"),
     ("commands-to-a-terminal", problem(503, "a\x1b[2J\nb"), 1, "a\\x1b[2J\\nb"),
     ("closes", None, 1, "expected a running topodns"),
 ]  # fmt: skip
@@ -237,7 +209,8 @@ OTHERS = [
 def test_what_answers_is_told(topodns: Run, command: str, response: Response | None, status: int, said: str) -> None:
     """What was found at the URL, and what to do; status 2 if the command line is wrong."""
     arguments = ("explain", "near.shop", "--client", FRONT) if command == "explain" else ("tail",)
-    with answering(response) as url:
+    with other_server(lambda: response) as address:
+        url = f"http://{address}"
         ran = topodns(*arguments, "--server", url)
     assert (ran.status, ran.out) == (status, "")
     form = "JSON" if command == "explain" else "text/event-stream"
@@ -247,19 +220,22 @@ def test_what_answers_is_told(topodns: Run, command: str, response: Response | N
 
 
 ANOTHER_VERSION = [
-    ("explain", "application/json", b'{"question": {}}'),
-    ("tail", "text/event-stream", b'data: {"question": {}}\n\n'),
-    ("tail", "text/event-stream", b"data: x\n\n"),
-    ("tail", "text/event-stream", b"event: lost\ndata: []\n\n"),
+    # id, command, media type, body
+    ("explain", "explain", "application/json", b'{"question": {}}'),
+    ("tail", "tail", "text/event-stream", b'data: {"question": {}}\n\n'),
+    ("tail-of-no-json", "tail", "text/event-stream", b"data: x\n\n"),
+    ("tail-of-another-loss", "tail", "text/event-stream", b"event: lost\ndata: []\n\n"),
 ]
 
 
-@pytest.mark.parametrize(("command", "media_type", "body"), ANOTHER_VERSION, ids=str)
+@pytest.mark.parametrize(
+    ("command", "media_type", "body"), [row[1:] for row in ANOTHER_VERSION], ids=[row[0] for row in ANOTHER_VERSION]
+)
 def test_another_version_is_told(topodns: Run, command: str, media_type: str, body: bytes) -> None:
     """What cannot be read is a failure, and no traceback."""
     arguments = ("explain", "near.shop", "--client", FRONT) if command == "explain" else ("tail",)
-    with answering((200, media_type, body)) as url:
-        ran = topodns(*arguments, "--server", url)
+    with other_server(lambda: Response(200, body, media_type)) as address:
+        ran = topodns(*arguments, "--server", f"http://{address}")
     assert ran.status == 1 and ran.err.endswith("expected a topodns of this version\n")
 
 
