@@ -29,7 +29,7 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.architecture_page > docs/architecture.md
 	$(VENV)/bin/python -m tests.chart_pages
 	$(VENV)/bin/python -m tests.architecture_picture > docs/architecture.svg
-	$(VENV)/bin/python -m tests.comparison > docs/compared-with-coredns.md
+	$(VENV)/bin/python -m tests.comparison_page > docs/compared-with-coredns.md
 	$(VENV)/bin/python -m tests.doctor_page > docs/doctor.md
 	$(VENV)/bin/python -m tests.findings_page > docs/findings.md
 	$(VENV)/bin/python -m tests.metrics_page > docs/metrics.md

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dnsserver.inspection.operations import EVENT_STREAM, description
-from tests.this_machine import ROOT
-
-DOCUMENT = ROOT / "docs" / "api-reference.md"
 
 HEAD = """\
 # The HTTP API, in full

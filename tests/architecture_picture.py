@@ -9,11 +9,9 @@ from grandalf.graphs import Edge, Graph, Vertex
 from grandalf.layouts import SugiyamaLayout, VertexViewer
 from grandalf.routing import route_with_lines
 
-from tests.architecture_page import DOCUMENT as PAGE
 from tests.architecture_page import drawn, label, package
 from tests.import_graph import is_edge
 
-DOCUMENT = PAGE.with_suffix(".svg")
 HEIGHT, ACROSS, DOWN = 30, 6, 34  # of a box, and between boxes, in pixels
 LETTER = 7.4  # width, in pixels
 FILLS = {"dnsserver": "#dbe4ff", "locator": "#d3f9d8"}

@@ -10,7 +10,6 @@ import yaml
 
 from tests.this_machine import ROOT
 
-DOCUMENT = ROOT / "docs" / "crds.md"
 NAMES = ("servicepolicies.yaml", "podlocators.yaml", "servicehealths.yaml")
 PURPOSES = {
     "ServicePolicy": "You write it: it says how near the endpoints of some Services must be. "

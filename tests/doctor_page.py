@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 from dnsserver.doctor.providers import PROVIDERS, Provider
 from dnsserver.doctor.steps import StepCode
 
 WIDTH = 120  # columns
-DOCUMENT = Path(__file__).parent.parent / "docs" / "doctor.md"
 
 HEAD = """\
 # Doctor

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from locator.finding_codes import ClusterCode, FindingCode
-
-DOCUMENT = Path(__file__).parent.parent / "docs" / "findings.md"
 
 HEAD = """\
 # Findings

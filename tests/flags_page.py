@@ -11,9 +11,6 @@ from dnsserver.cli.parser import Parser
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import THEMES, Flag
 from dnsserver.settings.reading import ENVIRONMENT, option
-from tests.this_machine import ROOT
-
-DOCUMENT = ROOT / "docs" / "flags.md"
 
 HEAD = """\
 # Flags

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -17,8 +16,6 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from msgspec import Struct
-
-DOCUMENT = Path(__file__).parent.parent / "manifests" / "chart" / "files" / "monitoring" / "dashboard.json"
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 # The pods of one installation: several of them may share a Prometheus.

@@ -14,7 +14,6 @@ from dnsserver.metrics.families import ANY, HISTOGRAM, Family
 from dnsserver.metrics.webhook import OF_WEBHOOKS
 from tests.this_machine import ROOT
 
-DOCUMENT = ROOT / "docs" / "metrics.md"
 MONITORING = ROOT / "manifests" / "chart" / "files" / "monitoring"
 RULES = MONITORING / "prometheusrule.yaml"
 

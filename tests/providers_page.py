@@ -8,9 +8,7 @@ from dnsserver.doctor.providers import CUSTOM_CONFIG, PROVIDERS, STUB_DOMAINS, E
 from dnsserver.forwarders.caddyfile import parse
 from dnsserver.forwarders.stub_blocks import COREDNS, stub_block
 from dnsserver.settings.values import parse_upstream
-from tests.this_machine import ROOT
 
-DOCUMENT = ROOT / "docs" / "providers.md"
 TO, ZONE = "10.96.0.53", "shop.svc.cluster.local"
 STUB = stub_block(COREDNS, [parse_upstream(TO)], [ZONE])
 TODAY = """\

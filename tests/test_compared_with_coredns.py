@@ -18,7 +18,6 @@ import yaml
 
 from tests.api_objects import SERVICE_NAME, ZONE
 from tests.comparison import cluster
-from tests.comparison.__main__ import DOCUMENT, document
 from tests.comparison.asking import (
     CLUSTERSET,
     DOMAIN,
@@ -180,8 +179,3 @@ def test_every_difference_is_met(outcome_of: Callable[[Pair], Outcome]) -> None:
     """Each row of the table is needed by some question."""
     used = frozenset().union(*[outcome_of(pair).used for pair in PAIRS])
     assert [row.name for row in DIFFERENCES if row.name not in used] == []
-
-
-def test_differences_are_documented() -> None:
-    """The page for users is what ``python -m tests.comparison`` prints."""
-    assert DOCUMENT.read_text() == document(), f"renew it: python -m tests.comparison > {DOCUMENT.name}"

@@ -41,7 +41,6 @@ from locator.model import Node
 from tests import api_objects, topodns_process
 from tests.api_objects import ZONE, listed
 from tests.commands_in_process import Run
-from tests.doctor_page import DOCUMENT, document
 from tests.in_memory import snapshot_of
 from tests.kustomize import SERVER, objects_of
 from tests.other_server import Response, kubeconfig, other_server
@@ -399,7 +398,7 @@ def test_answers(reply: Reply, certain: bool, own: Sequence[bytes], status: str)
         assert step.commands == ("kubectl -n topodns exec deploy/topodns -- topodns doctor",)
 
 
-# --- Tables and pages -------------------------------------------------------------------------------------------------
+# --- Tables -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", CUSTOM_RESOURCES)
@@ -410,12 +409,6 @@ def test_the_fields_are_those_of_the_manifest(name: str) -> None:
     assert crd["metadata"]["name"] == name
     (version,) = crd["spec"]["versions"]
     assert fields_of(version["schema"]["openAPIV3Schema"]) == ours.fields
-
-
-def test_the_page_is_made_from_the_tables() -> None:
-    """Every step has its section."""
-    assert DOCUMENT.read_text() == document(), "renew it: make docs"
-    assert all(f"\n### {code.name}\n" in DOCUMENT.read_text() for code in StepCode)
 
 
 def test_json() -> None:

@@ -1,16 +1,17 @@
-"""The pages for people: the drawing shows the code of today, and whatever a page names exists."""
+"""The pages for people: those that are made from code are those of today, and whatever a page names exists."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from dnsserver.cli.dispatch import COMMANDS, parser_of
-from tests.architecture_page import CONTRIBUTING, DOCUMENT, document, tree, without_what_follows
+from tests.architecture_page import CONTRIBUTING, DOCUMENT, tree, without_what_follows
 from tests.consoles import commands
 from tests.import_graph import MODULES
 from tests.site_pages import pages
@@ -31,9 +32,14 @@ OTHERS_FLAGS = {
 TOP = tuple(path.name for path in ROOT.iterdir() if path.name != "build")  # which is not part of it
 
 
-def test_the_page_is_made_from_the_code() -> None:
-    """The drawing shows the imports of today."""
-    assert DOCUMENT.read_text() == document(), "renew it: make docs"
+(DOCS,) = re.findall(r"^docs:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+PRINTED = re.findall(r"-m (tests\.\w+) > (\S+)", DOCS)
+
+
+@pytest.mark.parametrize(("program", "path"), PRINTED, ids=[path for _, path in PRINTED])
+def test_what_is_made_from_code_is_of_today(program: str, path: str) -> None:
+    """Each page, drawing and dashboard that ``make docs`` prints."""
+    assert (ROOT / path).read_text() == import_module(program).document(), "renew it: make docs"
 
 
 def test_what_follows_is_left_out() -> None:

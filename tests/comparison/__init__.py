@@ -1,5 +1,5 @@
 """Compares the answers of topodns and CoreDNS to the same questions about the same real cluster.
 
 ``cluster`` fills an API server, ``asking`` makes the questions and asks both servers, ``differences`` is the table of
-intended differences. ``python -m tests.comparison`` prints that table as documentation.
+intended differences. ``tests/comparison_page.py`` prints that table as documentation.
 """

@@ -1,12 +1,9 @@
-"""Prints ``docs/compared-with-coredns.md``: ``python -m tests.comparison > docs/compared-with-coredns.md``."""
+"""Prints ``docs/compared-with-coredns.md`` from the table of differences: ``make docs``."""
 
 from __future__ import annotations
 
 from tests.comparison.differences import DIFFERENCES
 from tests.go_programs import COREDNS, KUBERNETES
-from tests.this_machine import ROOT
-
-DOCUMENT = ROOT / "docs" / "compared-with-coredns.md"
 
 HEAD = """\
 # topodns beside CoreDNS
