@@ -23,6 +23,7 @@ from tests.waiting import PATIENCE, until
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "topodns"
 SERVER, CONTROLLER, WEBHOOK = "topodns", "topodns-controller", "topodns-webhook"  # Deployments, and ServiceAccounts
+HOOKS = "MutatingWebhookConfiguration"
 READER = "topodns-reader"  # the ServiceAccount for topodns in another cluster, and its namespace
 
 # Variants that a user may build: the folder, and the components beside those that it includes already.
@@ -57,6 +58,9 @@ VARIANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "snapshot with metrics": ("overlays/snapshot", ("metrics",)),
 }
 EVERYTHING = "coredns-stub with all"  # but without admission, which would refuse what tests of other rules create
+
+
+Right = tuple[str, str, str]  # API group, resource, verb
 
 
 class UnbuildableError(Exception):
@@ -123,6 +127,17 @@ def settings_of(deployment: Item) -> tuple[str, Settings]:
     assert all(command in FLAGS[name].commands for name in given)
     settings, _ = read_settings(flags=given, environment={}, file=None)
     return command, settings
+
+
+def rights_in(rules: Iterable[Item]) -> set[Right]:
+    """Return what a role's rules allow, one right each."""
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tests import kustomize
 from tests.chart_pages import PAGE
 from tests.helm import CLUSTERS, FEDERATED, HEALTH, LOCATORS, MULTICLUSTER, NODES, ON, Values, by_name, rendered
 from tests.kube import Item
-from tests.kustomize import NAMESPACE, VARIANTS, WEBHOOK, settings_of
+from tests.kustomize import NAMESPACE, VARIANTS, WEBHOOK, rights_in, settings_of
 
 WEBHOOK_ALONE = {"dns": {"enabled": False}, "webhook": ON}
 SNAPSHOT = {"dns": {"snapshot": {"configMap": "snapshot"}}}
@@ -136,11 +136,7 @@ def comparable(made: Item) -> Item:
         made["spec"]["template"]["spec"]["containers"][0]["args"] = [command, asdict(settings)]
     if "rules" in made and "Role" in made["kind"]:
         made["rules"] = sorted(
-            (group, resource, *rule.get("resourceNames", ()), verb)
-            for rule in made["rules"]
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for verb in rule["verbs"]
+            (*right, *rule.get("resourceNames", ())) for rule in made["rules"] for right in rights_in([rule])
         )
     return made
 

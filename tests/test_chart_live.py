@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
@@ -16,18 +15,15 @@ import pytest
 import yaml
 
 from dnsserver import __version__
-from locator.cluster.certificates.issuing import issue
 from tests import helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import PAGE
 from tests.consoles import commands
 from tests.helm import CASES, CHART, ON, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
-from tests.kustomize import SERVER, WEBHOOK, container_of
+from tests.kustomize import HOOKS, SERVER, WEBHOOK, container_of
 from tests.waiting import until
-
-HOOKS = "MutatingWebhookConfiguration"
-AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
+from tests.webhook_process import AUTHORITY
 
 
 @contextmanager

@@ -31,10 +31,10 @@ from tests.helm import (
     rendered,
 )
 from tests.kube import Item
-from tests.kustomize import CONTROLLER, SERVER, WEBHOOK, container_of, settings_of
+from tests.kustomize import CONTROLLER, HOOKS, SERVER, WEBHOOK, container_of, rights_in, settings_of
 from tests.this_machine import ROOT
 
-HOOKS = "MutatingWebhookConfiguration"
+WATCH = ("list", "watch")
 
 
 def test_helm_finds_no_fault() -> None:
@@ -251,15 +251,9 @@ def test_the_server_may_read_what_it_watches_and_nothing_else(settings: Values) 
     """Each kind that its settings make it watch, as one right that it lacks keeps it from ever being ready."""
     objects = by_name(rendered({"dns": {"settings": settings}, "controller": ON}))
     _, read = settings_of(objects["Deployment", SERVER])
-    watched = {(RESOURCES[kind].group, RESOURCES[kind].path.rpartition("/")[2]) for kind in store_of(read).kinds}
-    allowed = {
-        (group, resource)
-        for rule in objects["ClusterRole", SERVER]["rules"]
-        if rule["verbs"] == ["list", "watch"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert allowed == watched
+    watched = [RESOURCES[kind] for kind in store_of(read).kinds]
+    reads = {right for right in rights_in(objects["ClusterRole", SERVER]["rules"]) if right[2] in WATCH}
+    assert reads == {(one.group, one.path.rpartition("/")[2], verb) for one in watched for verb in WATCH}
 
 
 def test_kubernetes_that_is_too_old_is_refused() -> None:

@@ -42,7 +42,7 @@ from tests import api_objects, topodns_process
 from tests.api_objects import ZONE, listed
 from tests.commands_in_process import Run
 from tests.in_memory import snapshot_of
-from tests.kustomize import SERVER, objects_of
+from tests.kustomize import SERVER, object_of, objects_of, rights_in
 from tests.other_server import Response, kubeconfig, other_server
 from tests.this_machine import ROOT, free_port
 
@@ -458,19 +458,12 @@ VARIANTS = ("base", "base without pods", "base with podlocators", "base with mul
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_rights_that_serve_needs(variant: str) -> None:
     """By its settings: they are those that the manifests give it."""
-    (made,) = (found for found in objects_of(variant, "Deployment") if found["metadata"]["name"] == SERVER)
+    made = object_of(variant, "Deployment", SERVER)
     (deployment,) = DEPLOYMENTS.decode(json.dumps({"items": [made]})).items
     settings = settings_in(deployment, ())
     needed = needed_rights(() if settings.snapshot else store_of(settings).kinds)
     roles = [role for role in objects_of(variant, "ClusterRole") if role["metadata"]["name"] == SERVER]
-    assert set(needed) == {
-        Right(group, resource, verb)
-        for role in roles
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    assert set(needed) == {Right(*right) for role in roles for right in rights_in(role["rules"])}
 
 
 # --- The command ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 import re
 from collections import Counter
@@ -16,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from dnsserver.http.application import application
 from dnsserver.http.webhook import PATH
 from dnsserver.webhook_app import HTTPS_PORT, NAME
-from locator.cluster.certificates.issuing import issue
 from locator.topology.hints import OPT_IN_LABELS
 from tests import kustomize
 from tests.api_objects import item, node
@@ -24,6 +22,7 @@ from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import (
     CONTROLLER,
     EVERYTHING,
+    HOOKS,
     MANIFESTS,
     NAMESPACE,
     SERVER,
@@ -35,9 +34,8 @@ from tests.kustomize import (
     settings_of,
 )
 from tests.waiting import until
+from tests.webhook_process import AUTHORITY
 
-AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
-HOOKS = "MutatingWebhookConfiguration"
 CRITICAL = 2_000_000_000  # what system-cluster-critical stands for
 PROGRAMS = {SERVER: "serve", CONTROLLER: "controller", WEBHOOK: "webhook"}  # Deployments, and their commands
 REPLICAS = {SERVER: 3, CONTROLLER: 2, WEBHOOK: 2}
@@ -199,7 +197,7 @@ def test_the_overlay_that_the_readme_shows_is_one(everything: ControlPlane) -> N
 
 def test_the_webhook_is_registered_for_what_it_answers() -> None:
     """The Service's port and path lead to it, and slices of either label pass exactly one of its two entries."""
-    (configuration,) = objects_of("webhook", "MutatingWebhookConfiguration")
+    (configuration,) = objects_of("webhook", HOOKS)
     entries = [dict(entry) for entry in configuration["webhooks"]]
     service = object_of("webhook", "Service", WEBHOOK)
     selectors = [entry.pop("objectSelector") for entry in entries]
@@ -224,7 +222,7 @@ def test_the_webhook_is_registered_for_what_it_answers() -> None:
 
 def test_the_names_that_the_webhook_expects() -> None:
     """Its defaults are the names of the manifests' objects."""
-    for kind in ("Secret", "MutatingWebhookConfiguration"):
+    for kind in ("Secret", HOOKS):
         assert object_of("webhook", kind, NAME)
 
 

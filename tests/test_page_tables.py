@@ -10,7 +10,7 @@ import pytest
 from tests.api_objects import TOPOLOGY_KEYS, ZONE, endpoint, endpoint_slice, item, namespace, node, pod, service
 from tests.commands_in_process import Run
 from tests.in_memory import cluster_text
-from tests.kustomize import objects_of
+from tests.kustomize import object_of, rights_in
 from tests.this_machine import ROOT
 
 SECURITY, TROUBLESHOOTING = (ROOT / "docs" / f"{name}.md" for name in ("security", "troubleshooting"))
@@ -42,8 +42,8 @@ def test_who_may_read_what(program: str) -> None:
     table = rows(SECURITY, "What it may do in the cluster")
     reads = table[program][0].replace("what `serve` reads", table["`topodns serve`"][0])
     variant, name = PROGRAMS[program]
-    (role,) = (found for found in objects_of(variant, "ClusterRole") if found["metadata"]["name"] == name)
-    listed = {kind for rule in role["rules"] if "list" in rule["verbs"] for kind in rule["resources"]}
+    rights = rights_in(object_of(variant, "ClusterRole", name)["rules"])
+    listed = {resource for _, resource, verb in rights if verb == "list"}
     assert resources(reads) == listed
 
 

@@ -21,7 +21,18 @@ from tests import api_objects, kustomize
 from tests.api_objects import ZONE, endpoint, endpoint_slice, namespace, node, service
 from tests.balanced_services import balanced
 from tests.kube import ControlPlane, Item
-from tests.kustomize import CONTROLLER, EVERYTHING, NAMESPACE, READER, SERVER, WEBHOOK, object_of, objects_of
+from tests.kustomize import (
+    CONTROLLER,
+    EVERYTHING,
+    NAMESPACE,
+    READER,
+    SERVER,
+    WEBHOOK,
+    Right,
+    object_of,
+    objects_of,
+    rights_in,
+)
 from tests.this_machine import ROOT
 from tests.topodns_process import Server
 from tests.waiting import until
@@ -118,7 +129,6 @@ ROWS = (
     Row(WEBHOOK, "coordination.k8s.io", "leases", ("get",), "who leads", "Lease .*: 403", own=True),
     Row(WEBHOOK, "coordination.k8s.io", "leases", ("update",), "leading on", "Lease .*: 403", own=True),
 )  # fmt: skip
-Right = tuple[str, str, str]  # API group, resource, verb
 
 
 def rows_of(account: str) -> list[Row]:
@@ -136,17 +146,6 @@ ACCOUNTS = {
     NOBODY: [],
     **{name: [row for row in rows_of(lacking.account) if row != lacking] for name, lacking in LACKING.items()},
 }
-
-
-def expanded(rules: Iterable[Item]) -> set[Right]:
-    """Return what a role's rules allow, one right each."""
-    return {
-        (group, resource, verb)
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 # -- what stands in the manifests
@@ -172,7 +171,7 @@ def test_the_roles_are_the_table(variant: str, account: str, without: Sequence[s
     roles = [role for role in objects_of(variant, "ClusterRole", "Role") if role["metadata"]["name"] == account]
     expected = rights_of(row for row in rows_of(account) if row.resource not in without)
     expected |= {(OURS, resource, verb) for resource in more for verb in WATCH}
-    assert expanded(rule for role in roles for rule in role["rules"]) == expected
+    assert rights_in(rule for role in roles for rule in role["rules"]) == expected
 
 
 def test_a_snapshot_needs_no_right() -> None:
@@ -263,7 +262,7 @@ def allowed(plane: ControlPlane, account: str, where: str) -> set[Right]:
     asked = ("--token", token_of(plane, account), "create", "--raw", path, "-f", "-")
     status = json.loads(plane.kubectl(*asked, stdin=json.dumps(review)))["status"]
     assert not status["incomplete"]
-    return expanded(status["resourceRules"])
+    return rights_in(status["resourceRules"])
 
 
 @pytest.mark.parametrize("account", COMMANDS)

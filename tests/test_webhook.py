@@ -38,9 +38,8 @@ from tests.kube import ApiError, ControlPlane, Item
 from tests.kube_proxy import endpoints_on
 from tests.this_machine import ROOT
 from tests.waiting import until, until_in_trio
-from tests.webhook_process import LABEL, Webhook, configuration, is_called, registered
+from tests.webhook_process import AUTHORITY, LABEL, Webhook, configuration, is_called, registered
 
-AUTHORITY = base64.b64encode(issue(["x"], 1_700_000_000, 1e9)[0]).decode()
 WITHIN = 10.0  # seconds, from a change until the leader has corrected the hints
 CRD = ROOT / "manifests" / "chart" / "files" / "servicepolicies" / "servicepolicies.yaml"
 NODES = [node(f"hint-{zone}1", {ZONE: zone}) for zone in "abc"]
