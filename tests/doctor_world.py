@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,20 @@ import dns.query
 from dnsserver import __version__
 from tests import api_objects, go_programs, kustomize, topodns_process
 from tests.api_objects import ZONE, item
-from tests.kube import ApiError, ControlPlane, Item
+from tests.kube import ControlPlane, Item
+from tests.kubelet import Kubelet
 from tests.kustomize import NAMESPACE, SERVER, objects_of
 from tests.network_namespaces import PREFIX, Machine, Network, one_network
-from tests.programs import Daemon, environment
-from tests.this_machine import ROOT, needs_tool
+from tests.programs import Daemon
+from tests.shells import Shell
+from tests.this_machine import needs_tool
 from tests.topodns_process import Server
 from tests.waiting import PATIENCE, until
 
 WHERE, SYSTEM = "doctor", "kube-system"
 ZONES = ("a", "b")
-# Each zone has a node with 32 addresses; further ones are those of topodns' pods.
-FIRST = {zone: 32 * number for number, zone in enumerate(ZONES, 1)}
+# Each zone has a node with 32 addresses; those below are of topodns' pods.
+FIRST = {zone: 64 * number for number, zone in enumerate(ZONES, 1)}
 CLIENTS = {zone: f"{PREFIX}.{first + 1}" for zone, first in FIRST.items()}
 MEMBERS = {zone: f"{PREFIX}.{first + 2}" for zone, first in FIRST.items()}
 COREDNS = f"{PREFIX}.{FIRST['a'] + 3}"
@@ -133,8 +135,10 @@ class World:
     def __init__(self, plane: ControlPlane, network: Network, folder: Path, dns: Sequence[DnsServer]) -> None:
         self.plane, self._network, self._folder, self._dns = plane, network, folder, dns
         self._servers: dict[str, tuple[str, Server]] = {}  # by pod: its address
-        self._numbers = iter(range(128, 255))
+        self._kubelet = Kubelet(plane.api, NODES[:1], {})
         self._token = ""
+        self.shell = Shell.with_kubeconfig(folder, plane.kubeconfig)
+        """Where a reader runs the commands that doctor prints."""
         self._taken = {network.address}
         (service,) = [found for found in plane.api.items("Service", NAMESPACE) if found["metadata"]["name"] == SERVER]
         self.address = service["spec"]["clusterIP"]
@@ -175,30 +179,17 @@ class World:
 
     def _run_topodns(self) -> None:
         """Do the Deployment's roll-out: new pods get a node and an address, old ones end, new ones begin to answer."""
-        api = self.plane.api
+
+        def is_complete(deployment: Item) -> bool:
+            status, replicas = deployment["status"], deployment["spec"]["replicas"]
+            numbers = {status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")}
+            return status.get("observedGeneration") == deployment["metadata"]["generation"] and numbers == {replicas}
 
         def rolled_out() -> bool:
-            for pod in self._pods():
-                if "deletionTimestamp" in pod["metadata"]:
-                    self._delete(pod)
-                elif "nodeName" not in pod["spec"]:
-                    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}}
-                    target = {"kind": "Node", "name": "doctor-a"}
-                    with suppress(ApiError):  # it is not wanted any more
-                        api.request("POST", api.path_of(pod, sub="binding"), {**binding, "target": target})
-                        self._status(pod)
-            found = api.items("Deployment", NAMESPACE)
-            return (
-                all(
-                    deployment["status"].get("observedGeneration") == deployment["metadata"]["generation"]
-                    and deployment["status"].get("updatedReplicas", 0) == deployment["spec"]["replicas"]
-                    and deployment["status"].get("replicas", 0) == deployment["spec"]["replicas"]
-                    and deployment["status"].get("readyReplicas", 0) == deployment["spec"]["replicas"]
-                    for deployment in found
-                )
-                and (found or not self._pods())  # those of a deleted one end, too
-                and {pod["metadata"]["name"] for pod in self._pods() if "deletionTimestamp" in pod["metadata"]} == set()
-            )
+            self._kubelet.look_after(NAMESPACE)
+            deployments, pods = self.plane.api.items("Deployment", NAMESPACE), self._pods()
+            ended = not any("deletionTimestamp" in pod["metadata"] for pod in pods)
+            return ended and all(map(is_complete, deployments)) and bool(deployments or not pods)
 
         until(rolled_out, "the roll-out")
         pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
@@ -235,15 +226,6 @@ class World:
         finally:
             topodns_process.COMMAND = before
 
-    def _delete(self, pod: Item) -> None:
-        with suppress(ApiError):  # nobody waits for one without a node
-            self.plane.api.delete(pod)
-
-    def _status(self, pod: Item) -> None:
-        address = f"{PREFIX}.{next(self._numbers)}"
-        status: dict[str, Any] = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
-        self.plane.api.patch_status(pod, {**status, "podIP": address, "podIPs": [{"ip": address}]})
-
     def ready(self) -> None:
         """Wait until all replicas have read the cluster."""
         for _, server in self._servers.values():
@@ -261,15 +243,6 @@ class World:
         for server in self._dns:
             again = server.name == "coredns" and (ends or bool(custom))
             server.run(maps.get(server.name, {}).get("Corefile", ""), imported=custom, again=again)
-
-    def run(self, command: str) -> None:
-        """Run a command that doctor printed, as a reader would."""
-        path = f"{self.plane.programs}:{Path(sys.executable).parent}:/usr/bin:/bin"
-        ran = subprocess.run(
-            ["sh", "-c", command], cwd=ROOT, env=environment({"PATH": path, "HOME": str(self._folder)}),
-            capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
-        )  # fmt: skip
-        assert ran.returncode == 0, f"{command}: {ran.stderr}"
 
     def close(self) -> None:
         for _, server in self._servers.values():

@@ -142,6 +142,15 @@ class Api:
         """Merge *status* into an object's status."""
         return self.patch(item, {"status": dict(status)}, sub="status")
 
+    def run_pod(self, pod: Item, node: str, address: str, *, ready: bool = True) -> None:
+        """Do what a scheduler and a kubelet do: give a pod a node, unless it has one, and report that it runs."""
+        if "nodeName" not in pod["spec"]:
+            target = {"metadata": {"name": pod["metadata"]["name"]}, "target": {"name": node}}
+            self.request("POST", self.path_of(pod, sub="binding"), target)
+        conditions = [{"type": kind, "status": str(ready)} for kind in ("Ready", "ContainersReady")]
+        status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": conditions}
+        self.patch_status(pod, status)
+
     def delete(self, *items: Item) -> None:
         """Delete objects, one kind after the other; pods without a grace period."""
         # Not all kinds at once: a namespace deletes its objects with it, and deleting those again is a 404.

@@ -23,7 +23,7 @@ def running_pods(
     begins, or it is the next one of its node's pod CIDR.
     """
     ended = threading.Event()
-    kubelet = _Kubelet(plane.api, nodes, addresses)
+    kubelet = Kubelet(plane.api, nodes, addresses)
 
     def work() -> None:
         while not ended.wait(PAUSE):
@@ -39,13 +39,16 @@ def running_pods(
         thread.join(PATIENCE)
 
 
-class _Kubelet:
+class Kubelet:
+    """Runs pods on *nodes*, as ``running_pods`` does, whenever it looks after them."""
+
     def __init__(self, api: Api, nodes: Sequence[Item], addresses: Mapping[str, str]) -> None:
         self._api, self._nodes, self._addresses = api, nodes, addresses
         self._turns: dict[str, Iterator[int]] = {}  # by what the pods have in common
         self._free = {node["metadata"]["name"]: count(2) for node in nodes}
 
     def look_after(self, namespace: str) -> None:
+        """Start the pods of a namespace that do not run yet, and end those that should."""
         for pod in self._api.items("Pod", namespace):
             pod["kind"] = "Pod"
             try:
@@ -64,12 +67,7 @@ class _Kubelet:
         turn = self._turns.setdefault(metadata.get("generateName", metadata["name"]), count())
         node = nodes[next(turn) % len(nodes)]
         name = node["metadata"]["name"]
-        if "nodeName" not in spec:
-            target = {"metadata": {"name": metadata["name"]}, "target": {"name": name}}
-            self._api.request("POST", self._api.path_of(pod, sub="binding"), target)
         network = node["spec"]["podCIDRs"][0].rpartition(".")[0]
         given = [address for begin, address in self._addresses.items() if metadata["name"].startswith(begin)]
         address = given[0] if given else f"{network}.{next(self._free[name])}"
-        ready = [{"type": kind, "status": "True"} for kind in ("Ready", "ContainersReady")]
-        status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
-        self._api.patch_status(pod, status)
+        self._api.run_pod(pod, name, address)

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from tests import go_programs
+from tests.installed_scripts import installed_scripts
 from tests.programs import environment
 from tests.this_machine import ROOT
 from tests.waiting import PATIENCE
 
 
 class Shell(NamedTuple):
-    """Runs commands in a folder, with kubectl, and with ``topodns`` as this Python runs it."""
+    """Runs commands in a folder."""
 
     folder: Path
     env: Mapping[str, str]
 
     @classmethod
     def with_kubeconfig(cls, folder: Path, kubeconfig: Path) -> Shell:
-        """Return a shell whose folder has what pages name: the manifests and the examples."""
+        """Return a shell with kubectl and topodns, whose folder has what pages name: the manifests and the examples."""
         for name in ("manifests", "examples"):
             (folder / name).symlink_to(ROOT / name)
-        program = folder / "bin" / "topodns"
-        program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m dnsserver "$@"\n')
-        program.chmod(0o755)
-        path = f"{program.parent}:{go_programs.control_plane()}:{os.environ['PATH']}"
-        return cls(folder, environment({"KUBECONFIG": str(kubeconfig), "HOME": str(folder), "PATH": path}))
+        scripts = installed_scripts(folder / "bin")
+        own = {
+            "KUBECONFIG": str(kubeconfig),
+            "HOME": str(folder),
+            "PATH": f"{go_programs.control_plane()}:{scripts['PATH']}",
+        }
+        return cls(folder, environment({**scripts, **own}))
 
     def run(self, command: str) -> list[str]:
         """Return the lines that a command prints; it must succeed."""

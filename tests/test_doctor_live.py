@@ -243,7 +243,7 @@ def test_a_corefile_that_changed_meanwhile_stays(world: World, topodns: Run) -> 
     )
     corefile("errors", ECS, FORWARD)(world)
     with pytest.raises(AssertionError, match="the object has been modified"):
-        world.run(command)
+        world.shell.run(command)
     world.settled()
     assert not not_passed(doctor(topodns, world.plane.kubeconfig))["failed"]
 
@@ -265,7 +265,7 @@ def test_a_fault_is_found_and_mended(world: World, topodns: Run, name: str) -> N
     for command in commands:
         for word, text in fault.words.items():
             command = command.replace(f"={word}", f"={text}")
-        world.run(command)
+        world.shell.run(command)
     world.settled()
     world.ready()
     after = doctor(topodns, world.plane.kubeconfig)

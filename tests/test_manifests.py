@@ -382,10 +382,7 @@ def running(everything: ControlPlane) -> Iterator[ControlPlane]:
     api.create(where)
     try:
         for number, pod in enumerate(pods):
-            address, target = f"10.252.0.{number + 1}", {"name": where["metadata"]["name"]}
-            named = {"name": pod["metadata"]["name"]}
-            api.request("POST", api.path_of(pod, sub="binding"), {"metadata": named, "target": target})
-            api.patch_status(pod, {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]})
+            api.run_pod(pod, where["metadata"]["name"], f"10.252.0.{number + 1}", ready=False)
         yield everything
     finally:
         api.delete(*pods, where)  # there is no kubelet to end them

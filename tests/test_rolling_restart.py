@@ -66,14 +66,7 @@ class Replica:
         """Do what a scheduler and a kubelet do first: give the pod a node and an address."""
         self._world, self._pod, self._zone, self.address = world, pod, zone, address
         self.name = pod["metadata"]["name"]
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}}
-        api = world.plane.api
-        api.request(
-            "POST",
-            api.path_of(pod, sub="binding"),
-            {**binding, "target": {"kind": "Node", "name": f"rolling-{zone}"}},
-        )
-        self._status(ready=False, phase="Running", podIP=address, podIPs=[{"ip": address}])
+        world.plane.api.run_pod(pod, f"rolling-{zone}", address, ready=False)
         until(lambda: address in world.forwarders(), f"{address} in the slice")
         world.arrived()
         self._running = world.running.enter_context(ExitStack())
@@ -123,9 +116,8 @@ class Replica:
             )
             assert addresses(reply) == {MEMBERS[heirs]}
 
-    def _status(self, *, ready: bool, **more: object) -> None:
-        status = {"conditions": [{"type": "Ready", "status": str(ready)}], **more}
-        self._world.plane.api.patch_status(self._pod, status)
+    def _status(self, *, ready: bool) -> None:
+        self._world.plane.api.patch_status(self._pod, {"conditions": [{"type": "Ready", "status": str(ready)}]})
 
 
 class World:
