@@ -264,7 +264,7 @@ def deployment_with(*flags: str, replicas: int) -> list[Item]:
 def running_world(plane: ControlPlane, folder: Path) -> Iterator[World]:
     """Run the cluster until the block ends; it has no fault."""
     space = api_objects.namespace(WHERE)
-    plane.settle()
+    plane.settle()  # what is wrong in other tests' objects is found, too, as long as they are there
     with ExitStack() as stack:
         network = stack.enter_context(one_network())
         stack.enter_context(

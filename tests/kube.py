@@ -310,13 +310,15 @@ class ControlPlane:
         path.write_text(self._config(token, port or self.port))
         return path
 
-    def settle(self) -> None:
-        """Wait until the namespaces that earlier tests deleted are gone."""
-        until(
-            lambda: not [item for item in self.api.items("Namespace") if "deletionTimestamp" in item["metadata"]],
-            "deleted namespaces are gone",
-            within=STARTING,
-        )
+    def settle(self, *names: str) -> None:
+        """Wait until the namespaces that earlier tests deleted are gone: all of them, or those of these names."""
+
+        def ending() -> list[str]:
+            found = [item["metadata"] for item in self.api.items("Namespace")]
+            deleted = [metadata["name"] for metadata in found if "deletionTimestamp" in metadata]
+            return [name for name in deleted if not names or name in names]
+
+        until(lambda: not ending(), lambda: f"deleted namespaces are gone: {ending()}", within=STARTING)
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         """Return kubectl's standard output. Raises ``AssertionError`` with its standard error if it fails."""

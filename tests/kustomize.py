@@ -142,17 +142,25 @@ def rights_in(rules: Iterable[Item]) -> set[Right]:
 
 @contextmanager
 def installed(plane: ControlPlane, objects: Sequence[Item]) -> Iterator[ControlPlane]:
-    """Apply objects to the cluster with strict validation; delete all of them at the end of the block."""
-    text = yaml.safe_dump_all(objects)
+    """Apply objects to the cluster with strict validation; delete all of them at the end of the block.
+
+    Namespaces take some seconds more to end, for which whoever creates them again waits.
+    """
+    spaces = [item for item in objects if item["kind"] == "Namespace"]
+    if spaces:
+        plane.settle(*(item["metadata"]["name"] for item in spaces))
     try:
-        plane.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=text)
+        plane.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
         kinds = [item["spec"] for item in objects if item["kind"] == "CustomResourceDefinition"]
         if kinds:
             plane.kubectl("wait", "--for=condition=Established", "crd", "-l", f"app.kubernetes.io/name={SERVER}")
         until(lambda: all(_is_served(plane, kind) for kind in kinds), "kinds that are established to be served")
         yield plane
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text)
+        others = [item for item in objects if item not in spaces]
+        for items, wait in ((spaces, "--wait=false"), (others, "--wait")):
+            if items:
+                plane.kubectl("delete", "--ignore-not-found", wait, "-f", "-", stdin=yaml.safe_dump_all(items))
 
 
 def _is_served(plane: ControlPlane, kind: Item) -> bool:

@@ -152,7 +152,6 @@ def balanced(plane: ControlPlane, address: str) -> None:
 def planes(control_plane: ControlPlane, frail_control_plane: ControlPlane) -> Iterator[Mapping[str, ControlPlane]]:
     """Two clusters with what a Deployment of topodns and of the Service would make there."""
     found = {OWN: control_plane, OTHER: frail_control_plane}
-    control_plane.settle()
     with kustomize.installed(control_plane, objects_of("clusters")):
         for number, plane in enumerate(found.values(), 1):
             plane.api.create(namespace(SPACE), *in_cluster(number))

@@ -211,7 +211,6 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     roles = [*objects_of("remote"), object_of("clusters with multicluster", "ClusterRole", SERVER)]
     roles += [object_of(EVERYTHING, "ClusterRole", name) for name in (CONTROLLER, WEBHOOK)]
     tried = [item for name, rows in ACCOUNTS.items() for item in account_with(name, rows)]
-    control_plane.settle()  # whatever is to be written into a namespace that ends is refused, too: 403
     with kustomize.installed(control_plane, [*objects_of(EVERYTHING, *kinds), *roles]):
         control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(tried))
         control_plane.api.create(*WORLD)
