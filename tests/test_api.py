@@ -19,8 +19,7 @@ from dnsserver.inspection.constrained import constrained_services
 from dnsserver.inspection.domains import ClusterContents, domains_of, keys_in_use
 from dnsserver.inspection.operations import DESCRIPTION, JSON, OPERATIONS
 from dnsserver.inspection.steps import STEP, Steps
-from locator.model import CLUSTER as CLUSTER_LABEL
-from locator.model import Node
+from locator import model
 from tests.api_client import API, Answered, request
 from tests.api_objects import (
     HOSTNAME,
@@ -82,21 +81,20 @@ def server(dump: Path) -> Iterator[Server]:
 # Who asks from where
 
 EXPLAINED = [
-    # parameters, the arguments of ``explain``
-    ({"name": "near.shop.svc.cluster.local", "client": "10.244.1.9"},),
-    ({"name": "near.shop", "client": "10.244.1.9", "type": "SRV"},),
-    ({"name": "near", "client": "pod/front", "namespace": "shop", "candidates": "true"},),
-    ({"name": "svc/far", "client": "node/a1", "namespace": "lab"},),
-    ({"name": "svc/near", "client": "node/b1", "namespace": "shop"},),
-    ({"name": "near.shop", "client": f"{ZONE}=a,{RACK}=1"},),
-    ({"name": "near.shop", "client": f"{HOSTNAME}=a2"},),
-    ({"name": "near.shop", "client": "10.244.2.0/24", "type": "aaaa"},),
-    ({"name": "naer.shop", "client": "fd00:1::9"},),
-    ({"name": "example.com", "client": "203.0.113.9"},),
+    {"name": "near.shop.svc.cluster.local", "client": "10.244.1.9"},
+    {"name": "near.shop", "client": "10.244.1.9", "type": "SRV"},
+    {"name": "near", "client": "pod/front", "namespace": "shop", "candidates": "true"},
+    {"name": "svc/far", "client": "node/a1", "namespace": "lab"},
+    {"name": "svc/near", "client": "node/b1", "namespace": "shop"},
+    {"name": "near.shop", "client": f"{ZONE}=a,{RACK}=1"},
+    {"name": "near.shop", "client": f"{HOSTNAME}=a2"},
+    {"name": "near.shop", "client": "10.244.2.0/24", "type": "aaaa"},
+    {"name": "naer.shop", "client": "fd00:1::9"},
+    {"name": "example.com", "client": "203.0.113.9"},
 ]
 
 
-@pytest.mark.parametrize("asked", [row[0] for row in EXPLAINED], ids=lambda row: " ".join(row.values()))
+@pytest.mark.parametrize("asked", EXPLAINED, ids=lambda asked: " ".join(asked.values()))
 def test_explain(server: Server, dump: Path, topodns: Run, asked: dict[str, str]) -> None:
     """The same JSON as ``explain`` prints, and ``explain --server`` prints what ``explain`` does, in each form."""
     arguments = ["explain", asked["name"], asked.get("type", "A"), "--client", asked["client"]]
@@ -169,6 +167,7 @@ def test_bad_input(
 
 
 def test_a_parameter_stands_once(server: Server) -> None:
+    """Whichever of two was meant, one of them would be ignored."""
     problem = problem_of(request(server, f"{API}/services?limit=1&limit=2"))
     assert problem["detail"] == "limit: given twice, expected once"
 
@@ -302,10 +301,10 @@ def test_topology_of_several_clusters() -> None:
     for name in ("west", "east"):
         store = store_of(settings_of({"cluster-name": name}))
         take_in(store, dump_of(listed(CLUSTER)).objects)
-        found.append(ClusterContents(name, store.publish(NOW), list(store.objects(Node).values())))
-    _, domains = steps_of(domains_of(found, (CLUSTER_LABEL, ZONE)))
+        found.append(ClusterContents(name, store.publish(NOW), list(store.objects(model.Node).values())))
+    _, domains = steps_of(domains_of(found, (model.CLUSTER, ZONE)))
     assert [tuple(row.values()) for row in domains["domains"]] == [
-        (CLUSTER_LABEL, "east", 4, 4, 7), (CLUSTER_LABEL, "west", 4, 4, 7),
+        (model.CLUSTER, "east", 4, 4, 7), (model.CLUSTER, "west", 4, 4, 7),
         (ZONE, "a", 4, 4, 12), (ZONE, "b", 2, 2, 2), (ZONE, None, 2, 2, 0),
     ]  # fmt: skip
 
@@ -368,7 +367,7 @@ def test_the_server_is_as_it_is_described(described: OpenApiSchema, path: str, m
 
 @pytest.mark.parametrize(
     ("path", "asked"),
-    [*((f"{API}/explain", row[0]) for row in EXPLAINED), *((path, {}) for path in JSON_PATHS[1:])],
+    [*((f"{API}/explain", asked) for asked in EXPLAINED), *((path, {}) for path in JSON_PATHS[1:])],
     ids=str,
 )
 def test_what_is_found_is_as_it_is_described(described: OpenApiSchema, path: str, asked: dict[str, str]) -> None:

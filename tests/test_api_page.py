@@ -41,6 +41,7 @@ def shown(page: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("path", "output"), list(shown("api.md")), ids=lambda text: text[:40])
 def test_the_api_says_what_the_page_shows(server: Server, path: str, output: str) -> None:
+    """Word for word."""
     assert request(server, path).body.decode().rstrip("\n") == output.rstrip("\n")
 
 

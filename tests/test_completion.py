@@ -109,7 +109,11 @@ def test_which_shell(topodns: Run, arguments: tuple[str, ...], message: str) -> 
     assert (ran.status, ran.out, ran.err) == (WRONG, "", f"topodns: {message}\n")
 
 
-@pytest.mark.parametrize("words", [[""], ["nonsense", ""], ["check", "--nonsense", ""], ["check", "'"], ["'a", "\n"]])
+@pytest.mark.parametrize(
+    "words",
+    [[""], ["nonsense", ""], ["check", "--nonsense", ""], ["check", "'"], ["'a", "\n"]],
+    ids=["nothing", "no-command", "no-flag", "open-quote", "line-break"],
+)
 def test_nonsense_completes_to_nothing(tmp_path: Path, env: dict[str, str], words: list[str]) -> None:
     """While somebody types, the words before may be wrong: no message disturbs the prompt."""
     ran = subprocess.run(["kubectl_complete-topodns", *words], env=env, cwd=tmp_path, capture_output=True, text=True,

@@ -125,7 +125,9 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("tool", "flags"), [("man", ["--warnings=mac,w", "-E", "utf-8", "-l"]), ("mandoc", ["-T", "lint"])]
+    ("tool", "flags"),
+    [("man", ["--warnings=mac,w", "-E", "utf-8", "-l"]), ("mandoc", ["-T", "lint"])],
+    ids=["groff", "mandoc"],
 )
 def test_manual_page_is_well_formed(manual: Path, tool: str, flags: list[str]) -> None:
     """groff and mandoc find nothing wrong in it, but that it has no date: the same version has the same page."""

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
-from prometheus_client.metrics_core import Metric
 
 from dnsserver.metrics import counters, families, server_families
 from dnsserver.metrics.collector import TopodnsCollector
@@ -103,18 +102,20 @@ def test_zones_of_answers(name: str, client: str, rtype: str, answer: str | None
 
 
 RELATIONS = [
-    ("a", "a", "same"),
-    ("a", "ab", "some"),
-    ("a", "b", "other"),
-    ("a", "bc", "other"),
-    ("a", ["a", ""], "some"),
-    ("a", ["b", ""], "unknown"),
-    ("", "a", "unknown"),
-    ("", [""], "unknown"),
+    ("the client's", "a", "a", "same"),
+    ("the client's and another", "a", "ab", "some"),
+    ("another", "a", "b", "other"),
+    ("several others", "a", "bc", "other"),
+    ("the client's and an unknown one", "a", ["a", ""], "some"),
+    ("another and an unknown one", "a", ["b", ""], "unknown"),
+    ("of an unknown client", "", "a", "unknown"),
+    ("nothing is known", "", [""], "unknown"),
 ]
 
 
-@pytest.mark.parametrize(("zone", "answered", "expected"), RELATIONS)
+@pytest.mark.parametrize(
+    ("zone", "answered", "expected"), [row[1:] for row in RELATIONS], ids=[row[0] for row in RELATIONS]
+)
 def test_relations(zone: str, answered: Sequence[str], expected: str) -> None:
     """same: all endpoints are in the client's zone; other: none; unknown: that is not known."""
     assert relation(zone, frozenset(answered)) == expected
@@ -252,13 +253,9 @@ def test_every_metric_is_described(collector: TopodnsCollector, own: Iterable[Fa
     for name, family in described.items():
         assert (collected[name].type, collected[name].documentation) == (family.kind, family.text)
         if family.kind != HISTOGRAM and ANY not in family.labels.values():
-            assert labels_of(collected[name]) == [*family.labels] if family.labels else True
-            assert all(sample.value == 0 for sample in collected[name].samples)
-            assert collected[name].samples
-
-
-def labels_of(metric: Metric) -> list[str]:
-    return list(metric.samples[0].labels)
+            first, *others = collected[name].samples
+            assert [*first.labels] == [*family.labels]
+            assert all(sample.value == 0 for sample in (first, *others))
 
 
 def test_the_process() -> None:

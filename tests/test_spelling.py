@@ -72,6 +72,7 @@ def test_what_there_is(known: list[str], said: str) -> None:
         ("kubernetes.io/team", "; there are kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/zone"),
         ("team", "; there are kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/zone"),
     ],
+    ids=["without-a-prefix", "another-prefix", "the-same-prefix", "far"],
 )
 def test_label_keys(key: str, said: str) -> None:
     """The name after the slash counts: that two keys share ``kubernetes.io`` makes none near the other."""

@@ -245,6 +245,7 @@ def test_another_version_is_told(topodns: Run, command: str, media_type: str, bo
     ids=["refused", "no-such-host"],
 )
 def test_nobody_answers(topodns: Run, url: str, reason: str) -> None:
+    """The message has the reason, and says what the flag is for."""
     url = url.format(port=free_port())
     ran = topodns("tail", "--server", url)
     assert ran[::2] == (
@@ -264,7 +265,9 @@ def test_a_running_server_has_its_own_settings(topodns: Run, flags: tuple[str, s
 
 
 @pytest.mark.parametrize(
-    ("http", "warnings"), [("off", ["--console has no effect with --http off"]), ("127.0.0.1:0", [])]
+    ("http", "warnings"),
+    [("off", ["--console has no effect with --http off"]), ("127.0.0.1:0", [])],
+    ids=["off", "on"],
 )
 def test_the_api_needs_http(http: str, warnings: list[str]) -> None:
     """Who asks for it in vain is told."""
@@ -291,6 +294,7 @@ def test_log_queries(tmp_path: Path, log_format: str) -> None:
 
 
 def test_queries_are_not_logged_by_default(tmp_path: Path) -> None:
+    """Who asked for what is nobody's business unless somebody wants to know."""
     with running(tmp_path) as server:
         asked(server, "near", FRONT)
         server.end()
