@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from tests import go_programs
+from tests.chart_pages import CHART
 from tests.kube import ControlPlane, Item
-from tests.kustomize import MANIFESTS, NAMESPACE
+from tests.kustomize import NAMESPACE
 from tests.programs import environment
 from tests.waiting import PATIENCE
 
-CHART = MANIFESTS / "chart"
 RELEASE = "topodns"
 Values = dict[str, Any]
 

@@ -14,8 +14,7 @@ from dnsserver.metrics.families import ANY, HISTOGRAM, Family
 from dnsserver.metrics.webhook import OF_WEBHOOKS
 from tests.this_machine import ROOT
 
-MONITORING = ROOT / "manifests" / "chart" / "files" / "monitoring"
-RULES = MONITORING / "prometheusrule.yaml"
+RULES = ROOT / "manifests" / "chart" / "files" / "monitoring" / "prometheusrule.yaml"
 
 SECTIONS: Sequence[tuple[str, Sequence[Family]]] = (
     ("Queries", server_families.OF_QUERIES),

@@ -17,9 +17,9 @@ import yaml
 from dnsserver import __version__
 from tests import helm, kustomize
 from tests.api_objects import item, namespace
-from tests.chart_pages import PAGE
+from tests.chart_pages import CHART, PAGE
 from tests.consoles import commands
-from tests.helm import CASES, CHART, ON, RefusedError, rendered
+from tests.helm import CASES, ON, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import HOOKS, SERVER, WEBHOOK, container_of
 from tests.waiting import until

@@ -15,10 +15,9 @@ from dnsserver.from_settings import store_of
 from dnsserver.settings.fields import Settings
 from locator.api.decoding import RESOURCES
 from tests import chart_pages, helm, metrics_page
-from tests.chart_pages import PAGE, SCHEMA, VALUES
+from tests.chart_pages import CHART, PAGE, SCHEMA, VALUES
 from tests.helm import (
     CASES,
-    CHART,
     EVERYTHING,
     FEDERATED,
     LOCATORS,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -61,6 +62,16 @@ class Reader:
             self.got.append((trio.current_time(), message["body"].decode()))
 
 
+@asynccontextmanager
+async def reading() -> AsyncIterator[Reader]:
+    """Let a reader read until the block ends."""
+    reader = Reader()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reader.run)
+        yield reader
+        reader.gone.set()
+
+
 def in_virtual_time(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
@@ -69,11 +80,8 @@ def test_a_quiet_stream_has_comments() -> None:
     """So that proxies keep it, and that its end is noticed; until the reader goes."""
 
     async def main() -> None:
-        reader = Reader()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.run)
+        async with reading() as reader:
             await trio.sleep(10 * COMMENT_SECONDS)
-            reader.gone.set()
         first, *comments = reader.got
         assert first == (0.0, ": topodns\n\n")
         assert 9 <= len(comments) <= 10 and {text for _, text in comments} == {":\n\n"}
@@ -86,14 +94,11 @@ def test_events_and_losses_come_soon() -> None:
     """Each decision is an event, and after those an event says how many there was no room for."""
 
     async def main() -> None:
-        reader = Reader()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.run)
+        async with reading() as reader:
             await trio.sleep(1)
             for _ in range(ROOM + 3):
                 reader.ask()
             await trio.sleep(1)
-            reader.gone.set()
         _, *told, lost = (text for _, text in reader.got)
         assert len(told) == ROOM and lost == 'event: lost\ndata: {"lost": 3}\n\n'
         assert all(json.loads(text.removeprefix("data: "))["question"]["name"] == f"{WEB}." for text in told)
@@ -158,16 +163,13 @@ def test_telling_takes_at_most_a_part_of_the_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(events.time, "perf_counter", clock)
 
     async def main() -> None:
-        reader = Reader()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(reader.run)
+        async with reading() as reader:
             await trio.testing.wait_all_tasks_blocked()
             for _ in range(2):
                 for _ in range(20):
                     reader.ask()
                 await trio.sleep(1)
             await trio.sleep(60)
-            reader.gone.set()
         times = [when for when, text in reader.got if text.startswith("data: ")]
         assert len(times) == 40
         assert times[20] - times[19] >= (events.SHARE - 1) * 20 * 0.05 - 1e-6

@@ -24,6 +24,7 @@ from tests.import_graph import MODULES
 from tests.in_memory import dump_of, settings_of, snapshot_of
 from tests.this_machine import ROOT
 from tests.topodns_process import Server, run
+from tests.waiting import until_in_trio
 
 DONE, FAILED, WRONG = 0, 1, 2
 JSON = ("--log-format", "json")
@@ -167,9 +168,7 @@ def test_what_was_loaded_is_logged_when_all_is_known(caplog: pytest.LogCaptureFi
             assert not caplog.messages
             await publisher.batches.send(dump_of(CLUSTER[:2]).batch())
             await publisher.flush()
-            with trio.fail_after(1000):
-                while not caplog.messages:
-                    await trio.sleep(0.1)
+            await until_in_trio(lambda: caplog.messages)
             await publisher.batches.send(dump_of(CLUSTER[:3]).batch())
             await publisher.flush()
             await trio.sleep(1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,18 +57,21 @@ def test_the_bill_of_materials() -> None:
 VULNERABLE = {"id": "PYSEC-1", "fix_versions": ["2"], "description": "bad"}
 
 
-def audits() -> Iterator[tuple[str, str, str, int, str]]:
-    """Yield an id, what pip-audit prints to standard output and error, the status, and the last line."""
-    library = {"name": "a", "version": "1"}
-    yield "fine", json.dumps({"dependencies": [library | {"vulns": []}]}), "", 0, "1 of 1 libraries audited"
-    found = json.dumps({"dependencies": [library | {"vulns": [VULNERABLE]}]})
-    yield "vulnerable", found, "", 1, "a 1: PYSEC-1, mended in 2: bad"
-    skipped = json.dumps({"dependencies": [library | {"skip_reason": "not found"}]})
-    yield "an index without a database", skipped, "", 0, "the database has none of them"
-    yield "no network", "", "Traceback\nConnectionError: no route", 0, "not audited: ConnectionError: no route"
+def audited(**said: object) -> str:
+    """Return what pip-audit prints about one library."""
+    return json.dumps({"dependencies": [{"name": "a", "version": "1", **said}]})
 
 
-@pytest.mark.parametrize(("out", "err", "status", "line"), [row[1:] for row in audits()], ids=[r[0] for r in audits()])
+AUDITS = [
+    # id, what pip-audit prints to standard output and error, the status, the last line
+    ("fine", audited(vulns=[]), "", 0, "1 of 1 libraries audited"),
+    ("vulnerable", audited(vulns=[VULNERABLE]), "", 1, "a 1: PYSEC-1, mended in 2: bad"),
+    ("no database", audited(skip_reason="not found"), "", 0, "the database has none of them"),
+    ("no network", "", "Traceback\nConnectionError: no route", 0, "not audited: ConnectionError: no route"),
+]
+
+
+@pytest.mark.parametrize(("out", "err", "status", "line"), [row[1:] for row in AUDITS], ids=[row[0] for row in AUDITS])
 def test_an_audit(
     out: str, err: str, status: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
