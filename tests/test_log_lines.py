@@ -163,6 +163,7 @@ def test_what_was_loaded_is_logged_when_all_is_known(caplog: pytest.LogCaptureFi
         async with trio.open_nursery() as nursery:
             nursery.start_soon(publisher.run)
             nursery.start_soon(log_loaded, publisher, (), "here: ")
+            await trio.testing.wait_all_tasks_blocked()  # until it listens
             publisher.start_from(kept)
             await trio.sleep(1)
             assert not caplog.messages
