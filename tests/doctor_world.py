@@ -22,7 +22,7 @@ import dns.message
 import dns.query
 
 from dnsserver import __version__
-from tests import api_objects, go_programs, kustomize, topodns_process
+from tests import api_objects, go_programs, kustomize
 from tests.api_objects import ZONE, item
 from tests.kube import ControlPlane, Item
 from tests.kubelet import Kubelet
@@ -218,13 +218,10 @@ class World:
         }
         arguments = [text.replace(STATE, str(state)) for text in container["args"]]
         version = container["image"].rpartition(":")[2]
-        before = topodns_process.COMMAND
-        if version != __version__:
-            topodns_process.COMMAND = (sys.executable, "-c", AS_VERSION, version)
-        try:
-            return address, Server(arguments, env={f"TOPODNS_{key}": text for key, text in variables.items()})
-        finally:
-            topodns_process.COMMAND = before
+        command = () if version == __version__ else (sys.executable, "-c", AS_VERSION, version)
+        return address, Server(
+            arguments, env={f"TOPODNS_{key}": text for key, text in variables.items()}, command=command
+        )
 
     def ready(self) -> None:
         """Wait until all replicas have read the cluster."""

@@ -30,18 +30,19 @@ PANELS = json.loads(grafana_dashboard.document())["panels"]
 FAMILIES = {name: family for _, table in SECTIONS for family in table for name in series_of(family)}
 
 
-def queries() -> Iterator[str]:
-    """Yield every query of the dashboard, and of pages."""
+def queries() -> Iterator[tuple[str, str]]:
+    """Yield every query of pages and of the dashboard, after the name of the page or the title of the panel."""
     for page in pages():
-        yield from re.findall(r"^ *```promql\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+        found = re.findall(r"^ *```promql\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+        yield from ((page.name, query) for query in found)
     for panel in PANELS:
-        yield from (target["expr"] for target in panel.get("targets", ()))
+        yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
 
 
-EXPRESSIONS = [*(rule["expr"] for rule in rules()), *queries()]
+EXPRESSIONS = [*((rule["alert"], rule["expr"]) for rule in rules()), *queries()]
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
+@pytest.mark.parametrize("expression", [row[1] for row in EXPRESSIONS], ids=[row[0] for row in EXPRESSIONS])
 def test_metrics_that_are_asked_for_exist(expression: str) -> None:
     """Each metric, its labels, and the values with which they are compared."""
     names = names_in(expression)
@@ -77,7 +78,7 @@ def test_prometheus_understands_the_rules(tmp_path: Path) -> None:
     spec = yaml.safe_load(RULES.read_text())["spec"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
     (tmp_path / "alerts.yaml").write_text(ALERTS.read_text())
-    asked = [re.sub(r"\$__\w+", "5m", query) for query in queries()]
+    asked = [re.sub(r"\$__\w+", "5m", query) for _, query in queries()]
     records = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(asked)]
     (tmp_path / "queries.yaml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
     for command in (["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml", "queries.yaml"],

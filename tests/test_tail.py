@@ -68,20 +68,21 @@ def sent(line: Mapping[str, Any]) -> list[str]:
 
 
 @with_and_without_native
-@pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])
-def test_each_answer_is_told(tmp_path: Path, native: bool, tcp: bool) -> None:
+def test_each_answer_is_told(tmp_path: Path, native: bool) -> None:
     """Also one that is remembered, or that native code repeated before; in the order in which it was sent."""
     with running(tmp_path, native="auto" if native else "off") as server:
-        for _ in range(3):
-            asked(server, "near", FRONT, tcp=tcp)
-        with events(server) as told:
-            for _ in range(6):
-                addresses = asked(server, "near", FRONT, tcp=tcp)
-                name, line = told.next()
-                assert (name, sent(line)) == ("message", addresses)
-                assert (line["protocol"], line["source"]) == ("tcp" if tcp else "udp", "127.0.0.1")
-                assert line["client"]["holder"] == "pod shop/front" and line["outcome"] == "nearest"
-        assert asked(server, "near", FRONT, tcp=tcp)
+        for protocol in ("udp", "tcp"):
+            tcp = protocol == "tcp"
+            for _ in range(3):
+                asked(server, "near", FRONT, tcp=tcp)
+            with events(server) as told:
+                for _ in range(6):
+                    addresses = asked(server, "near", FRONT, tcp=tcp)
+                    name, line = told.next()
+                    assert (name, sent(line)) == ("message", addresses)
+                    assert (line["protocol"], line["source"]) == (protocol, "127.0.0.1")
+                    assert line["client"]["holder"] == "pod shop/front" and line["outcome"] == "nearest"
+            assert asked(server, "near", FRONT, tcp=tcp)
 
 
 def test_the_server_filters(server: Server) -> None:

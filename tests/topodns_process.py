@@ -29,12 +29,20 @@ COMMAND = (sys.executable, "-m", "dnsserver")
 class Process:
     """A running ``topodns``; a thread reads its standard error into ``lines``."""
 
-    def __init__(self, arguments: Sequence[str], *, env: Mapping[str, str] | None = None, stdin: str = "") -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: str = "",
+        command: Sequence[str] = (),
+    ) -> None:
+        """Start it, by another *command* than ``COMMAND`` if given."""
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*(command or COMMAND), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
