@@ -29,8 +29,10 @@ MAIN: Sequence[Port] = (("main", 80, "TCP"),)
 
 # Kinds outside the core API group (v1).
 VERSIONS = {
+    "Deployment": "apps/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
     "PodLocator": "topodns.io/v1alpha1",
+    "RoleBinding": "rbac.authorization.k8s.io/v1",
     "ServicePolicy": "topodns.io/v1alpha1",
     "ServiceHealth": "topodns.io/v1alpha1",
     "ServiceExport": "multicluster.x-k8s.io/v1beta1",
@@ -119,6 +121,22 @@ def pod(
     )
     pod["metadata"]["creationTimestamp"] = created
     return pod
+
+
+def deployment(
+    name: str,
+    *,
+    where: str,
+    labels: Mapping[str, str],
+    replicas: int = 1,
+    on: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Item:
+    """Return a Deployment of pods with these labels, on nodes with the labels *on*; *spec* are its other fields."""
+    pods = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": dict(on or {})}
+    template = {"metadata": {"labels": dict(labels)}, "spec": pods}
+    whole = {"replicas": replicas, "selector": {"matchLabels": dict(labels)}, "template": template, **spec}
+    return item("Deployment", name, where, labels=labels, spec=whole)
 
 
 def service(

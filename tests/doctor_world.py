@@ -44,19 +44,7 @@ COREDNS = f"{PREFIX}.{FIRST['a'] + 3}"
 OTHER_FORWARDER = f"{PREFIX}.{FIRST['b'] + 4}"
 NODE, NODE_CACHE = f"{PREFIX}.{FIRST['a'] + 4}", f"{PREFIX}.10".replace("10.", "169.", 1)  # of zone a
 CONFIG_MAPS = ("coredns", "node-local-dns")
-COREDNS_DEPLOYMENT: Item = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "coredns", "namespace": SYSTEM},
-    "spec": {
-        "replicas": 0,
-        "selector": {"matchLabels": {"app": "coredns"}},
-        "template": {
-            "metadata": {"labels": {"app": "coredns"}},
-            "spec": {"containers": [{"name": "coredns", "image": "none"}]},
-        },
-    },
-}
+COREDNS_DEPLOYMENT = api_objects.deployment("coredns", where=SYSTEM, labels={"app": "coredns"}, replicas=0)
 NAME = f"cache.{WHERE}.svc.cluster.local"
 STUB = f"{WHERE}.svc.cluster.local:53"
 STATE = "/var/lib/topodns"  # in the manifests

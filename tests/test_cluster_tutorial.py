@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from dnsserver.forwarders.stub_blocks import COREDNS, FALLBACK_PORT
-from tests.api_objects import ZONE, item, node, service
+from tests.api_objects import ZONE, deployment, item, node, service
 from tests.consoles import Entry, commands
 from tests.coredns import kubernetes_block
 from tests.forwarders import started
@@ -39,6 +39,9 @@ OTHERS = (ROOT / "docs" / "troubleshooting.md", ROOT / "docs" / "upgrade.md")
 NAME = "cache.shop.svc.cluster.local"
 CLIENTS = {"client-a": "127.0.61.1", "client-b": "127.0.62.1"}  # addresses from which this machine can ask
 ADDRESSES = {**CLIENTS, "coredns-": "10.244.1.100"}  # of pods, by how their names begin
+# Its pod runs where its address is.
+DNS = {"k8s-app": "kube-dns"}
+DNS_DEPLOYMENT = deployment("coredns", where="kube-system", labels=DNS, on={ZONE: "zone-a"})
 SHOWN = "10.96.0.53"  # the pages' address of topodns
 NEAR = {"client-a": ["10.244.1.2", "10.244.1.3"], "client-b": ["10.244.2.2", "10.244.2.3"]}
 ALL = {client: [*NEAR["client-a"], *NEAR["client-b"]] for client in NEAR}
@@ -72,14 +75,6 @@ def kind_nodes() -> list[dict[str, object]]:
         node(f"kind-{number}", one["labels"], cidrs=[f"10.244.{number}.0/24"], addresses=[f"172.18.0.{number + 2}"])
         for number, one in enumerate(nodes)
     ]
-
-
-def dns_deployment() -> dict[str, object]:
-    labels = {"k8s-app": "kube-dns"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "coredns", "image": "none"}]}}
-    template["spec"]["nodeSelector"] = {ZONE: "zone-a"}  # where its address is
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {**item("Deployment", "coredns", "kube-system", labels=labels, spec=spec), "apiVersion": "apps/v1"}
 
 
 class Cluster:
@@ -170,16 +165,16 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
     """A cluster as kind makes it, with CoreDNS."""
     control_plane.settle()
     nodes = kind_nodes()
-    dns = service("kube-dns", where="kube-system", cluster_ips=(), selector={"k8s-app": "kube-dns"})
+    dns = service("kube-dns", where="kube-system", cluster_ips=(), selector=DNS)
     corefile = item("ConfigMap", "coredns", "kube-system", data={"Corefile": COREFILE})
     shell = Shell.with_kubeconfig(tmp_path_factory.mktemp("tutorial"), control_plane.kubeconfig)
     namespaces = ("shop", "topodns", "kube-system")
     with running_pods(control_plane, namespaces, nodes[1:], addresses=ADDRESSES), ExitStack() as stack:
-        control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([*nodes, dns, dns_deployment(), corefile]))
+        control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([*nodes, dns, DNS_DEPLOYMENT, corefile]))
         made = Cluster(control_plane, shell, stack)
         made.start_coredns()
         yield made
-        for one in (dns, dns_deployment(), corefile):
+        for one in (dns, DNS_DEPLOYMENT, corefile):
             control_plane.kubectl("delete", "-f", "-", stdin=yaml.safe_dump(one))
         control_plane.kubectl("delete", "-f", "examples/tutorial/shop.yaml")
         control_plane.api.delete(*nodes)

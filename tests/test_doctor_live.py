@@ -19,7 +19,6 @@ from tests.kustomize import NAMESPACE, SERVER
 
 ECS = "rewrite edns0 subnet set 32 128 revert"
 FORWARD = "forward . {topodns}"
-RBAC = "rbac.authorization.k8s.io"
 BAD = service("bad", where=WHERE, keys="*,not-last")
 
 
@@ -90,12 +89,9 @@ def test_with_the_rights_of_topodns_alone(
 def test_with_rights_in_two_namespaces(world: World, topodns: Run, tmp_path: Path) -> None:
     """Those of topodns and of the cluster's DNS: what they hold is looked at, without ``-n``."""
     reader = item("ServiceAccount", "reader", SYSTEM)
-    view = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"}
+    view = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
     subject = {"kind": "ServiceAccount", "name": "reader", "namespace": SYSTEM}
-    bindings = [
-        {**item("RoleBinding", "reader", where, roleRef=view, subjects=[subject]), "apiVersion": f"{RBAC}/v1"}
-        for where in (NAMESPACE, SYSTEM)
-    ]
+    bindings = [item("RoleBinding", "reader", where, roleRef=view, subjects=[subject]) for where in (NAMESPACE, SYSTEM)]
     world.plane.api.create(reader, *bindings)
     try:
         kubeconfig = world.plane.kubeconfig_with(tmp_path / "kubeconfig", token=world.plane.token(SYSTEM, "reader"))

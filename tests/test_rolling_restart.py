@@ -40,20 +40,10 @@ NODES = [api_objects.node(f"rolling-{zone}", {ZONE: zone}, cidrs=[f"{PREFIX}.{FI
 
 DNS = {"k8s-app": "kube-dns"}
 DNS_SERVICE = api_objects.service("kube-dns", where=SYSTEM, cluster_ips=(), ports=[("dns", 53, "UDP")], selector=DNS)
-DEPLOYMENT: Item = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "coredns", "namespace": SYSTEM, "labels": DNS},
-    "spec": {
-        "replicas": REPLICAS,
-        "selector": {"matchLabels": DNS},
-        "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {
-            "metadata": {"labels": DNS},
-            "spec": {"containers": [{"name": "coredns", "image": "none"}]},
-        },
-    },
-}
+DEPLOYMENT = api_objects.deployment(
+    "coredns", where=SYSTEM, labels=DNS, replicas=REPLICAS,
+    strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+)  # fmt: skip
 # Its only endpoint is changed to see that what changed before has arrived: one watch brings all slices, in order.
 MARK = api_objects.service("mark", where=WHERE)
 MARK_SLICE = api_objects.endpoint_slice("mark", 1, [], where=WHERE, ports=[])
