@@ -25,6 +25,13 @@ def host_network(address: bytes) -> Network:
     return Network(address, 8 * len(address))
 
 
+def is_within(network: Network, around: Network) -> bool:
+    """Whether a network is a part of another one, or the same."""
+    if len(network.address) != len(around.address) or network.length < around.length:
+        return False
+    return around.address <= network.address <= network_end(around)
+
+
 def network_end(network: Network) -> bytes:
     """Return the last address of a network."""
     size = len(network.address)

@@ -1,10 +1,9 @@
-"""Prints ``docs/doctor.md`` from the tables of steps and providers: ``make docs``."""
+"""Prints ``docs/doctor.md`` from the table of steps: ``make docs``."""
 
 from __future__ import annotations
 
 import textwrap
 
-from dnsserver.doctor.providers import PROVIDERS, Provider
 from dnsserver.doctor.steps import StepCode
 
 WIDTH = 120  # columns
@@ -49,28 +48,19 @@ Codes are stable; the words of a message are not. `subject` is empty if there is
 ## Who owns the Corefile
 
 `doctor` recognises how a cluster runs its DNS, and prints the command for the object that its owner leaves to you.
-These are the facts of the providers' documentation in 2026.
+[Providers](providers.md) has what it knows of each.
 
-"""
-STEPS = """
 ## Steps
 
 """
 FOOT = """
-<!-- Printed by "make docs"; the tables are dnsserver/doctor/steps.py and dnsserver/doctor/providers.py. -->
+<!-- Printed by "make docs"; the table is in dnsserver/doctor/steps.py. -->
 """
 
 
 def document() -> str:
     """Return the page."""
-    providers = "\n".join(map(_provider, PROVIDERS))
-    return f"{HEAD}{providers}\n{STEPS}{chr(10).join(map(_step, StepCode))}{FOOT}"
-
-
-def _provider(provider: Provider) -> str:
-    what = f" ConfigMap `{provider.config_map}`:" if provider.config_map else ""
-    text = f"- **{provider.name}**:{what} {provider.owner}. {provider.advice}"
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    return HEAD + "\n".join(map(_step, StepCode)) + FOOT
 
 
 def _step(code: StepCode) -> str:

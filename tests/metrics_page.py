@@ -93,7 +93,7 @@ def document() -> str:
 
 def _section(title: str, table: Iterable[Family]) -> str:
     rows = "".join(map(_row, table))
-    head = "| metric | type | labels | meaning | alerts |\n| --- | --- | --- | --- | --- |\n"
+    head = "| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n"
     return f"\n## {title}\n\n{ABOUT[title]}\n\n{head}{rows}"
 
 
@@ -107,7 +107,8 @@ def _row(family: Family) -> str:
         if names_in(rule["expr"]) & series_of(family)
     )
     when = f" Only with {family.when}." if family.when else ""
-    return f"| `{family.shown_name}` | {family.kind} | {labels} | {family.text}{when} | {alerts} |\n"
+    alert = f" Alert: {alerts}." if alerts else ""
+    return f"| `{family.shown_name}` | {family.kind} | {labels} | {family.text}{when}{alert} |\n"
 
 
 if __name__ == "__main__":

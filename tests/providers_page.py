@@ -14,8 +14,11 @@ STUB = stub_block(COREDNS, [parse_upstream(TO)], [ZONE])
 TODAY = """\
 .:53 {
     errors
+    health
+    ready
     kubernetes cluster.local in-addr.arpa ip6.arpa
     forward . /etc/resolv.conf
+    cache 30
     reload
 }
 """

@@ -20,6 +20,7 @@ BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/*.md", "mani
 LINK = re.compile(r"(?<=\]\()(?!https?:)([^)#\s]+)")
 BLOCK = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 IN_LIST = re.compile(r"^  ```.*?^  ```$|^  (?=\S)", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]+`")
 AFTER_PARAGRAPH = re.compile(r"(\n\n    (?! ).*(?:\n    .*)*\n)(?=- )")
 
 
@@ -66,6 +67,11 @@ def _outside_blocks(change: Callable[[str], str], markdown: str) -> str:
 
 
 def _as_python_has_it(text: str) -> str:
-    """Return Markdown as Python has it: items are indented by four, and follow paragraphs after a blank line."""
-    indented = IN_LIST.sub(lambda inside: re.sub(r"^(?=.)", "  ", inside[0], flags=re.MULTILINE), text)
+    """Return Markdown as Python has it.
+
+    Items are indented by four, and follow paragraphs after a blank line. ``|`` in the code of a table's cell needs no
+    backslash.
+    """
+    unescaped = CODE.sub(lambda code: code[0].replace(r"\|", "|"), text)
+    indented = IN_LIST.sub(lambda inside: re.sub(r"^(?=.)", "  ", inside[0], flags=re.MULTILINE), unescaped)
     return AFTER_PARAGRAPH.sub(r"\1\n", indented)

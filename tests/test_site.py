@@ -85,6 +85,12 @@ def test_nothing_is_loaded_from_the_internet(site: Path, pages: Mapping[Path, Ht
     assert not any('class="mermaid"' in path.read_text() for path in pages)
 
 
+def test_code_in_tables_is_shown_as_it_is_typed(site: Path) -> None:
+    """Without the backslash that a forge needs before ``|`` in a cell."""
+    assert "<code>--client ADDR|CIDR</code>" in (site / "tail.html").read_text()
+    assert [path.name for path in site.rglob("*.html") if re.search(r"<td>.*\\\|", path.read_text())] == []
+
+
 def test_every_page_can_be_found(site: Path) -> None:
     """The search knows each page of the project, in a script that a browser reads from a file, too."""
     index = json.loads((site / "search" / "search_index.js").read_text().removeprefix("var __index = "))

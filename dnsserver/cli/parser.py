@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 
 from dnsserver.cli.errors import WrongInput
+from dnsserver.settings.values import NAMESPACE
 
 T = TypeVar("T")
 
@@ -140,6 +141,12 @@ def add_output_format(parser: Parser, *more: str) -> None:
 def one_of(words: Sequence[str]) -> str:
     """Return words as a message lists them: ``a, b or c``."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def check_namespace(text: str | None) -> None:
+    """Raise WrongInput if the value of ``-n`` cannot be the name of a namespace."""
+    if text is not None:
+        parse_argument("-n", NAMESPACE.read, text, NAMESPACE.expected)
 
 
 def parse_argument(name: str, parse: Callable[[str], T], text: str, expected: str) -> T:

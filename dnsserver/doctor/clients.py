@@ -13,9 +13,9 @@ from contextlib import suppress
 from dnsserver.doctor.facts import Facts, View
 from dnsserver.doctor.installation import RESTART, added_argument, restarted
 from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
-from dnsserver.metrics.counters import OTHER
+from dnsserver.metrics.counters import ADDRESS, BLOCK, OTHER
 from dnsserver.metrics.reading import Samples
-from locator.ip import address_text, host_network, network_end, network_text, parse_address, parse_network
+from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network
 from locator.model import ZONE
 from locator.places.subnet_proposals import proposed_subnets
 from locator.state.snapshot import book_of
@@ -25,6 +25,7 @@ UNNAMED, LOCATED = "topodns_forwarded_without_client_total", "topodns_clients_to
 UNLOCATED = "topodns_unlocated_clients_total"
 CODES = (StepCode.ForwardersTrusted, StepCode.ForwardersNameClients, StepCode.ClientsLocated)
 MAX_NAMED = 10  # ranges in a message
+REASONS = {ADDRESS: "no object, pod CIDR or subnet has it", BLOCK: "its addresses have no label in common"}
 
 Numbers = Counter[tuple[str, ...]]
 
@@ -163,15 +164,9 @@ def _unknown_step(facts: Facts) -> Step:
     return Step(code, FAILED, f"{share}: {'; '.join(named)}", commands=tuple(commands))
 
 
-REASONS = {"address": "no object, pod CIDR or subnet has it", "block": "its addresses have no label in common"}
-
-
 def _is_ours(facts: Facts, text: str) -> bool:
     network = parse_network(text)
-    return any(
-        len(own) == len(network.address) and network.address <= own <= network_end(network)
-        for own in facts.own_addresses
-    )
+    return any(is_within(host_network(own), network) for own in facts.own_addresses)
 
 
 def _located_now(facts: Facts, text: str) -> bool:

@@ -174,6 +174,13 @@ def applied(kubectl: str, *objects: Mapping[str, object]) -> str:
 
 # --- The table --------------------------------------------------------------------------------------------------------
 
+# Advice that several share.
+_OWN_COREDNS = (
+    "Run a CoreDNS of your own that forwards to topodns, and name it in `dnsConfig` of the pods that need near"
+    " endpoints."
+)
+_CUSTOM_KEYS = "A key of coredns-custom that ends in .server becomes a server block."
+
 PROVIDERS = (
     # docs.redhat.com, OpenShift Container Platform 4, "DNS Operator in OpenShift": the operator writes dns-default, its
     # servers have a cache and no rewrite, and cluster.local itself is no valid zone.
@@ -196,8 +203,7 @@ PROVIDERS = (
         (("node label cloud.google.com/gke-nodepool=*", "no dns endpoints"),),
         "Google runs Cloud DNS outside of the cluster, and it names no client",
         "",
-        "Run a CoreDNS of your own that forwards to topodns, and name it in `dnsConfig` of the pods that need near"
-        " endpoints.",
+        _OWN_COREDNS,
         _nothing,
     ),
     # cloud.google.com, "Using kube-dns": the ConfigMap kube-dns has stubDomains; Autopilot allows no change.
@@ -228,7 +234,7 @@ PROVIDERS = (
         (("node label kubernetes.azure.com/*", "configmap kube-system/coredns"),),
         "AKS owns this ConfigMap; edit the ConfigMap kube-system/coredns-custom, which its Corefile imports",
         "kube-system/coredns",
-        "A key of coredns-custom that ends in .server becomes a server block.",
+        _CUSTOM_KEYS,
         _own_file,
         own_part=True,
     ),
@@ -242,7 +248,7 @@ PROVIDERS = (
         "k3s writes this ConfigMap at each start; edit the ConfigMap kube-system/coredns-custom, which its Corefile"
         " imports",
         "kube-system/coredns",
-        "A key of coredns-custom that ends in .server becomes a server block.",
+        _CUSTOM_KEYS,
         _own_file,
         own_part=True,
     ),
@@ -263,8 +269,7 @@ PROVIDERS = (
         (("node label eks.amazonaws.com/compute-type=auto",),),
         "CoreDNS runs on each node of EKS Auto Mode as a part of the node, and cannot be configured",
         "",
-        "Run a CoreDNS of your own that forwards to topodns, and name it in `dnsConfig` of the pods that need near"
-        " endpoints.",
+        _OWN_COREDNS,
         _nothing,
     ),
     # Others whose Corefile imports the same ConfigMap, such as Gardener.
@@ -273,7 +278,7 @@ PROVIDERS = (
         (("configmap kube-system/coredns imports *custom/*.server",),),
         "the provider owns this ConfigMap; edit the ConfigMap kube-system/coredns-custom, which its Corefile imports",
         "kube-system/coredns",
-        "A key of coredns-custom that ends in .server becomes a server block.",
+        _CUSTOM_KEYS,
         _own_file,
         own_part=True,
     ),

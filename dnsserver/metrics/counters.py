@@ -24,6 +24,8 @@ LOOP_DELAY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 # Types with a label value of their own. All others count as "other", so that queries cannot create label values.
 COUNTED_TYPES = ("A", "AAAA", "ANY", "CNAME", "HTTPS", "MX", "NS", "PTR", "SOA", "SRV", "SVCB", "TXT")
 OTHER = "other"
+# Why nothing locates a client: nothing has its address, or the addresses of the block that a forwarder names differ.
+ADDRESS, BLOCK = "address", "block"
 MAX_TALLIES = 65_536  # a few for each Service with --metrics-per-service; else some dozens in most clusters
 DETAILED_TALLIES = MAX_TALLIES - 8192  # those after them say less, so that there are few of them
 MAX_ORIGINS = 1024  # zones times the ways to locate a client

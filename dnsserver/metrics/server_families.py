@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dnsserver.metrics.counters import COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
+from dnsserver.metrics.counters import ADDRESS, BLOCK, COUNTED_TYPES, MAX_SERVICES, OTHER, SUSPICIOUS_CLIENTS
 from dnsserver.metrics.families import ANY, COUNTER, GAUGE, HISTOGRAM, Family
 from locator.api.watching.listwatch import REASONS
 from locator.places.address_book import LOCATED_BY
@@ -53,9 +53,9 @@ UNTRUSTED_FORWARDERS = Family(
 UNLOCATED_CLIENTS = Family(
     "topodns_unlocated_clients",
     COUNTER,
-    "Look-ups of clients that nothing locates, by what was looked up (address or block) and the /24 or /64 around it. "
+    "Look-ups of clients that nothing locates, by what was looked up and the /24 or /64 around it. "
     "An answer that is repeated needs no look-up.",
-    {"reason": ANY, "range": ANY},
+    {"reason": (ADDRESS, BLOCK), "range": ANY},
 )
 MALFORMED_PROXY_HEADERS = Family(
     "topodns_malformed_proxy_headers",

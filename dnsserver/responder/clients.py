@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from dnsserver.message.wire import ClientSubnet, Edns
-from dnsserver.metrics.counters import RangeCounter
+from dnsserver.metrics.counters import ADDRESS, BLOCK, RangeCounter
 from locator.bounded_map import BoundedMap
 from locator.ip import Network, host_network, plain_address
 from locator.model import UNKNOWN, Location
@@ -23,8 +23,6 @@ from locator.places.address_book import (
     Places,
 )
 
-# What nothing locates, as the metric calls it: a single address, or the block that is all that a forwarder names.
-ADDRESS, BLOCK = "address", "block"
 UNNAMED_CLIENT = Place(UNKNOWN, NOWHERE)  # a trusted forwarder did not name it
 MAX_BLOCKS = 16_384  # client subnets shorter than a host: room for a /24 for each node of a large cluster
 MAX_LABEL_SETS = 4096  # that the addresses of such subnets have in common

@@ -51,15 +51,9 @@ def judge_untrusted(packet: bytes, zones: Iterable[Zone], *, client_option: int 
     Refused are, checked in this order: an opcode other than QUERY, an unreadable query, an EDNS
     version above 0, a class other than IN, a name outside the *zones*, a zone transfer.
     """
-    opcode = int.from_bytes(packet[2:4]) & wire.OPCODE
-    try:
-        parsed = read_untrusted(packet, client_option=client_option)
-    except Unreadable as error:
-        return Refusal(wire.NOTIMP if opcode else wire.FORMERR, error.end, error.edns)
-    if opcode:
-        return Refusal(wire.NOTIMP, parsed.end, parsed.edns)
-    if parsed.edns is not None and parsed.edns.version != 0:
-        return Refusal(wire.BADVERS, parsed.end, parsed.edns)
+    parsed = _read_untrusted(packet, client_option)
+    if isinstance(parsed, Refusal):
+        return parsed
     question = _accepted(packet, parsed.labels, parsed.end, zones)
     return (
         Refusal(wire.REFUSED, parsed.end, parsed.edns, parsed.qtype)
@@ -73,13 +67,8 @@ def decided_untrusted(packet: bytes, *, client_option: int | None) -> Query | No
 
     Other than ``judge_untrusted``, this leaves it to ``resolve`` to refuse names outside the zones and zone transfers.
     """
-    try:
-        parsed = read_untrusted(packet, client_option=client_option)
-    except Unreadable:
-        return None
-    if int.from_bytes(packet[2:4]) & wire.OPCODE or parsed.qclass != wire.IN:
-        return None
-    return None if parsed.edns is not None and parsed.edns.version != 0 else parsed
+    parsed = _read_untrusted(packet, client_option)
+    return None if isinstance(parsed, Refusal) or parsed.qclass != wire.IN else parsed
 
 
 def accept_untrusted(packet: bytes, end: int, zones: Iterable[Zone]) -> Question | None:
@@ -92,6 +81,20 @@ def accept_untrusted(packet: bytes, end: int, zones: Iterable[Zone]) -> Question
     except Unreadable:
         return None
     return _accepted(packet, labels, end, zones) if position == end else None
+
+
+def _read_untrusted(packet: bytes, client_option: int | None) -> Query | Refusal:
+    """Return a query that was read; how it is refused if its opcode, its form or its EDNS version is wrong."""
+    opcode = int.from_bytes(packet[2:4]) & wire.OPCODE
+    try:
+        parsed = read_untrusted(packet, client_option=client_option)
+    except Unreadable as error:
+        return Refusal(wire.NOTIMP if opcode else wire.FORMERR, error.end, error.edns)
+    if opcode:
+        return Refusal(wire.NOTIMP, parsed.end, parsed.edns)
+    if parsed.edns is not None and parsed.edns.version != 0:
+        return Refusal(wire.BADVERS, parsed.end, parsed.edns)
+    return parsed
 
 
 def _accepted(packet: bytes, labels: tuple[bytes, ...], end: int, zones: Iterable[Zone]) -> Question | None:

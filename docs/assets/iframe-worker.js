@@ -1,4 +1,4 @@
-// The site is opened as a file: browsers start no Worker there. A hidden frame runs the search in its place.
+// Two changes of the search. If the site is opened as a file, browsers start no Worker: a hidden frame runs the search in its place.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     #loaded;
@@ -21,6 +21,19 @@ if (location.protocol === "file:") {
 
     postMessage(data) {
       this.#loaded.then((inside) => inside.dispatchEvent(new MessageEvent("message", {data})));
+    }
+  };
+}
+
+// The search takes a dash before a word as "without it", and two as a mistake. Who types --fail-open looks for that flag: all its words.
+{
+  const MESSAGE_QUERY = 2;
+  const FLAG = /(?<!\S)-+(\w[\w-]*)/g;
+  const allWords = (_, flag) => flag.split("-").filter(Boolean).map((word) => "+" + word).join(" ");
+  window.Worker = class extends window.Worker {
+    postMessage(message) {
+      const {type, data} = message;
+      super.postMessage(type === MESSAGE_QUERY ? {type, data: data.replace(FLAG, allWords)} : message);
     }
   };
 }

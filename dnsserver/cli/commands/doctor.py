@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, printable
-from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.errors import DONE, FAILED, STATUSES
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Example, Parser, add_output_format
+from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace
 from dnsserver.cli.settings_flags import add_settings, settings_of
-from locator.model import is_dns_label
 
 if TYPE_CHECKING:
     from dnsserver.doctor.facts import Facts
@@ -53,8 +52,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Print all steps. The exit status is 1 if one of them failed."""
     settings = settings_of(arguments)
-    if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
-        raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
+    check_namespace(arguments.in_namespace)
     import trio
 
     from dnsserver.cli.cluster import cluster_errors

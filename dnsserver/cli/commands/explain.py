@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from dnsserver.cli.errors import DONE, FAILED, STATUSES, Failed, WrongInput
 from dnsserver.cli.log_format import say
 from dnsserver.cli.output import coloured, write
-from dnsserver.cli.parser import Example, Parser, add_output_format, parse_argument, program
+from dnsserver.cli.parser import Example, Parser, add_output_format, check_namespace, parse_argument, program
 from dnsserver.cli.settings_flags import add_settings, given_flags, settings_of
 from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
 from dnsserver.settings.reading import option
 from locator.finding_codes import ClusterCode
-from locator.model import Object, is_dns_label
+from locator.model import Object
 
 if TYPE_CHECKING:
     from dnsserver.answers.explanation import Explanation
@@ -93,8 +93,7 @@ def run(arguments: Namespace) -> int:
         types = f"{arguments.name}/{arguments.type} as NAME, or {types}"
     qtype = parse_argument("TYPE", type_number, arguments.type, types)
     client = parse_argument("--client", naming.parse_asker, arguments.client, naming.CLIENTS)
-    if arguments.in_namespace is not None and not is_dns_label(arguments.in_namespace):
-        raise WrongInput(f"-n: {arguments.in_namespace!r}, expected the name of a namespace")
+    check_namespace(arguments.in_namespace)
     if settings.server is not None:
         return _ask(settings.server, arguments, settings)
     from dnsserver.cli.cluster import read_objects

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from dnsserver.inspection.tap.tap import Overheard, Told
-from locator.ip import Network, network_end
+from locator.ip import Network, is_within
 
 MAX_WAITING = 256  # replies for one reader; a slower one loses what comes beyond
 
@@ -26,18 +26,14 @@ class Wanted(Struct, frozen=True):
     def matches(self, overheard: Overheard) -> bool:
         """Whether a reply that something was decided for is wanted."""
         inquiry = overheard.inquiry
-        if inquiry is None or (self.client is not None and not _within(inquiry.client, self.client)):
+        if inquiry is None:
+            return False
+        if self.client is not None and (inquiry.client is None or not is_within(inquiry.client, self.client)):
             return False
         if self.service is None and self.outcome is None:
             return True
         service, outcome = overheard.facts
         return self.service in (None, service) and self.outcome in (None, outcome)
-
-
-def _within(client: Network | None, network: Network) -> bool:
-    if client is None or len(client.address) != len(network.address) or client.length < network.length:
-        return False
-    return network.address <= client.address <= network_end(network)
 
 
 class Stream:
