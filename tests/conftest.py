@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,3 +62,11 @@ def frail_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     """Run a control plane whose API server tests may kill and stop; after each test it must run again."""
     with running_control_plane(tmp_path_factory.mktemp("frail-control-plane")) as running:
         yield running
+
+
+@pytest.fixture
+def _heeds_sigint() -> Iterator[None]:
+    """Have processes notice signals even if the tests run in the background, where a shell has them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -127,15 +127,7 @@ sys.meta_path.insert(0, Hold())
 """
 
 
-@pytest.fixture
-def _not_ignored() -> Iterator[None]:
-    """Have processes notice signals even if the tests run in the background, where a shell has them ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_not_ignored")
+@pytest.mark.usefixtures("_heeds_sigint")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize(
     ("arguments", "module"),

@@ -149,6 +149,7 @@ class Tail:
         return self.process.returncode, err
 
 
+@pytest.mark.usefixtures("_heeds_sigint")
 def test_tail_prints_a_line_for_each_decision(tmp_path: Path) -> None:
     """As text or as JSON, until it is interrupted or the server ends."""
     with running(tmp_path) as server:
