@@ -19,6 +19,7 @@ POINTER = 0xC0
 NAMES_IN_DATA = {2: (1, 0), 5: (1, 0), 6: (2, 20), 12: (1, 0)}
 SRV = 33
 CNAME = b"\0\5"
+OPT = b"\0\0\x29"  # the root's name and the type (RFC 6891, 6.1.2)
 ADDRESSES = (b"\0\1", b"\0\x1c")
 
 
@@ -135,7 +136,7 @@ def assert_sound(asked: Asked, reply: bytes | None, *, limit: int | None = None)
         return
     assert reply is not None
     parts, sent, flags = parts_of(reply), int.from_bytes(wire[2:4]), int.from_bytes(reply[2:4])
-    opts = [record for record in parts.rest if record[:3] == b"\0\0\x29"]
+    opts = [record for record in parts.rest if record[:3] == OPT]
     rcode = flags & 15 | (opts[0][5] << 4 if opts else 0)
     assert reply[:2] == wire[:2]
     assert parts.question == wire[12 : 12 + len(parts.question)]  # letters keep their case
@@ -192,9 +193,21 @@ def parsed(reply: bytes | None, *, one_rr_per_rrset: bool = False) -> dns.messag
     Replaces a client subnet of family 0, as ``dig +subnet=0`` sends it, because dnspython cannot read that.
     """
     assert reply is not None
-    end = after_name(reply, 12) + 4 if reply[4:6] != b"\0\0" else 12
-    records = reply[end:].replace(dns_queries.ecs("0"), dns_queries.option(65534, bytes(4)))
-    return dns.message.from_wire(reply[:end] + records, one_rr_per_rrset=one_rr_per_rrset)
+    parts = parts_of(reply)
+    rest = (_readable(record) if record[:3] == OPT else record for record in parts.rest)
+    octets = b"".join((parts.head, parts.question, *parts.answers, *rest))
+    return dns.message.from_wire(octets, one_rr_per_rrset=one_rr_per_rrset)
+
+
+def _readable(record: bytes) -> bytes:
+    """Return an OPT record with an unknown option in place of a client subnet of family 0."""
+    unreadable, position = dns_queries.ecs("0"), 11
+    while position < len(record):
+        end = position + 4 + int.from_bytes(record[position + 2 : position + 4])
+        if record[position:end] == unreadable:
+            return record[:position] + dns_queries.option(65534, bytes(4)) + record[end:]
+        position = end
+    return record
 
 
 def size_allowed(wire: bytes) -> int:

@@ -743,6 +743,7 @@ ECHOED = [
     ("IPv4 /0", "0.0.0.0/0"),
     ("IPv6 /0", "::/0"),
     ("an IPv4-mapped host", "::ffff:127.0.1.2"),
+    ("an IPv6 host with the octets of a subnet of family 0", "800:400::"),
 ]
 MALFORMED = [
     ("empty", b""),
