@@ -147,15 +147,21 @@ def installed(plane: ControlPlane, objects: Sequence[Item]) -> Iterator[ControlP
     Namespaces take some seconds more to end, for which whoever creates them again waits.
     """
     spaces = [item for item in objects if item["kind"] == "Namespace"]
+    kinds = [item["spec"] for item in objects if item["kind"] == "CustomResourceDefinition"]
+
+    def serve_kinds() -> None:
+        until(lambda: all(_is_served(plane, kind) for kind in kinds), "kinds that are established to be served")
+
     if spaces:
         plane.settle(*(item["metadata"]["name"] for item in spaces))
     try:
         plane.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", stdin=yaml.safe_dump_all(objects))
-        kinds = [item["spec"] for item in objects if item["kind"] == "CustomResourceDefinition"]
         if kinds:
             plane.kubectl("wait", "--for=condition=Established", "crd", "-l", f"app.kubernetes.io/name={SERVER}")
-        until(lambda: all(_is_served(plane, kind) for kind in kinds), "kinds that are established to be served")
+        serve_kinds()
         yield plane
+        # Started again, an API server cannot count what it does not watch yet: it would end a kind minutes later.
+        serve_kinds()
     finally:
         others = [item for item in objects if item not in spaces]
         for items, wait in ((spaces, "--wait=false"), (others, "--wait")):
