@@ -22,8 +22,11 @@ from tests.consoles import commands
 from tests.helm import CASES, ON, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import HOOKS, SERVER, WEBHOOK, container_of
+from tests.this_machine import ROOT
 from tests.waiting import until
 from tests.webhook_process import AUTHORITY
+
+UPGRADES = ROOT / "docs" / "upgrade.md"
 
 
 @contextmanager
@@ -83,6 +86,8 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
     api, there = control_plane.api, ("--namespace", where)
     values = {"webhook": ON}
     policy = near(where)
+    page = UPGRADES.read_text().replace("manifests/chart", str(CHART)).replace("--namespace topodns", " ".join(there))
+    upgrade, rollback = (shlex.split(command) for command in re.findall(r"^\$ helm (.*)$", page, re.MULTILINE))
 
     def state() -> tuple[str, int, bool]:
         """Return the version and number of the pods wanted, and whether the CRD has its columns."""
@@ -123,13 +128,12 @@ def test_upgrade_rollback_and_another_start(control_plane: ControlPlane, tmp_pat
         assert before[:2] == ({"tls.crt": "eA=="}, [AUTHORITY] * 2)
         created_ones = uids()
 
-        current = ("upgrade", "topodns", str(CHART), *there, how, "--reset-then-reuse-values")
-        helm.run(*current, plane=control_plane)
+        helm.run(*upgrade, how, plane=control_plane)
         assert state() == (__version__, 3, True) and kept() == before
         with pytest.raises(RefusedError, match="additional properties 'replicas' not allowed"):
-            helm.run(*current, values={"replicas": 5}, plane=control_plane)
+            helm.run(*upgrade, how, values={"replicas": 5}, plane=control_plane)
         assert state() == (__version__, 3, True)
-        helm.run("rollback", "topodns", *there, plane=control_plane)
+        helm.run(*rollback, plane=control_plane)
         assert state() == ("0.0.9", 2, False) and kept() == before
 
         helm.run("uninstall", "topodns", *there, plane=control_plane)

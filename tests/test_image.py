@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.metadata
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from packaging.utils import canonicalize_name
 from dnsserver import __version__
 from tests import helm
 from tests.clusters import WEB, WEB_AND_MANY
-from tests.consoles import entries
+from tests.consoles import commands, entries
 from tests.container import Image
 from tests.in_memory import cluster_text
 from tests.kube import TOKEN, ControlPlane, config_of
@@ -179,6 +180,33 @@ def test_it_runs_without_any_right(container: Container) -> None:
     assert status["NoNewPrivs"] == ["1"]
     mounts = [line.split() for line in Path(f"/proc/{container.process}/mountinfo").read_text().splitlines()]
     assert {mount[4]: mount[5].split(",")[0] for mount in mounts}["/"] == "ro"
+
+
+def test_the_command_of_the_page_for_containers(image: Image, tmp_path: Path) -> None:
+    """``docker run`` of ``docs/install.md`` publishes the port that it listens on, and mounts what it serves."""
+    (command,) = (
+        shlex.split(entry.command)
+        for entry in commands((ROOT / "docs" / "install.md").read_text())
+        if entry.command.startswith("docker run ")
+    )
+    name = command.index(f"topodns:{__version__}")
+    docker, arguments, port = command[:name], command[name + 1 :], free_port()
+    assert docker.count("-p") == 2 and {"1053:1053/udp", "1053:1053/tcp"} < {*docker}
+    assert "0.0.0.0:1053" in arguments
+    (source, target) = re.findall(r"\$PWD/(\S+):(\S+):ro", " ".join(docker))[0]
+    run = image.command(
+        tmp_path,
+        *(word.replace(":1053", f":{port}") for word in arguments),
+        mounts={target: ROOT / source},
+        env=["TOPODNS_HTTP=off"],
+    )
+    daemon = Daemon.start(run, tmp_path, name="container")
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+        asked = dns.message.make_query("memcached.shop.svc.cluster.local", "A")
+        assert len(dns.query.udp(asked, "127.0.0.1", port=port, timeout=PATIENCE).answer[0]) > 1
+    finally:
+        daemon.end()
 
 
 PLUGIN = """

@@ -1,0 +1,68 @@
+"""``docs/install.md``: its commands on a machine, for a real API server. ``test_image`` runs that of the container."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dnsserver import __version__
+from tests.consoles import commands
+from tests.kube import ControlPlane
+from tests.programs import Daemon, environment
+from tests.shells import Shell
+from tests.this_machine import ROOT
+
+PAGE = (ROOT / "docs" / "install.md").read_text()
+MINUTES = 240.0  # pip fetches libraries
+ANY_PORT = {"TOPODNS_LISTEN": "127.0.0.1:0", "TOPODNS_HTTP": "off"}
+
+
+def below(heading: str) -> Sequence[str]:
+    """Return the commands below a heading of the page."""
+    (text,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    return [entry.command for entry in commands(text)]
+
+
+@contextmanager
+def running(script: Sequence[str], shell: Shell) -> Iterator[str]:
+    """Run commands one after another in one shell, the last of which serves; yield what they printed."""
+    assert script[-1].startswith("topodns serve")
+    text = "\n".join([*script[:-1], f"exec {script[-1]}"])
+    env = {**shell.env, **ANY_PORT}
+    daemon = Daemon.start(["bash", "-euc", text], shell.folder, name="commands", env=env)
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text(), within=MINUTES)
+        yield daemon.printed.read_text()
+    finally:
+        daemon.end()
+    assert daemon.process.returncode == 0, daemon.last_lines()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of this repository, without what others have built in it."""
+    built = shutil.ignore_patterns(".*", "build", "target", "*.so", "*.egg-info", "__pycache__")
+    return shutil.copytree(ROOT, tmp_path / "topodns", ignore=built)
+
+
+def test_on_a_machine(control_plane: ControlPlane, clone: Path) -> None:
+    """Without cargo, a virtual environment gets all of topodns but its native code, and reads kubectl's cluster."""
+    shell = Shell(clone, environment({"KUBECONFIG": str(control_plane.kubeconfig), "CARGO": str(clone / "none")}))
+    with running(below("On a machine"), shell) as printed:
+        assert "0 errors" in printed, "of check"
+    version = Shell(clone, {}).run(".venv/bin/topodns version")
+    assert version[0] == f"topodns {__version__}"
+    assert "not installed" in version[-1]
+
+
+def test_from_a_dump(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """What kubectl prints is what topodns reads."""
+    shell = Shell.with_kubeconfig(tmp_path, control_plane.kubeconfig)
+    with running(below("From a dump"), shell) as printed:
+        assert "0 errors" in printed, "of check"
+    assert (tmp_path / "cluster.yaml").stat().st_size > 1000
