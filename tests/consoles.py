@@ -1,9 +1,10 @@
-"""Commands in the ``console`` blocks of pages."""
+"""Sections of pages, and the commands in their ``console`` blocks."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -13,6 +14,12 @@ class Entry(NamedTuple):
     command: str
     comment: str
     output: str
+
+
+def section(page: Path, heading: str) -> str:
+    """Return the text below a heading of the second level, up to the next one."""
+    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
+    return str(text)
 
 
 def commands(page: str) -> Iterator[Entry]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,20 @@ class Daemon(NamedTuple):
 
     def __str__(self) -> str:
         return self.printed.stem
+
+
+@contextmanager
+def ready(
+    command: Sequence[str], folder: Path, *, name: str, env: Mapping[str, str] | None = None, within: float = PATIENCE
+) -> Iterator[Daemon]:
+    """Run a command that becomes ``topodns serve``: ready when the block begins, ended with status 0 after it."""
+    daemon = Daemon.start(command, folder, name=name, env=env)
+    try:
+        daemon.until(lambda: "\nready\n" in daemon.printed.read_text(), within=within)
+        yield daemon
+    finally:
+        daemon.end()
+    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 def tail(text: str, lines: int = 25) -> str:

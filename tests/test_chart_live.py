@@ -18,7 +18,7 @@ from dnsserver import __version__
 from tests import helm, kustomize
 from tests.api_objects import item, namespace
 from tests.chart_pages import CHART, PAGE
-from tests.consoles import commands
+from tests.consoles import commands, section
 from tests.helm import CASES, ON, RefusedError, rendered
 from tests.kube import ApiError, ControlPlane, Item, monitoring_api
 from tests.kustomize import HOOKS, SERVER, WEBHOOK, container_of
@@ -175,8 +175,7 @@ def test_from_kustomize_to_helm(control_plane: ControlPlane) -> None:
     admission = [made for made in kustomize.objects_of("base with admission") if "Admission" in made["kind"]]
     with kustomize.installed(control_plane, [*kustomize.objects_of("base with webhook"), *admission]):
         control_plane.api.create(near("default"))
-        section = PAGE.read_text().partition("## From kustomize to Helm\n")[2].partition("\n## ")[0]
-        for entry in commands(section):
+        for entry in commands(section(PAGE, "From kustomize to Helm")):
             program, *words = shlex.split(entry.command)
             if program == "helm":
                 here = [str(CHART) if word == "manifests/chart" else word for word in words]

@@ -22,7 +22,7 @@ import yaml
 
 from dnsserver.forwarders.stub_blocks import COREDNS, FALLBACK_PORT
 from tests.api_objects import ZONE, deployment, item, node, service
-from tests.consoles import Entry, commands
+from tests.consoles import Entry, commands, section
 from tests.coredns import kubernetes_block
 from tests.forwarders import started
 from tests.kube import ControlPlane
@@ -182,8 +182,7 @@ def cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 def below(page: Path, heading: str) -> Sequence[Entry]:
     """Return the commands of a page below a heading."""
-    (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [*commands(text)]
+    return [*commands(section(page, heading))]
 
 
 def follow(cluster: Cluster, page: Path, heading: str) -> None:

@@ -30,7 +30,7 @@ from tests.container import Image
 from tests.in_memory import cluster_text
 from tests.kube import TOKEN, ControlPlane, config_of
 from tests.kustomize import EVERYTHING, NAMESPACE, SERVER, container_of, object_of, objects_of
-from tests.programs import Daemon
+from tests.programs import ready
 from tests.requirements import in_the_image
 from tests.this_machine import ROOT, free_port, needs_tool
 from tests.waiting import PATIENCE, until
@@ -153,13 +153,8 @@ def container(image: Image, tmp_path: Path) -> Iterator[Container]:
     shared.chmod(0o755)
     port = free_port()
     command = image.command(shared, "serve", "--snapshot=/mnt/cluster.yaml", f"--listen=127.0.0.1:{port}", "--http=off")
-    daemon = Daemon.start(command, tmp_path, name="container")
-    try:
-        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+    with ready(command, tmp_path, name="container") as daemon:
         yield Container(port, daemon.process.pid)
-    finally:
-        daemon.end()
-    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 @pytest.mark.parametrize("ask", [dns.query.udp, dns.query.tcp], ids=["UDP", "TCP"])
@@ -200,13 +195,9 @@ def test_the_command_of_the_page_for_containers(image: Image, tmp_path: Path) ->
         mounts={target: ROOT / source},
         env=["TOPODNS_HTTP=off"],
     )
-    daemon = Daemon.start(run, tmp_path, name="container")
-    try:
-        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+    with ready(run, tmp_path, name="container"):
         asked = dns.message.make_query("memcached.shop.svc.cluster.local", "A")
         assert len(dns.query.udp(asked, "127.0.0.1", port=port, timeout=PATIENCE).answer[0]) > 1
-    finally:
-        daemon.end()
 
 
 PLUGIN = """
@@ -254,16 +245,11 @@ def test_a_container_follows_a_live_cluster(image: Image, tmp_path: Path, contro
     """``serve`` in the image watches, answers, and serves its metrics."""
     shared, port, http = live(tmp_path, control_plane, "token"), free_port(), free_port()
     flags = ("--kubeconfig=/mnt/kubeconfig", f"--listen=127.0.0.1:{port}", f"--http=127.0.0.1:{http}")
-    daemon = Daemon.start(image.command(shared, "serve", *flags), tmp_path, name="container")
-    try:
-        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+    with ready(image.command(shared, "serve", *flags), tmp_path, name="container"):
         reply = dns.query.udp(dns.message.make_query(KUBERNETES, "A"), "127.0.0.1", port=port, timeout=PATIENCE)
         assert [record.to_text() for record in reply.answer[0]] == ["10.96.0.1"]
         with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics", timeout=PATIENCE) as metrics:
             assert b'topodns_synced{kind="Service"} 1.0' in metrics.read()
-    finally:
-        daemon.end()
-    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 # -- as the README installs it
@@ -322,9 +308,7 @@ def test_the_readme_is_followed_until_topodns_answers(
         f"TOPODNS_LISTEN=127.0.0.1:{port}",
         "TOPODNS_HTTP=127.0.0.1:0",
     )
-    daemon = Daemon.start(image.command(tmp_path, *container["args"], mounts=mounts, env=env), tmp_path, name="pod")
-    try:
-        daemon.until(lambda: "\nready\n" in daemon.printed.read_text())
+    with ready(image.command(tmp_path, *container["args"], mounts=mounts, env=env), tmp_path, name="pod"):
         for pod in applied:
             control_plane.api.patch_status(pod, {"conditions": [{"type": "Ready", "status": "True"}]})
         control_plane.kubectl(*INSTALLED[3].command.split()[1:])  # waits until the rollout is complete
@@ -333,6 +317,3 @@ def test_the_readme_is_followed_until_topodns_answers(
         command = dig.command.replace(" 1053 ", f" {port} ").split()
         said = subprocess.run([needs_tool(command[0]), *command[1:]], capture_output=True, text=True, check=True)
         assert said.stdout == dig.output
-    finally:
-        daemon.end()
-    assert daemon.process.returncode == 0, daemon.last_lines()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,21 +10,20 @@ from pathlib import Path
 import pytest
 
 from dnsserver import __version__
-from tests.consoles import commands
+from tests.consoles import commands, section
 from tests.kube import ControlPlane
-from tests.programs import Daemon, environment
+from tests.programs import environment, ready
 from tests.shells import Shell
 from tests.this_machine import ROOT
 
-PAGE = (ROOT / "docs" / "install.md").read_text()
+PAGE = ROOT / "docs" / "install.md"
 MINUTES = 240.0  # pip fetches libraries
 ANY_PORT = {"TOPODNS_LISTEN": "127.0.0.1:0", "TOPODNS_HTTP": "off"}
 
 
 def below(heading: str) -> Sequence[str]:
     """Return the commands below a heading of the page."""
-    (text,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
-    return [entry.command for entry in commands(text)]
+    return [entry.command for entry in commands(section(PAGE, heading))]
 
 
 @contextmanager
@@ -34,13 +32,8 @@ def running(script: Sequence[str], shell: Shell) -> Iterator[str]:
     assert script[-1].startswith("topodns serve")
     text = "\n".join([*script[:-1], f"exec {script[-1]}"])
     env = {**shell.env, **ANY_PORT}
-    daemon = Daemon.start(["bash", "-euc", text], shell.folder, name="commands", env=env)
-    try:
-        daemon.until(lambda: "\nready\n" in daemon.printed.read_text(), within=MINUTES)
+    with ready(["bash", "-euc", text], shell.folder, name="commands", env=env, within=MINUTES) as daemon:
         yield daemon.printed.read_text()
-    finally:
-        daemon.end()
-    assert daemon.process.returncode == 0, daemon.last_lines()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from tests.api_objects import TOPOLOGY_KEYS, ZONE, endpoint, endpoint_slice, item, namespace, node, pod, service
 from tests.commands_in_process import Run
+from tests.consoles import section
 from tests.in_memory import cluster_text
 from tests.kustomize import object_of, rights_in
 from tests.this_machine import ROOT
@@ -25,8 +26,7 @@ PROGRAMS = {
 
 def rows(page: Path, heading: str) -> dict[str, list[str]]:
     """Return the first table below a heading: the other cells by the first."""
-    (below,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## )", page.read_text(), re.DOTALL | re.MULTILINE)
-    lines = re.findall(r"^\| (.*) \|$", below, re.MULTILINE)
+    lines = re.findall(r"^\| (.*) \|$", section(page, heading), re.MULTILINE)
     return {first: rest for first, *rest in (line.split(" | ") for line in lines)}
 
 
