@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from dnsserver.doctor.steps import StepCode
+from dnsserver.inspection.doctor.steps import StepCode
 
 WIDTH = 120  # columns
 
@@ -54,7 +54,7 @@ Codes are stable; the words of a message are not. `subject` is empty if there is
 
 """
 FOOT = """
-<!-- Printed by "make docs"; the table is in dnsserver/doctor/steps.py. -->
+<!-- Printed by "make docs"; the table is in dnsserver/inspection/doctor/steps.py. -->
 """
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from dnsserver.doctor.providers import CUSTOM_CONFIG, PROVIDERS, STUB_DOMAINS, Edit, Provider
 from dnsserver.forwarders.caddyfile import parse
 from dnsserver.forwarders.stub_blocks import COREDNS, stub_block
+from dnsserver.inspection.doctor.providers import CUSTOM_CONFIG, PROVIDERS, STUB_DOMAINS, Edit, Provider
 from dnsserver.settings.values import parse_upstream
 
 TO, ZONE = "10.96.0.53", "shop.svc.cluster.local"
@@ -40,7 +40,7 @@ documentation in 2026.
 
 """
 FOOT = """
-<!-- Printed by "make docs"; the table is in dnsserver/doctor/providers.py. -->
+<!-- Printed by "make docs"; the table is in dnsserver/inspection/doctor/providers.py. -->
 """
 
 

@@ -22,15 +22,23 @@ from dnsserver.answers.explanation_text import RED
 from dnsserver.cli.errors import FAILED, WRONG, WrongInput
 from dnsserver.cli.reading.installed import settings_in
 from dnsserver.cli.reading.replicas import MAX_PAGE, Replicas
-from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
-from dnsserver.doctor.diagnosis import diagnose
-from dnsserver.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
-from dnsserver.doctor.installation import needed_rights
-from dnsserver.doctor.objects import DEPLOYMENTS, ConfigMap, Deployment, PlainService, PodMeta, PodStatus, ReplicaPod
-from dnsserver.doctor.providers import PROVIDERS
-from dnsserver.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.forwarders import corefile_check
 from dnsserver.from_settings import authority_of, store_of
+from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, fields_of
+from dnsserver.inspection.doctor.diagnosis import diagnose
+from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, NameServer, Question, Replica, Reply, Right, View
+from dnsserver.inspection.doctor.installation import needed_rights
+from dnsserver.inspection.doctor.objects import (
+    DEPLOYMENTS,
+    ConfigMap,
+    Deployment,
+    PlainService,
+    PodMeta,
+    PodStatus,
+    ReplicaPod,
+)
+from dnsserver.inspection.doctor.providers import PROVIDERS
+from dnsserver.inspection.doctor.steps import Step, StepCode, Unread, as_json
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress

@@ -14,7 +14,7 @@ import dns.rcode
 import dns.rdatatype
 import trio
 
-from dnsserver.doctor.facts import Question, Reply
+from dnsserver.inspection.doctor.facts import Question, Reply
 from locator.ip import address_text, parse_address
 
 REPLY_SECONDS = 2.0  # as long as forwarders such as CoreDNS wait

@@ -1,1 +1,4 @@
-"""The commands of ``topodns``. Each has a module of its name here and a row in ``dispatch.COMMANDS``."""
+"""The commands of ``topodns``. Each has a module of its name, here or in ``about``.
+
+``dispatch.COMMANDS`` lists them.
+"""

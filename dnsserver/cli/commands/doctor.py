@@ -16,8 +16,8 @@ from dnsserver.cli.parser import Example, Parser, add_output_format, check_names
 from dnsserver.cli.settings_flags import add_settings, settings_of
 
 if TYPE_CHECKING:
-    from dnsserver.doctor.facts import Facts
-    from dnsserver.doctor.steps import Step
+    from dnsserver.inspection.doctor.facts import Facts
+    from dnsserver.inspection.doctor.steps import Step
 
 MARKS = {"passed": ("\u2713", "+", GREEN), "failed": ("\u2717", "x", RED), "unknown": ("\u2013", "-", YELLOW)}
 EXAMPLES = (
@@ -58,9 +58,9 @@ def run(arguments: Namespace) -> int:
     from dnsserver.cli.cluster import cluster_errors
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.observing import observe
-    from dnsserver.doctor.diagnosis import diagnose
-    from dnsserver.doctor.steps import FAILED as STEP_FAILED
     from dnsserver.from_settings import cluster_of, kubectl_of
+    from dnsserver.inspection.doctor.diagnosis import diagnose
+    from dnsserver.inspection.doctor.steps import FAILED as STEP_FAILED
 
     with cluster_errors():
         client = cluster_of(settings)
@@ -73,8 +73,8 @@ def run(arguments: Namespace) -> int:
 
 
 def _json(facts: Facts, steps: Sequence[Step]) -> str:
-    from dnsserver.doctor.corefiles import providers_of
-    from dnsserver.doctor.steps import as_json
+    from dnsserver.inspection.doctor.corefiles import providers_of
+    from dnsserver.inspection.doctor.steps import as_json
 
     document = {
         "version": facts.version,

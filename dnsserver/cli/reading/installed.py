@@ -14,13 +14,13 @@ from dnsserver.cli.errors import WrongInput
 from dnsserver.cli.parser import Parser
 from dnsserver.cli.reading.requests import SILENCE, get, read
 from dnsserver.cli.settings_flags import add_settings, file_content, given_settings
-from dnsserver.doctor import objects
-from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES
-from dnsserver.doctor.facts import Installed, Right
-from dnsserver.doctor.installation import account_of, needed_rights
-from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainService, ReplicaPod, decoded
-from dnsserver.doctor.steps import Unread
 from dnsserver.from_settings import store_of
+from dnsserver.inspection.doctor import objects
+from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES
+from dnsserver.inspection.doctor.facts import Installed, Right
+from dnsserver.inspection.doctor.installation import account_of, needed_rights
+from dnsserver.inspection.doctor.objects import ConfigMap, Crd, Deployment, Items, PlainService, ReplicaPod, decoded
+from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.net.listening import in_pod
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT

@@ -9,11 +9,11 @@ from functools import partial
 import trio
 
 from dnsserver.cli.reading.requests import SILENCE, read
-from dnsserver.doctor.answers import inside
-from dnsserver.doctor.facts import Installed, Replica
-from dnsserver.doctor.objects import NotUnderstood, ReplicaPod
-from dnsserver.doctor.steps import Unread
 from dnsserver.from_settings import HTTP_PORT
+from dnsserver.inspection.doctor.answers import inside
+from dnsserver.inspection.doctor.facts import Installed, Replica
+from dnsserver.inspection.doctor.objects import NotUnderstood, ReplicaPod
+from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.metrics.reading import Samples, read_samples
 from dnsserver.settings.values import ListenAddress
 from locator.cluster.api_client import ApiClient

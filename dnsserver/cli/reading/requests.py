@@ -8,8 +8,8 @@ from typing import TypeVar
 import trio
 from msgspec.json import Decoder
 
-from dnsserver.doctor.objects import NotUnderstood, decoded
-from dnsserver.doctor.steps import Unread
+from dnsserver.inspection.doctor.objects import NotUnderstood, decoded
+from dnsserver.inspection.doctor.steps import Unread
 from locator.cluster.api_client import ApiClient
 from locator.cluster.responses import Refused, Unreachable
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dnsserver.doctor.answers import answer_steps
-from dnsserver.doctor.clients import client_steps
-from dnsserver.doctor.corefiles import corefile_steps
-from dnsserver.doctor.facts import Facts
-from dnsserver.doctor.installation import installation_steps
-from dnsserver.doctor.replicas import replica_steps
-from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.inspection.doctor.answers import answer_steps
+from dnsserver.inspection.doctor.clients import client_steps
+from dnsserver.inspection.doctor.corefiles import corefile_steps
+from dnsserver.inspection.doctor.facts import Facts
+from dnsserver.inspection.doctor.installation import installation_steps
+from dnsserver.inspection.doctor.replicas import replica_steps
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.finding_codes import ClusterCode
 from locator.model import ERROR, ZONE, Finding
 

@@ -7,11 +7,11 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dnsserver.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
-from dnsserver.doctor.facts import Facts, Installed, Right
-from dnsserver.doctor.objects import Crd, Deployment
-from dnsserver.doctor.providers import applied
-from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.inspection.doctor.custom_resources import CUSTOM_RESOURCES, VERSION, fields_of
+from dnsserver.inspection.doctor.facts import Facts, Installed, Right
+from dnsserver.inspection.doctor.objects import Crd, Deployment
+from dnsserver.inspection.doctor.providers import applied
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from locator.api.decoding import RESOURCES
 from locator.model import Object
 

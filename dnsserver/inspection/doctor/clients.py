@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from dnsserver.doctor.facts import Facts, View
-from dnsserver.doctor.installation import RESTART, added_argument, restarted
-from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.inspection.doctor.facts import Facts, View
+from dnsserver.inspection.doctor.installation import RESTART, added_argument, restarted
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.metrics.counters import ADDRESS, BLOCK, OTHER
 from dnsserver.metrics.reading import Samples
 from locator.ip import address_text, host_network, is_within, network_end, network_text, parse_address, parse_network

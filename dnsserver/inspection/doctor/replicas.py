@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dnsserver.doctor.facts import Facts, Replica
-from dnsserver.doctor.installation import rolled_out
-from dnsserver.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
+from dnsserver.inspection.doctor.facts import Facts, Replica
+from dnsserver.inspection.doctor.installation import rolled_out
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, Step, StepCode, Unread, unknown
 
 CODES = (StepCode.ReplicaSynced, StepCode.ReplicaFresh, StepCode.ReplicaVersion)
 _BUILD, _AGE = "topodns_build_info", "topodns_cluster_view_age_seconds"

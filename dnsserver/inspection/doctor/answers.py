@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from dnsserver.answers.explain import explain
-from dnsserver.doctor.facts import Asked, Facts, Installed, Question, Reply, View
-from dnsserver.doctor.installation import RESTART, deployment_name, restarted, rolled_out
-from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
+from dnsserver.inspection.doctor.facts import Asked, Facts, Installed, Question, Reply, View
+from dnsserver.inspection.doctor.installation import RESTART, deployment_name, restarted, rolled_out
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.message.records import type_number
 from dnsserver.names import SERVICES, labels_of
 from locator.ip import address_text, host_network, parse_client

@@ -13,9 +13,9 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from dnsserver.doctor.objects import ConfigMap
 from dnsserver.forwarders.caddyfile import Block
 from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL
+from dnsserver.inspection.doctor.objects import ConfigMap
 
 SYSTEM, OPENSHIFT = "kube-system", "openshift-dns"
 NODELOCAL_CONFIG = "kube-system/node-local-dns"

@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dnsserver.doctor.facts import Facts, NameServer
-from dnsserver.doctor.installation import NOT_INSTALLED
-from dnsserver.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
-from dnsserver.doctor.providers import (
+from dnsserver.forwarders import corefile_check
+from dnsserver.forwarders.caddyfile import Block, Unparsable, parse, words_of
+from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, NODELOCAL_BIND, stub_block
+from dnsserver.forwarders.stub_zones import server_of, stubs_of
+from dnsserver.inspection.doctor.facts import Facts, NameServer
+from dnsserver.inspection.doctor.installation import NOT_INSTALLED
+from dnsserver.inspection.doctor.objects import STUB_DOMAINS, ConfigMap, NotUnderstood, PlainService, decoded
+from dnsserver.inspection.doctor.providers import (
     COREFILE,
     CUSTOM_CONFIG,
     CUSTOM_KEY,
@@ -23,12 +28,7 @@ from dnsserver.doctor.providers import (
     merged,
     recognised,
 )
-from dnsserver.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
-from dnsserver.forwarders import corefile_check
-from dnsserver.forwarders.caddyfile import Block, Unparsable, parse, words_of
-from dnsserver.forwarders.corefile_codes import CorefileCode
-from dnsserver.forwarders.stub_blocks import COREDNS, NODELOCAL, NODELOCAL_BIND, stub_block
-from dnsserver.forwarders.stub_zones import server_of, stubs_of
+from dnsserver.inspection.doctor.steps import FAILED, PASSED, UNKNOWN, Step, StepCode, Unread, unknown
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import DNS_PORT, ListenAddress
 from locator.ip import address_text, is_address, parse_address

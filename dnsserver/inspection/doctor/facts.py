@@ -11,8 +11,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
-from dnsserver.doctor.objects import ConfigMap, Crd, Deployment, PlainService, ReplicaPod
-from dnsserver.doctor.steps import Unread
+from dnsserver.inspection.doctor.objects import ConfigMap, Crd, Deployment, PlainService, ReplicaPod
+from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
 from locator.model import Finding, Node, Pod

@@ -1,0 +1,1 @@
+"""Commands about topodns itself: its versions, its manual page, and what completes its command line."""
