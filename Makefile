@@ -9,10 +9,14 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run test fuzz bench docs site lint lock sbom audit clean
+.PHONY: run demo test fuzz bench docs site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
+
+# Plays a busy day on the example cluster until Ctrl-C: something to look at in the console, /metrics and 'topodns tail'.
+demo: $(VENV)/.installed
+	@$(VENV)/bin/python -m examples.demo
 
 test: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
