@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response, expect, sync_playwright
 
 from tests.this_machine import lacking
 from tests.waiting import PATIENCE
@@ -101,6 +101,7 @@ def visiting(
         timezone_id="UTC",
     )
     context.set_default_timeout(PATIENCE * 1000)
+    expect.set_options(timeout=PATIENCE * 1000)
     try:
         visit = Visit(context.new_page())
         visit.page.goto(url)
