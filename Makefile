@@ -9,7 +9,7 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run demo test fuzz bench docs site lint lock sbom audit clean
+.PHONY: run demo test fuzz bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -42,6 +42,10 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.crds_page > docs/crds.md
 	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
 	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
+
+# Makes the pictures of the console again; needs Chromium.
+screenshots: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.screenshots
 
 # Builds the documentation as a site; build/site/index.html needs neither a server nor the Internet.
 site: $(VENV)/.installed-tests

@@ -34,12 +34,13 @@ class Server:
         self._ended = False
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "dnsserver", "serve", "--snapshot", str(path), "--trusted-forwarder", TRUSTED),
+                *(sys.executable, "-m", "dnsserver", "serve", "--snapshot", path.name, "--trusted-forwarder", TRUSTED),
                 *("--listen", listen, "--http", http, "--console=on", "--log-format=text", "--upstream=off"),
             ],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            cwd=path.parent,  # so that it says cluster.yaml, wherever that is
             env={key: value for key, value in os.environ.items() if not key.startswith("TOPODNS_")},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

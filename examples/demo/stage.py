@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from examples.demo import cluster
@@ -37,15 +38,16 @@ class Stage:
         for moment in DAY[: names.index(name) + 1]:
             self.play(moment, pace=0.0)
 
-    def play(self, moment: Moment, *, pace: float = 1.0) -> None:
+    def play(self, moment: Moment, *, pace: float = 1.0, most: int | None = None) -> None:
         """Bring the cluster into a moment's state, and ask what is asked in it. Raises ServerError.
 
-        A second of the day takes *pace* seconds; with 0.0, each query follows the last reply.
+        A second of the day takes *pace* seconds; with 0.0, each query follows the last reply. *most* is how many
+        queries are asked at most.
         """
         try:
             self._change(moment)
             began = time.monotonic()
-            for due, query in queries(moment, self._clients):
+            for due, query in islice(queries(moment, self._clients), most):
                 wait = began + due * pace - time.monotonic()
                 if pace and wait > 0:
                     time.sleep(wait)
