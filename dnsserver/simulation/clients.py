@@ -1,0 +1,111 @@
+"""Who asks: pods, each of them one unit of load, or as many units as a server has counted answers for their zone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from locator.model import CLUSTER, UNKNOWN, ZONE, Location
+from locator.state.snapshot import Basis, FederatedService, Snapshot
+from locator.topology.selection import LocatedEndpoint
+
+PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
+
+
+class Client(Struct, frozen=True, gc=False):
+    """A pod that asks: its cluster and key, its addresses, and where it is."""
+
+    cluster: str
+    key: str
+    addresses: tuple[bytes, ...]
+    location: Location
+
+    @property
+    def identity(self) -> PodKey:
+        """Its key among the pods of all clusters."""
+        return self.cluster, self.key
+
+
+class Clients:
+    """The pods that ask, all of them or those of one cluster.
+
+    ``numbers`` has how many are at each location. With *endpoints_too*, the endpoints of a Service ask for its name,
+    too; else they do not.
+    """
+
+    def __init__(self, clients: Iterable[Client], *, endpoints_too: bool) -> None:
+        self._locations: dict[PodKey, Location] = {}
+        self._by_address: dict[tuple[str, bytes], list[PodKey]] = {}
+        self._endpoints_too = endpoints_too
+        for client in clients:
+            self._locations[client.identity] = client.location
+            for address in client.addresses:
+                self._by_address.setdefault((client.cluster, address), []).append(client.identity)
+        self.numbers: Counter[Location] = Counter(self._locations.values())
+
+    def __len__(self) -> int:
+        return len(self._locations)
+
+    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
+        """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
+
+        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A pod is
+        the endpoint that names it; an endpoint that names no pod is each pod with its address.
+        """
+        if self._endpoints_too:
+            return set()
+        return {
+            identity
+            for cluster, namespace, located in _endpoints(basis, snapshot, clusters)
+            for identity in self._identities(cluster, namespace, located)
+            if identity in self._locations
+        }
+
+    def at(self, identities: Collection[PodKey]) -> Counter[Location]:
+        """Return how many of some pods are at each location."""
+        return Counter(map(self._locations.__getitem__, identities))
+
+    def _identities(self, cluster: str, namespace: str, located: LocatedEndpoint) -> Iterable[PodKey]:
+        if located.endpoint.pod is not None:
+            return ((cluster, f"{namespace}/{located.endpoint.pod}"),)
+        return [
+            identity
+            for address in located.endpoint.addresses
+            for identity in self._by_address.get((cluster, address), ())
+        ]
+
+
+def _endpoints(
+    basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]
+) -> Iterator[tuple[str, str, LocatedEndpoint]]:
+    """Yield the endpoints of a Service, ready or not, each with its cluster and its namespace."""
+    if isinstance(basis, FederatedService):
+        for cluster, alone in clusters.items():
+            exported = alone.exported.get(basis.key)
+            for located in (*exported.compiled.endpoints, *alone.unready.get(basis.key, ())) if exported else ():
+                yield cluster, basis.namespace, located
+        return
+    for located in (*basis.endpoints, *snapshot.unready.get(basis.basis_key, ())):
+        yield located.location.cluster, basis.service.namespace, located
+
+
+class Counted(Struct, frozen=True):
+    """How many answers a server has counted, by the zone of the client, "" for an unknown one.
+
+    ``of_services`` has them for each Service that was counted by itself (``serve --metrics-per-service``), by
+    ``namespace/name``, None if none was.
+    """
+
+    zones: Mapping[str, int]
+    of_services: Mapping[str, Mapping[str, int]] | None = None
+
+    def of(self, service: str) -> Mapping[str, int]:
+        """Return the numbers for one Service, those of all Services if none is counted by itself."""
+        return self.zones if self.of_services is None else self.of_services.get(service, {})
+
+
+def somewhere_in(zone: str, cluster: str) -> Location:
+    """Return the location of a client of which nothing is known but its zone, and with "" not even that."""
+    return Location(None, {ZONE: zone, CLUSTER: cluster}) if zone else UNKNOWN
