@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
+from locator.ip import address_text, parse_address
 from locator.model import CLUSTER, UNKNOWN, ZONE, Location
+from locator.places.address_book import POD, POD_LOCATOR, Places
 from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
-PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
+PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name`` or its address
+BY_POD = (POD, POD_LOCATOR)  # how an address is located that a pod has
 
 
 class Client(Struct, frozen=True, gc=False):
@@ -28,10 +32,30 @@ class Client(Struct, frozen=True, gc=False):
         return self.cluster, self.key
 
 
-class Clients:
-    """The pods that ask, all of them or those of one cluster.
+class Clients(Protocol):
+    """Who asks."""
 
-    ``numbers`` has how many are at each location. With *endpoints_too*, the endpoints of a Service ask for its name,
+    @property
+    def numbers(self) -> Mapping[Location, int]:
+        """How many clients are at each location."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
+        """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
+
+        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each.
+        """
+
+    def at(self, identities: Collection[PodKey]) -> Mapping[Location, int]:
+        """Return how many of those that ``left_out`` returned are at each location."""
+
+
+class PodClients:
+    """The pods that ask, all of them or those of one cluster. See ``Clients``.
+
+    With *endpoints_too*, the endpoints of a Service ask for its name,
     too; else they do not.
     """
 
@@ -49,11 +73,7 @@ class Clients:
         return len(self._locations)
 
     def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
-        """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
-
-        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A pod is
-        the endpoint that names it; an endpoint that names no pod is each pod with its address.
-        """
+        """See ``Clients``. A pod is the endpoint that names it; one that names no pod is each pod with its address."""
         if self._endpoints_too:
             return set()
         return {
@@ -64,7 +84,7 @@ class Clients:
         }
 
     def at(self, identities: Collection[PodKey]) -> Counter[Location]:
-        """Return how many of some pods are at each location."""
+        """See ``Clients``."""
         return Counter(map(self._locations.__getitem__, identities))
 
     def _identities(self, cluster: str, namespace: str, located: LocatedEndpoint) -> Iterable[PodKey]:
@@ -75,6 +95,35 @@ class Clients:
             for address in located.endpoint.addresses
             for identity in self._by_address.get((cluster, address), ())
         ]
+
+
+class AddressClients:
+    """The clients that a server can locate: one for each address that a pod has. See ``Clients``.
+
+    *numbers* has how many are at each location, of which *places* has the addresses.
+    """
+
+    def __init__(self, numbers: Mapping[Location, int], places: Places) -> None:
+        self.numbers = numbers
+        self._places = places
+
+    def __len__(self) -> int:
+        return sum(self.numbers.values())
+
+    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
+        """See ``Clients``."""
+        found = set[PodKey]()
+        for cluster, _, located in _endpoints(basis, snapshot, clusters):
+            address = located.endpoint.addresses[0] if located.endpoint.addresses else b""
+            place = self._places.get(address)
+            if place is not None and place.located_by in BY_POD:
+                found.add((cluster, address_text(address)))
+        return found
+
+    def at(self, identities: Collection[PodKey]) -> Counter[Location]:
+        """See ``Clients``."""
+        places = (self._places.get(parse_address(text)) for _, text in identities)
+        return Counter(place.location for place in places if place is not None)
 
 
 def _endpoints(

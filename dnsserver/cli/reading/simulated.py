@@ -14,7 +14,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.settings.fields import Settings
 from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
-from dnsserver.simulation.clients import Client, Clients, Counted
+from dnsserver.simulation.clients import Client, Counted, PodClients
 from dnsserver.simulation.results import Simulation
 from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains
 from dnsserver.simulation.service import World
@@ -45,10 +45,10 @@ def read_world(
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
     clients = {name: _clients(name, those, actual) for name, those in pods.items()}
-    own = Clients(clients.get(settings.cluster_name, ()), endpoints_too=bool(wanted))
+    own = PodClients(clients.get(settings.cluster_name, ()), endpoints_too=bool(wanted))
     everywhere = own
     if len(clients) > 1:
-        everywhere = Clients((one for those in clients.values() for one in those), endpoints_too=bool(wanted))
+        everywhere = PodClients((one for those in clients.values() for one in those), endpoints_too=bool(wanted))
     world = World(
         snapshot=_changed(reading, changes, alone),
         actual=actual,
