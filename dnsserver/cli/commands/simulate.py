@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_OVERLOAD = 1.5
 MAX_PROPOSALS = 20  # Services for which annotations are tried, the worst: each takes some dozens of simulations
+MAX_FINDINGS = 50  # in text: people read no more
 NEVER, OVERLOAD, IDLE, UNMET = "never", "overload", "idle", "unmet"
 FAIL_ON = (NEVER, OVERLOAD, IDLE, UNMET)
 
@@ -264,7 +265,10 @@ def _print(simulation: Simulation, proposals: Proposals, arguments: Namespace, m
         write(as_markdown(simulation, proposals, max_overload=max_overload))
     else:
         write(as_text(simulation, proposals, max_overload=max_overload, colour=coloured()))
-        write("".join(f"{line}\n" for line in as_lines(simulation.findings, colour=coloured())))
+        *lines, numbers = as_lines(simulation.findings, colour=coloured())
+        if (more := len(lines) - MAX_FINDINGS) > 0:
+            lines[MAX_FINDINGS:] = [f"{more:,} more findings; -o json has all"]
+        write("".join(f"{line}\n" for line in (*lines, numbers)))
 
 
 def _json_parts(simulation: Simulation, proposals: Proposals) -> Iterator[str]:
