@@ -14,6 +14,7 @@ from msgspec import Struct
 from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import A
+from dnsserver.metrics.server_families import relation
 from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
 from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values
@@ -100,7 +101,8 @@ class Simulated(Struct, frozen=True, eq=False):
     counted answers. ``load`` is the part of them that arrives; ``shares`` are fractions of it, one for each of the
     ``endpoints``, which are ready. ``crossing`` and ``crossing_before`` are fractions that are known to cross zones: as
     simulated, and without any constraint. ``flows`` by the label *axis* are fractions of the load, too. ``origins`` has
-    all clients by their value of the axis.
+    all clients by their value of the axis. ``relations`` are the units of load that arrive, by the client's zone, ""
+    for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
     ``left_out`` are the pods that are endpoints and do not ask.
     """
 
@@ -118,6 +120,7 @@ class Simulated(Struct, frozen=True, eq=False):
     crossing_before: float
     flows: Mapping[Flow, float]
     origins: Mapping[str | None, Origin]
+    relations: Mapping[tuple[str, str], float]
     left_out: frozenset[PodKey]
     domains: Callable[[], Iterator[DomainOutcome]]
 
@@ -270,6 +273,7 @@ class _Spread:
         self._deciding, self._grouping, self._axis = deciding, grouping, axis
         self._loads = {id(located): 0.0 for located in deciding.endpoints}
         self._tallies: dict[int, tuple[Counter[str | None], Counter[str | None]]] = {}
+        self._relations: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._origins: dict[str | None, Origin] = {}
         self._flows: defaultdict[Flow, float] = defaultdict(float)
         self._clients: float = 0
@@ -301,6 +305,7 @@ class _Spread:
             self._loads[id(located)] += each
         zones, values = self._tally(endpoints)
         self._crossing += each * _elsewhere(zone, zones)
+        self._relations[zone or "", relation(zone or "", frozenset(other or "" for other in zones))] += load
         for value, number in values.items():
             self._flows[origin, value] += each * number
 
@@ -332,6 +337,7 @@ class _Spread:
             crossing_before=self._crossing_before / (self._before or 1.0),
             flows={flow: part / load for flow, part in self._flows.items()},
             origins=self._origins,
+            relations=self._relations,
             left_out=left_out,
             domains=domains,
         )
