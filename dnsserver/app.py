@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 import trio
 
 from dnsserver import __version__
-from dnsserver.cluster_sources import event_poster, other_clusters, own_cluster
+from dnsserver.clusters import Clusters
 from dnsserver.from_settings import (
     HTTP_PORT,
     authority_of,
-    cluster_set_of,
     listen_of,
-    store_of,
     tried_by_kubectl,
     upstream_of,
 )
@@ -42,7 +40,6 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ListenAddress
 from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
-from locator.cluster.set_publisher import SetPublisher
 from locator.control.lease import LeaderElection
 from locator.ip import Network
 from locator.model import Finding, Health
@@ -51,6 +48,7 @@ from locator.state.snapshot import Snapshot
 if TYPE_CHECKING:
     from starlette.routing import Route
 
+    from dnsserver.http.console.console import Console
     from dnsserver.net.ingress_hosts import IngressHosts
     from dnsserver.net.native import Repeated
     from dnsserver.net.upstream import Upstream
@@ -92,19 +90,8 @@ class _Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._counts = Counts(per_service=settings.metrics_per_service)
-        store = store_of(settings)
-        self._metrics = Metrics(self._counts, [kind.__name__ for kind in store.kinds])
-        self._publisher = Publisher(store, on_programmed=self._counts.programmed)
-        own = own_cluster(settings, store, self._publisher, self._counts)
-        self._source, self._metrics.watches = own.source, own.watches
-        self._events = None if own.client is None else event_poster(own.client)
-        self._others = other_clusters(settings, own, self._counts)
-        self._metrics.others = self._others
-        self._metrics.ages = self._ages
-        self._set: SetPublisher | None = None
-        if (clusters := cluster_set_of(settings)) is not None:
-            self._set = SetPublisher(clusters, self._publisher, self._others, max_age=settings.cluster_max_age)
-            self._metrics.votes = self._set.votes
+        self._clusters = Clusters(settings, self._counts)
+        self._metrics = Metrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
         self._repeated = native_code(settings)
@@ -129,19 +116,18 @@ class _Server:
             idle=float(settings.tcp_idle_timeout),
             in_flight=settings.max_queries_in_flight,
         )
+        self._console: Console | None = None
         self._hosts: IngressHosts | None = None
-        if self._set is not None and self._upstream is not None and settings.federation:
+        joined = self._clusters.joined
+        if joined is not None and self._upstream is not None and settings.federation:
             from dnsserver.net.ingress_hosts import IngressHosts
 
-            self._hosts = IngressHosts(_upstream(settings, Counts()), self._set.resolve)
-            self._set.resolve_by(self._hosts.want)
-        published = self._set or self._publisher
-        published.subscribe(answering(self._responder, self._source, settings.stale_after))
-        published.subscribe(self._metrics.show)
-        published.subscribe(ready_line())
-        published.subscribe(on_new_findings(log_findings))
-        if self._events is not None:
-            self._publisher.subscribe(on_new_findings(self._events.offer))
+            self._hosts = IngressHosts(_upstream(settings, Counts()), joined.resolve)
+            joined.resolve_by(self._hosts.want)
+        self._clusters.subscribe(answering(self._responder, self._clusters.source, settings.stale_after))
+        self._clusters.show_in(self._metrics)
+        self._clusters.subscribe(ready_line())
+        self._clusters.subscribe(on_new_findings(log_findings))
 
     async def run(self) -> None:
         """Bind the sockets, read the cluster, answer; end in the opposite order."""
@@ -156,72 +142,57 @@ class _Server:
                         announce("udp", datagrams.getsockname())
                         await nursery.start(self._streams.listen, streams)
                         announce("tcp", streams.getsockname())
-                    await start_http(nursery, self._settings, self._metrics, self._health, self._api)
+                    await start_http(nursery, self._settings, self._metrics, self._clusters.health, self._pages)
+                    if self._console is not None:
+                        nursery.start_soon(self._console.run)
                     if self._settings.log_queries is not None:
                         from dnsserver.net import query_log
 
                         nursery.start_soon(query_log.write, self._tap, self._authority, self._settings.log_queries)
-                    nursery.start_soon(self._publisher.run)
-                    nursery.start_soon(self._source.run)
-                    if self._set is not None:
-                        nursery.start_soon(self._set.run)
-                    for cluster in self._others:
-                        nursery.start_soon(cluster.publisher.run)
-                        nursery.start_soon(cluster.source.run)
-                    nursery.start_soon(log_loaded, self._publisher, self._settings.trusted_forwarder)
-                    for cluster in self._others:
-                        nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
-                    nursery.start_soon(log_delay, self._publisher, self._problems, tried_by_kubectl(self._settings))
+                    self._clusters.start(nursery)
+                    self._clusters.post_events(nursery)
+                    log_all_loaded(nursery, self._clusters, self._settings)
+                    kubectl = tried_by_kubectl(self._settings)
+                    nursery.start_soon(log_delay, self._clusters.publisher, self._clusters.problems, kubectl)
                     if self._hosts is not None:
                         nursery.start_soon(self._hosts.run)
-                    if self._events is not None:
-                        nursery.start_soon(self._events.run)
                     nursery.start_soon(loop_delay.measure, self._metrics.loop_delays, self._check)
                     nursery.start_soon(collect_garbage)
                     async for number in signals:
                         if number != signal.SIGHUP:
                             break
-                        for source in (self._source, *(cluster.source for cluster in self._others)):
-                            source.read_again()
+                        self._clusters.read_again()
                     log.info("ending: topodns accepts no more connections, and open ones finish their queries")
                     nursery.cancel_scope.cancel()
             self._streams.drain()
             clients.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
 
-    def _api(self, loopback: bool) -> list[Route]:
-        from dnsserver.http.api import Api, Inspected
+    def _pages(self, loopback: bool) -> list[Route]:
+        """Return the routes of the API and of the console, which learns of the cluster from now on."""
+        from dnsserver.http.api import Api
+        from dnsserver.http.console.changes import Changes
+        from dnsserver.http.console.console import Console
+        from dnsserver.http.console.views import Around
+        from dnsserver.http.inspected import Inspected, Turns
 
-        settings = self._settings
-        clusters = {settings.cluster_name: self._publisher}
-        clusters |= {cluster.name: cluster.publisher for cluster in self._others}
-        namespace = settings.namespace[0] if len(settings.namespace) == 1 else "default"
-        inspected = Inspected(lambda: self._responder.snapshot, clusters, self._authority, namespace)
-        return Api(inspected, self._tap).routes(loopback=loopback)
+        clusters, turns, changes = self._clusters, Turns(), Changes()
+        clusters.subscribe(changes.published)
+        inspected = Inspected(lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace)
+        self._console = Console(inspected, turns, Around(clusters.health, clusters.ages), changes, self._counts)
+        return [
+            *Api(inspected, turns, self._tap).routes(loopback=loopback),
+            *self._console.routes(loopback=loopback),
+        ]
 
     def _tap_failed(self, error: Exception) -> None:
         """Count and log an error in telling of an answer; the answer is sent."""
         self._counts.failures["tap"] += 1
         log.error("a decision could not be told", exc_info=error)
 
-    def _ages(self) -> Mapping[str, float]:
-        own = {self._settings.cluster_name: self._source.age()}
-        return own | {cluster.name: cluster.age() for cluster in self._others}
-
-    def _health(self) -> Mapping[str, Health]:
-        """Return the checks of readiness: those of the own cluster; the others are told of, and always pass."""
-        published = {} if self._set is None else {"clusters": self._set.health()}
-        others = {f"cluster {cluster.name}": cluster.health() for cluster in self._others}
-        return {**self._source.health(), **published, **others}
-
-    def _problems(self) -> set[str]:
-        """Return why the own cluster's API server is not listed, once for all kinds with the same problem."""
-        return {watch.problem for watch in self._metrics.watches.values() if watch.restarts}
-
     def _check(self) -> None:
         """Check what changes with time alone: whether answers are stale, and which forwarders to warn about."""
-        self._responder.mark_stale(self._source.stale(self._settings.stale_after))
-        if self._set is not None:
-            self._set.check_ages()
+        self._responder.mark_stale(self._clusters.source.stale(self._settings.stale_after))
+        self._clusters.check_ages()
         warn_about_forwarders(self._counts, trio.current_time())
 
 
@@ -300,6 +271,13 @@ async def log_loaded(publisher: Publisher, networks: Collection[Network], about:
     log.info("%s%s", about, found, extra={"fields": found.fields()})
 
 
+def log_all_loaded(nursery: trio.Nursery, clusters: Clusters, settings: Settings) -> None:
+    """Log what was loaded from each cluster, once it is, in tasks of *nursery*."""
+    nursery.start_soon(log_loaded, clusters.publisher, settings.trusted_forwarder)
+    for cluster in clusters.others:
+        nursery.start_soon(log_loaded, cluster.publisher, (), f"cluster {cluster.name}: ")
+
+
 async def log_delay(publisher: Publisher, problems: Callable[[], Collection[str]], advice: str) -> None:
     """Warn once if the first snapshot does not come, with the *problems* of the moment; then return."""
     await trio.sleep(DELAY_SECONDS)
@@ -342,18 +320,18 @@ async def start_http(
     settings: Settings,
     metrics: TopodnsCollector,
     health: Callable[[], Mapping[str, Health]],
-    api: Callable[[bool], list[Route]] | None = None,
-) -> None:
-    """Serve metrics and readiness, which is *health*, unless ``--http off``.
+    pages: Callable[[bool], list[Route]] | None = None,
+) -> str | None:
+    """Serve metrics and readiness, which is *health*, unless ``--http off``; return the address, None without one.
 
-    *api* returns the routes of the API, given whether only programs of this machine can reach them. They are served
-    with ``--console``, by default only then.
+    *pages* returns the routes of API and console, given whether only programs of this machine can reach them. They are
+    served with ``--console``, by default only then.
 
     Raises CannotListen if the settings give the address; on the default address this is a warning.
     """
     listen = default_listen(HTTP_PORT) if settings.http is None else settings.http
     if not isinstance(listen, ListenAddress):
-        return
+        return None
     from dnsserver.http import application, guard
 
     try:
@@ -362,14 +340,14 @@ async def start_http(
         if settings.http is not None:
             raise
         log.warning("%s; metrics and health are not served", error)
-        return
+        return None
     name = sock.getsockname()
     loopback = guard.is_loopback(name[0])
-    with_api = loopback if settings.console is None else settings.console
-    more = api(loopback) if api is not None and with_api else ()
+    with_pages = loopback if settings.console is None else settings.console
+    more = pages(loopback) if pages is not None and with_pages else ()
     app = application.application(metrics.registry(), metrics.failures, ready=health, more=more)
     await nursery.start(application.serve, sock, app, metrics.failures)
-    announce("http", name)
+    return announce("http", name)
 
 
 def election_of(settings: Settings, cluster: ApiClient, name: str) -> LeaderElection:

@@ -16,7 +16,9 @@ COMPOSITION = (
     "dnsserver.cli",
     "dnsserver.webhook_app",
     "dnsserver.controller_app",
+    "dnsserver.console_app",
     "dnsserver.app",
+    "dnsserver.clusters",
     "dnsserver.cluster_sources",
     "dnsserver.from_settings",
 )

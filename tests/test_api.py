@@ -16,7 +16,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from dnsserver.from_settings import store_of
 from dnsserver.http.guard import objection
 from dnsserver.inspection.constrained import constrained_services
-from dnsserver.inspection.domains import ClusterContents, domains_of, keys_in_use
+from dnsserver.inspection.domains import domains_of, keys_in_use
+from dnsserver.inspection.located import ClusterContents
 from dnsserver.inspection.operations import DESCRIPTION, JSON, OPERATIONS
 from dnsserver.inspection.steps import STEP, Steps
 from locator import model

@@ -15,8 +15,9 @@ from starlette.requests import Request
 
 from dnsserver.from_settings import authority_of
 from dnsserver.http import events
-from dnsserver.http.api import MAX_WAITING, Api, Inspected
-from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionStream
+from dnsserver.http.api import Api
+from dnsserver.http.events import COMMENT_SECONDS, STALLED_SECONDS, DecisionFeed, EventStream
+from dnsserver.http.inspected import MAX_WAITING, Inspected, Turns
 from dnsserver.inspection.tap.lines import line_of
 from dnsserver.inspection.tap.listeners import MAX_WAITING as ROOM
 from dnsserver.inspection.tap.listeners import Wanted
@@ -48,7 +49,7 @@ class Reader:
     async def run(self) -> None:
         line = partial(line_of, authority=authority_of(settings_of()))
         ended = lambda: self.ended.append(trio.current_time())  # noqa: E731
-        stream = DecisionStream(tap_of(self.responder), Wanted(), line, ended)
+        stream = EventStream(DecisionFeed(tap_of(self.responder), Wanted(), line), ended)
         await stream({}, self._receive, self._send)  # type: ignore[arg-type]
         assert self.responder.answer == self._untapped  # nobody listens any more
 
@@ -197,7 +198,7 @@ def test_requests_that_wait_are_bounded() -> None:
     async def main() -> None:
         (endpoint,) = (
             route.endpoint
-            for route in Api(inspected, tap_of(responder)).routes(loopback=False)
+            for route in Api(inspected, Turns(), tap_of(responder)).routes(loopback=False)
             if route.path == "/api/v1/topology"
         )
         scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/api/v1/topology"}

@@ -105,7 +105,7 @@ def test_examples_can_be_run(
     """Those that need no cluster or server do what they say, here with the example cluster."""
     command, *arguments = arguments_in(example)
     has_settings = "--config" in parser_of(command).known_flags()
-    if command == "serve" or "-" in arguments or (has_settings and "cluster.yaml" not in arguments):
+    if command in ("console", "serve") or "-" in arguments or (has_settings and "cluster.yaml" not in arguments):
         return
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "examples" / "cluster.yaml", tmp_path)

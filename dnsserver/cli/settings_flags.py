@@ -56,6 +56,12 @@ def add_settings(
     )
 
 
+def give(arguments: Namespace, name: str, texts: Sequence[str]) -> None:
+    """Add values of the setting *name* that the command line has without its flag."""
+    if texts:
+        setattr(arguments, _PREFIX + name, [*(getattr(arguments, _PREFIX + name) or ()), *texts])
+
+
 def settings_of(arguments: Namespace) -> Settings:
     """Return the settings, set up logging and log warnings about them. Raises WrongInput."""
     given = _given(arguments, os.environ, file_content)

@@ -1,4 +1,5 @@
-"""Server-sent events: Decisions as they are made. Browsers read them with EventSource, and so does ``topodns tail``.
+"""Server-sent events, such as Decisions as they are made. Browsers read them with EventSource, and so does
+``topodns tail``.
 
 A reader that is slower than the server loses lines, and is told how many. Whatever a reader does, telling it takes at
 most a tenth of the processor's time.
@@ -7,8 +8,8 @@ most a tenth of the processor's time.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -19,58 +20,101 @@ from dnsserver.inspection.operations import EVENT_STREAM
 from dnsserver.inspection.tap.listeners import Stream, Wanted
 from dnsserver.inspection.tap.tap import Tap, Told
 
-PAUSE_SECONDS = 0.1  # between two looks at what is new: people do not notice, and a busy server is not woken each time
 SHARE = 10  # a stream takes at most one part in so many of the time
 COMMENT_SECONDS = 15.0  # between comments on a quiet stream, so that proxies keep it, and its end is noticed
 STALLED_SECONDS = 30.0  # after which a reader that reads nothing is given up: others may want its place
 
 
-class DecisionStream(Response):
-    """A response that never ends: an event for each Decision that is *wanted*, as *line_of* tells it."""
+class Feed(Protocol):
+    """What a stream tells."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two looks at what is new."""
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """Call *wake* whenever there is something to take."""
+
+    def take(self) -> Iterator[str]:
+        """Yield what is new, as events; each is made when it is taken."""
+
+    def close(self) -> None:
+        """Call *wake* no longer."""
+
+
+class DecisionFeed:
+    """Tells an event for each Decision that is *wanted*, as *line_of* tells it, and how many there was no room for."""
+
+    pause = 0.1  # people do not notice, and a busy server is not woken each time
+
+    def __init__(self, tap: Tap, wanted: Wanted, line_of: Callable[[Told], Any]) -> None:
+        self._tap, self._wanted, self._line_of = tap, wanted, line_of
+        self._stream: Stream | None = None
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """See ``Feed``."""
+        self._stream = Stream(self._wanted, wake)
+        self._tap.listen(self._stream)
+
+    def take(self) -> Iterator[str]:
+        """See ``Feed``."""
+        assert self._stream is not None
+        told, lost = self._stream.take()
+        for one in told:
+            yield f"data: {msgspec.json.encode(self._line_of(one)).decode()}\n\n"
+        if lost:
+            yield f'event: lost\ndata: {{"lost": {lost}}}\n\n'
+
+    def close(self) -> None:
+        """See ``Feed``."""
+        assert self._stream is not None
+        self._tap.leave(self._stream)
+
+
+class EventStream(Response):
+    """A response that never ends, and tells what *feed* has."""
 
     media_type = EVENT_STREAM
 
-    def __init__(self, tap: Tap, wanted: Wanted, line_of: Callable[[Told], Any], ended: Callable[[], None]) -> None:
+    def __init__(self, feed: Feed, ended: Callable[[], None], headers: Mapping[str, str] | None = None) -> None:
         """*ended* is called when the stream has ended."""
-        super().__init__(headers={"Cache-Control": "no-store"})
+        super().__init__(headers={"Cache-Control": "no-store", **(headers or {})})
         del self.headers["content-length"]
-        self._tap, self._wanted, self._line_of, self._ended = tap, wanted, line_of, ended
+        self._feed, self._ended = feed, ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the reader has gone."""
         new = _Bell()
-        stream = Stream(self._wanted, new.ring)
-        self._tap.listen(stream)
+        self._feed.open(new.ring)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_until_gone, receive, nursery.cancel_scope)
                 with trio.move_on_after(STALLED_SECONDS) as patience:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     await send(_body(": topodns\n\n"))
-                    await self._send_events(stream, new, send, patience)
+                    await self._send_events(new, send, patience)
                 nursery.cancel_scope.cancel()
         finally:
-            self._tap.leave(stream)
+            self._feed.close()
             self._ended()
 
-    async def _send_events(self, stream: Stream, new: _Bell, send: Send, patience: trio.CancelScope) -> None:
+    async def _send_events(self, new: _Bell, send: Send, patience: trio.CancelScope) -> None:
         while True:
             patience.deadline = trio.current_time() + COMMENT_SECONDS + STALLED_SECONDS
             rang = await new.wait(COMMENT_SECONDS)
-            told, lost = stream.take()
-            took = 0.0
-            for one in told:
+            events, took = self._feed.take(), 0.0
+            while True:
                 began = time.perf_counter()
-                event = f"data: {msgspec.json.encode(self._line_of(one)).decode()}\n\n"
+                event = next(events, None)
                 took += time.perf_counter() - began
+                if event is None:
+                    break
                 patience.deadline = trio.current_time() + STALLED_SECONDS
                 await send(_body(event))
-            if lost:
-                await send(_body(f'event: lost\ndata: {{"lost": {lost}}}\n\n'))
             if not rang:
                 await send(_body(":\n\n"))
             patience.deadline = trio.current_time() + STALLED_SECONDS + SHARE * took
-            await trio.sleep(max(PAUSE_SECONDS, (SHARE - 1) * took))
+            await trio.sleep(max(self._feed.pause, (SHARE - 1) * took))
 
 
 class _Bell:

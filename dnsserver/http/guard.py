@@ -8,11 +8,29 @@ header must name this machine, and the request must not come from a page of anot
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import SplitResult, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dnsserver.http.problems import problem
 
 LOCAL = "localhost"
 ELSEWHERE = ("cross-site", "same-site")  # values of Sec-Fetch-Site for pages of other sites
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(endpoint: Endpoint, *, loopback: bool) -> Endpoint:
+    """Return an endpoint that answers as *endpoint* does, if nothing is wrong with the request."""
+
+    async def guard(request: Request) -> Response:
+        objected = objection(request.headers, loopback=loopback)
+        return await endpoint(request) if objected is None else problem(403, objected)
+
+    return guard
 
 
 def objection(headers: Mapping[str, str], *, loopback: bool) -> str | None:

@@ -225,10 +225,13 @@ class Counts:
         return self._origins.setdefault(origin, len(self._origins)) * MAX_TALLIES
 
     def replies(self) -> Iterator[tuple[Channel, Origin, Tally, int]]:
-        """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally."""
+        """Yield how many replies there were through a channel, to clients of an origin, with answers of a tally.
+
+        Counting may go on between two of them.
+        """
         tallies, origins = list(self._tallies), list(self._origins)
         for channel in self.channels.values():
-            for number, replies in channel.counts.items():
+            for number, replies in list(channel.counts.items()):
                 origin, tally = divmod(number, MAX_TALLIES)
                 yield channel, origins[origin], tallies[tally], replies
 

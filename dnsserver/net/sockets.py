@@ -94,7 +94,8 @@ def connection_limit(asked: int, *, others: int) -> int:
     return possible
 
 
-def announce(proto: str, name: tuple[str, int]) -> None:
-    """Print a listen address on a line of its own, for programs that wait for it."""
-    host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    print(f"listening {proto} {host}:{name[1]}", file=sys.stderr, flush=True)
+def announce(proto: str, name: tuple[str, int]) -> str:
+    """Print a listen address on a line of its own, for programs that wait for it; return it."""
+    address = f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
+    print(f"listening {proto} {address}", file=sys.stderr, flush=True)
+    return address

@@ -379,7 +379,7 @@ class Settings:
         theme=SERVER,
         help="Serve metrics and health checks over HTTP at this address. off: no HTTP",
         commands=RUNNING,
-        shown="127.0.0.1:9153; in a pod [::]:9153",
+        shown="127.0.0.1:9153; in a pod [::]:9153; console: a free port of 127.0.0.1",
     )
     """9153 is CoreDNS's metrics port. If the default address cannot be bound, the server runs without HTTP; a given
     address that cannot be bound is an error."""

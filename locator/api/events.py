@@ -27,14 +27,19 @@ def events_path(finding: Finding) -> str:
     return f"/api/v1/namespaces/{finding.namespace}/events"
 
 
+def message_of(finding: Finding) -> str:
+    """Return what the Event about a finding says."""
+    message = f"{finding.field}: {finding.message}"
+    if finding.expected:
+        message = f"{message}, expected {finding.expected}"
+    return message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…"
+
+
 def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[str, Any]:
     """Return the Event that reports a finding on the Service with this *uid*.
 
     *instance* is the reporting replica, *wall* the time (RFC 3339, whole seconds). The name depends on neither.
     """
-    message = f"{finding.field}: {finding.message}"
-    if finding.expected:
-        message = f"{message}, expected {finding.expected}"
     identity = "\0".join((uid, REASON, finding.field, finding.message))
     digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:_DIGITS]
     return {
@@ -53,7 +58,7 @@ def event_of(finding: Finding, uid: str, *, instance: str, wall: str) -> dict[st
         },
         "type": "Warning",
         "reason": REASON,
-        "message": message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 1]}…",
+        "message": message_of(finding),
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": instance,

@@ -1,0 +1,57 @@
+"""``topodns console``: shows a cluster in a browser, without answering DNS queries."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from contextlib import nullcontext
+from dataclasses import replace
+
+from dnsserver.cli.errors import DONE, FAILED, STATUSES, WrongInput
+from dnsserver.cli.output import write
+from dnsserver.cli.parser import Example, Parser
+from dnsserver.cli.settings_flags import add_settings, give, settings_of
+
+EXAMPLES = (
+    Example("Look at a dump of a cluster in a browser:", "topodns console cluster.yaml"),
+    Example("Look at the live cluster of another context:", "topodns console --context staging"),
+    Example("Several files, which are read again when they change, at a port of your choice:",
+            "topodns console nodes.yaml services.yaml --http 127.0.0.1:8080"),
+)  # fmt: skip
+STATUSES = {
+    **STATUSES,
+    DONE: "ended by SIGTERM or SIGINT",
+    FAILED: "the port cannot be bound",
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the files and the settings."""
+    parser.usage = f"{parser.prog} [PATH...] [flags]"
+    parser.positionals.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        help="A file or folder to read the cluster from, as --snapshot; without one and without --snapshot, the live "
+        "cluster is read",
+    )
+    add_settings(parser, "console", common=("http",))
+
+
+def run(arguments: Namespace) -> int:
+    """Show the console until SIGTERM or SIGINT arrives."""
+    give(arguments, "snapshot", arguments.paths)
+    settings = settings_of(arguments)
+    from dnsserver import console_app
+    from dnsserver.cli.cluster import cluster_errors, dump_errors
+    from dnsserver.http.guard import is_loopback
+    from dnsserver.settings.values import ListenAddress
+    from locator.ip import address_text, parse_address
+
+    listen = ListenAddress(parse_address("127.0.0.1"), 0) if settings.http is None else settings.http
+    if not isinstance(listen, ListenAddress) or not is_loopback(address_text(listen.address)):
+        raise WrongInput(f"--http: {listen} found, expected an address of this machine alone, such as 127.0.0.1:8080")
+    settings = replace(settings, http=listen, console=True)
+    reads_files = settings.snapshot or settings.cluster
+    with cluster_errors(or_dump=True), dump_errors() if reads_files else nullcontext():
+        console_app.show(settings, lambda url: write(f"{url}\n"))
+    return DONE

@@ -1,0 +1,1 @@
+"""EDGE: the console, pages for people at ``/`` of ``--http``."""

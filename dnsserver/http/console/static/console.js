@@ -1,0 +1,256 @@
+// Follows the server: when what a page shows has changed, fetches it again and shows what came and went.
+// Without this script every page but Tail works by reloading.
+"use strict";
+
+const SHOWN_MS = 8000; // for which a row that has gone stays, and one that came is marked
+const SHARE = 10; // fetching takes at most one part in so many of the time
+const MOST_SAID = 4; // names that are read out at a time
+const RETRY_MS = 10000; // after the server has refused a stream
+
+const gone = new Map(); // rows that have gone, by list and key: the row, the key before it, and until when it is shown
+const fresh = new Map(); // until when a row is marked as new, by list and key
+
+function rowsOf(main) {
+  const rows = new Map();
+  for (const list of main.querySelectorAll("[data-rows]")) {
+    for (const row of list.children) {
+      if (row.dataset.key !== undefined && !row.classList.contains("gone")) rows.set(idOf(list, row), row);
+    }
+  }
+  return rows;
+}
+
+function idOf(list, row) {
+  const named = list.closest("[id]");
+  return `${named ? named.id : ""}\n${list.dataset.rows}\n${row.dataset.key}`;
+}
+
+function mark(row, word) {
+  const cell = row.matches("tr") ? row.querySelector("th") || row.firstElementChild : row.firstElementChild || row;
+  row.classList.add(word);
+  cell.dataset.mark = word;
+}
+
+// Notes what differs between two versions of the page; returns it in words.
+function compare(before, after, now) {
+  const said = [];
+  const lists = new Set([...after.querySelectorAll("[data-rows]")].map((list) => list.dataset.rows));
+  const had = rowsOf(before), has = rowsOf(after);
+  for (const [id, row] of had) {
+    if (has.has(id) || !lists.has(row.parentElement.dataset.rows)) continue;
+    const previous = row.previousElementSibling;
+    gone.set(id, { row: row.cloneNode(true), before: previous ? previous.dataset.key : null, list: row.parentElement.dataset.rows, until: now + SHOWN_MS });
+    said.push(`${row.dataset.name} has gone`);
+  }
+  const known = new Set([...before.querySelectorAll("[data-rows]")].map((list) => list.dataset.rows));
+  for (const [id, row] of has) {
+    if (gone.delete(id) || (!had.has(id) && known.has(row.parentElement.dataset.rows))) {
+      fresh.set(id, now + SHOWN_MS);
+      said.push(`${row.dataset.name} is new`);
+    }
+  }
+  return said;
+}
+
+// Shows in *main* what has gone and what is new.
+function decorate(main, now) {
+  for (const [id, row] of rowsOf(main)) {
+    if ((fresh.get(id) || 0) > now) mark(row, "new");
+    else fresh.delete(id);
+  }
+  for (const [id, lost] of gone) {
+    const list = lost.until > now && [...main.querySelectorAll("[data-rows]")].find((list) => list.dataset.rows === lost.list);
+    if (!list) {
+      gone.delete(id);
+      continue;
+    }
+    const row = lost.row.cloneNode(true);
+    row.classList.remove("new");
+    mark(row, "gone");
+    for (const link of row.querySelectorAll("a")) link.removeAttribute("href");
+    const before = [...list.children].find((other) => other.dataset.key === lost.before);
+    if (before) before.after(row);
+    else list.prepend(row);
+  }
+}
+
+function sweep() {
+  const now = Date.now();
+  for (const [id, lost] of gone) if (lost.until <= now) gone.delete(id);
+  for (const [id, until] of fresh) if (until <= now) fresh.delete(id);
+  const main = document.getElementById("main");
+  const left = new Set([...gone.values()].map((lost) => lost.row.dataset.key));
+  for (const row of main.querySelectorAll(".gone[data-key]")) if (!left.has(row.dataset.key)) row.remove();
+  for (const row of main.querySelectorAll(".new[data-key]")) {
+    if (fresh.has(idOf(row.parentElement, row))) continue;
+    row.classList.remove("new");
+    for (const cell of row.querySelectorAll("[data-mark]")) delete cell.dataset.mark;
+  }
+}
+
+function say(texts) {
+  if (!texts.length) return;
+  const more = texts.length > MOST_SAID ? ` and ${texts.length - MOST_SAID} more changes` : "";
+  const line = document.createElement("p");
+  line.textContent = texts.slice(0, MOST_SAID).join(", ") + more;
+  const said = document.getElementById("said");
+  said.append(line);
+  while (said.children.length > 5) said.firstElementChild.remove();
+}
+
+// Where the keyboard and the eyes are, and what was typed: as a function that puts it back.
+function remember(main) {
+  const active = main.contains(document.activeElement) ? document.activeElement : null;
+  const path = active && pathOf(active);
+  const range = active && "selectionStart" in active ? [active.selectionStart, active.selectionEnd] : null;
+  const typed = [...main.querySelectorAll("input[id], select[id]")]
+    .filter((field) => field === active || (field.matches("select") ? [...field.options].some((option) => option.selected !== option.defaultSelected) : field.value !== field.defaultValue))
+    .map((field) => [field.id, field.value]);
+  const scrolled = [...main.querySelectorAll(".scroll")].map((region) => [region.getAttribute("aria-label"), region.scrollTop, region.scrollLeft]);
+  const open = [...main.querySelectorAll("details[open][id]")].map((details) => details.id);
+  const [x, y] = [window.scrollX, window.scrollY];
+  return (next) => {
+    for (const [id, value] of typed) {
+      const field = next.querySelector(`#${CSS.escape(id)}`);
+      if (field) field.value = value;
+    }
+    for (const id of open) next.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
+    for (const [label, top, left] of scrolled) {
+      const region = [...next.querySelectorAll(".scroll")].find((other) => other.getAttribute("aria-label") === label);
+      if (region) region.scrollTo(left, top);
+    }
+    const target = path && find(next, path);
+    if (target) {
+      target.focus({ preventScroll: true });
+      if (range && range[0] !== null) try { target.setSelectionRange(...range); } catch { /* not of this type */ }
+    }
+    window.scrollTo(x, y);
+  };
+}
+
+function pathOf(element) {
+  if (element.id) return { id: element.id };
+  const row = element.closest("[data-key]");
+  return { key: row && row.dataset.key, list: row && row.parentElement.dataset.rows, href: element.getAttribute("href"), label: element.getAttribute("aria-label"), tag: element.tagName };
+}
+
+function find(main, path) {
+  if (path.id) return main.querySelector(`#${CSS.escape(path.id)}`);
+  const within = path.key === null || path.key === undefined ? main : [...main.querySelectorAll("[data-key]")].find((row) => row.dataset.key === path.key && row.parentElement.dataset.rows === path.list);
+  return within && [...within.querySelectorAll(path.tag)].find((other) => other.getAttribute("href") === path.href && other.getAttribute("aria-label") === path.label);
+}
+
+let fetching = false, again = false;
+
+async function refresh() {
+  if (fetching) {
+    again = true;
+    return;
+  }
+  fetching = true;
+  const began = performance.now();
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const next = page.getElementById("main");
+    if (response.headers.get("content-type")?.startsWith("text/html") && next) swap(next, page.body.dataset);
+    else if (response.status === 503) again = true;
+  } catch { /* the server is away: the stream notices, and connects again */ }
+  const pause = Math.max(1000, SHARE * (performance.now() - began));
+  setTimeout(() => {
+    fetching = false;
+    if (again) {
+      again = false;
+      refresh();
+    }
+  }, pause);
+}
+
+let shown = null; // what the server sent last, without our marks
+
+function swap(next, data) {
+  document.body.dataset.version = data.version;
+  if (shown === next.innerHTML) return;
+  const main = document.getElementById("main"), now = Date.now();
+  const said = compare(main, next, now);
+  shown = next.innerHTML;
+  const restore = remember(main);
+  const adopted = document.importNode(next, true);
+  decorate(adopted, now);
+  main.replaceWith(adopted);
+  restore(adopted);
+  say(said);
+  setTimeout(sweep, SHOWN_MS + 100);
+}
+
+function tell(text) {
+  const state = document.getElementById("state");
+  if (state.textContent !== text) state.textContent = text;
+}
+
+function follow() {
+  const wanted = document.body.dataset.live.split(" ").filter(Boolean);
+  if (!wanted.length) return;
+  const stream = new EventSource("/live");
+  stream.addEventListener("state", (event) => {
+    tell("live");
+    if (JSON.parse(event.data).version !== document.body.dataset.version) refresh();
+  });
+  stream.addEventListener("changed", (event) => {
+    const changed = JSON.parse(event.data);
+    if (changed.what.some((what) => wanted.includes(what))) refresh();
+  });
+  stream.onerror = () => {
+    const refused = stream.readyState === EventSource.CLOSED;
+    tell(refused ? "not live: the server refuses, reload to see changes" : "not live: connecting again");
+    if (refused) setTimeout(follow, RETRY_MS);
+  };
+  window.addEventListener("pagehide", () => stream.close(), { once: true });
+}
+
+// Proposals while somebody types. One that names a namespace fills that field, too.
+function complete(field) {
+  const list = document.getElementById(field.getAttribute("list"));
+  const form = field.form;
+  let last = null, timer = 0;
+  const ask = async () => {
+    const text = field.value;
+    if (text === last) return;
+    last = text;
+    const query = new URLSearchParams({ for: field.dataset.completes, text });
+    try {
+      const response = await fetch(`/complete?${query}`);
+      if (!response.ok || field.value !== text) return;
+      const { proposals } = await response.json();
+      list.replaceChildren(...proposals.map(({ value, namespace }) => {
+        const option = document.createElement("option");
+        option.value = value;
+        if (namespace) {
+          option.label = `${value} in ${namespace}`;
+          option.dataset.namespace = namespace;
+        }
+        return option;
+      }));
+    } catch { /* no proposals, then */ }
+  };
+  field.addEventListener("focus", ask);
+  field.addEventListener("input", () => {
+    const chosen = [...list.options].find((option) => option.value === field.value && option.dataset.namespace);
+    if (chosen && form.elements.namespace) form.elements.namespace.value = chosen.dataset.namespace;
+    clearTimeout(timer);
+    timer = setTimeout(ask, 150);
+  });
+}
+
+// Fields come anew with each swap.
+document.addEventListener("focusin", (event) => {
+  const field = event.target;
+  if (field.dataset?.completes && !field.dataset.completing) {
+    field.dataset.completing = "yes";
+    complete(field);
+    field.dispatchEvent(new Event("focus"));
+  }
+});
+
+shown = document.getElementById("main").innerHTML;
+follow();
