@@ -41,6 +41,7 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.flags_page > docs/flags.md
 	$(VENV)/bin/python -m tests.crds_page > docs/crds.md
 	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
+	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
 	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
 
 # Makes the pictures of the console again; needs Chromium.

@@ -159,6 +159,16 @@ class Pod(Namespaced, frozen=True, gc=False, array_like=True):
     created: str = ""
 
 
+class ClientPod(Pod, frozen=True, gc=False, array_like=True):
+    """A pod, and what tells whether it is one of the clients that somebody means. No server reads this.
+
+    ``running``: its phase is Running. ``labels`` are those that the reader asked for.
+    """
+
+    running: bool = True
+    labels: dict[str, str] = {}
+
+
 class PodLocator(Namespaced, frozen=True):
     """A pod's addresses, its node, and some of that node's labels (canonical), as KEP-536 defines the kind."""
 
@@ -316,8 +326,13 @@ def by_kind(objects: Iterable[Object]) -> dict[type[Object], list[Object]]:
     """Return *objects* by their kind, with an empty list for a kind without objects."""
     of_kind: dict[type[Object], list[Object]] = {kind: [] for kind in KINDS}
     for item in objects:
-        of_kind[type(item)].append(item)
+        of_kind[kind_of(item)].append(item)
     return of_kind
+
+
+def kind_of(item: Object) -> type[Object]:
+    """Return the kind of an object."""
+    return Pod if isinstance(item, ClientPod) else type(item)
 
 
 class Finding(Struct, frozen=True, gc=False):

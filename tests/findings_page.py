@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.simulation.codes import SimulationCode
 from locator.finding_codes import ClusterCode, FindingCode
 
 HEAD = """\
 # Findings
 
 `topodns check` reports what is wrong in a cluster, or in a dump of one. `topodns corefile --check` reports what is
-wrong in a Corefile. `topodns serve` logs the errors and warnings of the cluster that it serves. Each finding ends with
+wrong in a Corefile, and `topodns simulate` what a constraint does to the load. `topodns serve` logs the errors and
+warnings of the cluster that it serves. Each finding ends with
 a code, which you can look up here:
 
 ```console
@@ -37,13 +39,20 @@ read the code. With `-o json` a finding has the fields `code`, `severity`, `kind
 | info | worth knowing; nothing has to be done. Only `check` reports it |
 """
 FOOT = """
-<!-- Printed by "make docs"; the tables are locator/finding_codes.py and dnsserver/forwarders/corefile_codes.py. -->
+<!-- Printed by "make docs"; the tables are locator/finding_codes.py, dnsserver/forwarders/corefile_codes.py and
+dnsserver/simulation/codes.py. -->
 """
 
 
 def document() -> str:
     """Return the page."""
-    return HEAD + _section("In a cluster", ClusterCode) + _section("In a Corefile", CorefileCode) + FOOT
+    return (
+        HEAD
+        + _section("In a cluster", ClusterCode)
+        + _section("In a Corefile", CorefileCode)
+        + _section("In a simulation", SimulationCode)
+        + FOOT
+    )
 
 
 def _section(title: str, codes: Iterable[FindingCode]) -> str:

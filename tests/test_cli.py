@@ -222,13 +222,14 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
         (("webhook", "--tls-cert=/none/crt", "--tls-key=/none/key"),
          "/none/crt: No such file or directory, expected a file in PEM"),
         (("webhook", "--tls-secret=a/b"), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
-        (("webhook", "--snapshot=x"), "--snapshot: a flag of serve, explain and check, not of webhook"),
-        (("serve", "--fail-on=error"), "--fail-on: a flag of check, not of serve"),
+        (("webhook", "--snapshot=x"), "--snapshot: a flag of serve, explain, check, simulate and console, not of webhook"),
+        (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
+        (("serve", "--picture=x"), "--picture: a flag of simulate, not of serve"),
     ],
     ids=["misspelt", "misspelt-with-value", "plural", "of-another-command", "too-many", "two-clusters", "two-defaults",
          "value-of-a-switch", "certificate-alone", "key-alone", "two-certificates", "whose-configuration", "secret",
          "secret-in-capitals", "configuration-with-a-space", "https", "no-certificate", "certificate-not-there",
-         "webhook-without-cluster", "of-three-others", "of-one-other"],
+         "webhook-without-cluster", "of-five-others", "of-two-others", "of-one-other"],
 )  # fmt: skip
 def test_bad_command_line(topodns: Run, arguments: tuple[str, ...], message: str) -> None:
     """A wrong command line ends with status 2 and one line that quotes the word and the nearest known one."""

@@ -12,10 +12,11 @@ from dnsserver.answers.explanation_text import RED
 from dnsserver.cli.errors import DONE, FAILED
 from dnsserver.cli.report import as_lines, report
 from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.simulation.codes import SimulationCode
 from locator.finding_codes import ClusterCode, FindingCode
 from locator.model import ERROR, INFO, SEVERITIES, WARNING, Finding
 
-CODES: list[FindingCode] = [*ClusterCode, *CorefileCode]
+CODES: list[FindingCode] = [*ClusterCode, *CorefileCode, *SimulationCode]
 
 
 def finding(severity: str, name: str = "web", line: int | None = None, file: str = "") -> Finding:

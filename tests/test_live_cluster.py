@@ -169,6 +169,19 @@ def test_explain_and_check_read_the_live_cluster(cluster: ControlPlane) -> None:
     assert checked.returncode == 0 and "0 errors" in checked.stdout, checked.stdout + checked.stderr
 
 
+def test_simulate_reads_the_live_cluster(cluster: ControlPlane) -> None:
+    """Also where a server would not watch Pods: they are the clients."""
+    for source in ("pods,nodes", "nodes"):
+        ran = run(
+            *("simulate", "--service", f"{WHERE}/cache", "--clients", WHERE, "--client-source", source),
+            *("--kubeconfig", str(cluster.kubeconfig), "-o", "json"),
+        )
+        assert ran.returncode == 0, ran.stderr
+        (row,) = json.loads(ran.stdout)["services"]
+        assert [endpoint["share"] for endpoint in row["endpoints"]] == [pytest.approx(1 / 3)] * 3, row
+        assert row["cross_zone"]["after"] == 0 and row["unmet_clients"] == 0
+
+
 def test_kubectl_explains(cluster: ControlPlane, tmp_path: Path) -> None:
     """``kubectl topodns`` runs the plugin; without ``-n``, it looks in the namespace of the kubeconfig's context."""
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -219,7 +232,7 @@ def test_a_service_of_an_api_that_cannot_be_reached(tmp_path: Path) -> None:
     """``check`` and ``explain`` fail and say why; ``serve`` stays up, not ready, and tries again."""
     dead = tmp_path / "kubeconfig"
     dead.write_text(yaml.safe_dump(config_of()))
-    for command in (["check"], ["explain", f"{NAME}.svc.cluster.local", "--client", "10.0.0.1"]):
+    for command in (["check"], ["simulate"], ["explain", f"{NAME}.svc.cluster.local", "--client", "10.0.0.1"]):
         ran = run(*command, "--kubeconfig", str(dead))
         assert ran.returncode == 1 and ran.stderr.startswith("topodns: ") and "127.0.0.1:1" in ran.stderr
     with serving_live(tmp_path, dead, started=False) as server:

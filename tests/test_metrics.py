@@ -11,8 +11,9 @@ from dnsserver.metrics import counters, families, server_families
 from dnsserver.metrics.collector import TopodnsCollector
 from dnsserver.metrics.controller import OF_CONTROLLERS, ControllerMetrics, ControllerState, HealthState
 from dnsserver.metrics.counters import MAX_TALLIES, Counts, Tally
-from dnsserver.metrics.exposition import Metrics, relation
+from dnsserver.metrics.exposition import Metrics
 from dnsserver.metrics.families import ANY, HISTOGRAM, Family
+from dnsserver.metrics.server_families import relation
 from dnsserver.metrics.webhook import OF_WEBHOOKS, WebhookCounts, WebhookMetrics, WebhookState
 from locator.ip import parse_address
 from tests import api_objects

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -135,7 +136,7 @@ def test_output_that_a_page_shows_is_printed(monkeypatch: pytest.MonkeyPatch, pa
     """By ``topodns`` with the example cluster, word for word; ``...`` leaves out the rest."""
     monkeypatch.chdir(ROOT)
     for entry in commands(page.read_text()):
-        (program, *arguments), output = entry.command.split(), entry.output
+        (program, *arguments), output = shlex.split(entry.command), entry.output
         if program.endswith("topodns") and output:
             printed = run(*arguments).stdout
             assert printed.startswith(output.removesuffix("...\n")) if output.endswith("...\n") else printed == output

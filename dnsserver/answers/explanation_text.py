@@ -44,9 +44,9 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     first, *others = _wrapped(f"{outcome}: {explained['reason']}")
     rows += [("outcome", line) for line in (first.replace(outcome, paint(outcome, COLOURS[outcome]), 1), *others)]
     rows += [("answer", line) for line in _wrapped(_rcode(explained))]
-    rows += [("answer", line) for line in _table([_answer(answer) for answer in explained["answers"]])]
+    rows += [("answer", line) for line in table([_answer(answer) for answer in explained["answers"]])]
     if explained["candidates"]:
-        header, *lines = _table(_candidates(explained["candidates"]))
+        header, *lines = table(_candidates(explained["candidates"]))
         chosen = [candidate["chosen"] for candidate in explained["candidates"]]
         rows.append(("candidates", paint(header, BOLD)))
         rows += [("candidates", paint(line, GREEN if row else DIM)) for line, row in zip(lines, chosen, strict=True)]
@@ -109,7 +109,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _steps(steps: Sequence[StepExplained], constraint: ConstraintExplained | None) -> list[str]:
-    return _table(
+    return table(
         [
             (
                 step["key"] if step["key"] == "*" else f"{step['key']}={step['value'] or '(none)'}",
@@ -188,8 +188,8 @@ def _shortened(text: str, short: Mapping[str, str]) -> str:
     return text
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows with aligned columns."""
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows with aligned columns, at least one."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

@@ -29,10 +29,12 @@ from dnsserver.from_settings import (
 from dnsserver.net.listening import CannotListen
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource
+from locator.api.decoding import RESOURCES, Resources, by_group_kind, with_client_pods
 from locator.api.deltas import DeltaBatch, Replace
 from locator.federation.clusterset import ClusterSet
 from locator.finding_codes import ClusterCode
-from locator.model import Finding, Node, Object, in_cluster
+from locator.labels import Selector
+from locator.model import Finding, Node, Object, Pod, in_cluster
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 
@@ -73,6 +75,8 @@ class Reading(NamedTuple):
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
     the own cluster by kind, ``nodes`` those of all clusters; each Node has the label of its cluster. ``namespace`` is
     that of the kubeconfig's context, or of the pod; "default" for files.
+    By cluster, the own one with the name "": ``pods`` as they were read, and ``views``. ``clusters`` reads the clusters
+    as one, None if nothing needs more than the own one.
     """
 
     publication: Publication
@@ -80,6 +84,9 @@ class Reading(NamedTuple):
     objects: Mapping[type[Object], Sequence[Any]]
     nodes: Sequence[Node]
     namespace: str
+    pods: Mapping[str, Sequence[Any]]
+    views: Mapping[str, ClusterView]
+    clusters: ClusterSet | None
 
 
 class Checked(NamedTuple):
@@ -92,13 +99,13 @@ class Checked(NamedTuple):
 
 def check_cluster(settings: Settings) -> Checked:
     """Read the clusters once, and check them. Raises CommandError."""
-    reading, views, clusters = _read(settings, ())
+    reading = _read(settings, ())
     findings = [*reading.publication.findings]
-    for name, view in views.items():
+    for name, view in reading.views.items():
         findings += [finding.in_cluster(name) for finding in view.advice()]
-    if clusters is not None:
-        findings += _with_files(clusters.advice(), views)
-    return Checked(reading.own, findings, views[OWN].namespaces())
+    if reading.clusters is not None:
+        findings += _with_files(reading.clusters.advice(), reading.views)
+    return Checked(reading.own, findings, reading.views[OWN].namespaces())
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
@@ -106,7 +113,15 @@ def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
 
     Raises CommandError.
     """
-    return _read(settings, also)[0]
+    return _read(settings, also)
+
+
+def read_clients(settings: Settings, selectors: Sequence[Selector]) -> Reading:
+    """Read the clusters once, and their Pods as ``ClientPod``, with the labels that *selectors* look at.
+
+    Raises CommandError.
+    """
+    return _read(settings, (Pod,), with_client_pods(selectors), elsewhere=(Pod,))
 
 
 OTHER_SILENCE = 10.0  # seconds: commands do without another cluster that sends nothing
@@ -114,19 +129,27 @@ OWN = ""  # in findings, the cluster is empty where it is the own one
 
 
 def _read(
-    settings: Settings, also: Sequence[type[Object]]
-) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
-    """Read the clusters; return their views, too, by name, and what reads them as one if anything does.
+    settings: Settings,
+    also: Sequence[type[Object]],
+    resources: Resources = RESOURCES,
+    *,
+    elsewhere: Sequence[type[Object]] = (),
+) -> Reading:
+    """Read the clusters, with the kinds *also* of the own one, and *elsewhere* of the others.
 
-    A terminal shows what is being read.
+    *resources* says how each kind is read. A terminal shows what is being read.
     """
     with shown_progress() as report:
-        return _read_and_tell(settings, also, report)
+        return _read_and_tell(settings, also, elsewhere, resources, report)
 
 
 def _read_and_tell(
-    settings: Settings, also: Sequence[type[Object]], report: Report
-) -> tuple[Reading, dict[str, ClusterView], ClusterSet | None]:
+    settings: Settings,
+    also: Sequence[type[Object]],
+    elsewhere: Sequence[type[Object]],
+    resources: Resources,
+    report: Report,
+) -> Reading:
     """Do what ``_read`` does, and report it."""
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
@@ -138,26 +161,28 @@ def _read_and_tell(
         with cluster_errors(), dump_errors():
             clients = other_clients_of(settings, client)
     if client is None:
-        batch, namespace = _files(settings.snapshot, report), "default"
+        batch, namespace = _files(settings.snapshot, resources, report), "default"
     else:
         kinds = tuple(dict.fromkeys((*store.kinds, *also)))
-        batch, namespace = _live(settings, client, kinds, report), client.namespace
+        batch, namespace = _live(settings, client, kinds, resources, report), client.namespace
     report("working out what was read")
     views[OWN].apply(batch)
     objects = {delta.kind: delta.objects for delta in batch.deltas if isinstance(delta, Replace)}
     objects[Node] = [
         replace(node, labels=in_cluster(node.labels, settings.cluster_name)) for node in objects.get(Node, ())
     ]
+    pods: dict[str, Sequence[Any]] = {OWN: objects.get(Pod, ())}
     publication = own = views[OWN].publish(now)
     if clusters is not None:
         clusters.update_own(own.snapshot)
         findings = list(own.findings)
-        for name, read in _read_others(settings, clients, report).items():
+        for name, read in _read_others(settings, clients, elsewhere, resources, report).items():
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
             views[name] = ClusterView(other_store_of(settings, name))
             views[name].apply(read)
+            pods[name] = _pods_in(read)
             other = views[name].publish(now)
             clusters.update(name, other.snapshot)
             findings += [finding.in_cluster(name) for finding in other.findings]
@@ -166,7 +191,11 @@ def _read_and_tell(
     nodes = [*objects[Node]]
     for name in views.keys() - {OWN}:
         nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
-    return Reading(publication, own.snapshot, objects, nodes, namespace), views, clusters
+    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, views, clusters)
+
+
+def _pods_in(batch: DeltaBatch) -> Sequence[Any]:
+    return next((delta.objects for delta in batch.deltas if isinstance(delta, Replace) and delta.kind is Pod), ())
 
 
 def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -> Iterator[Finding]:
@@ -176,7 +205,11 @@ def _with_files(findings: Iterable[Finding], views: Mapping[str, ClusterView]) -
 
 
 def _read_others(
-    settings: Settings, clients: Mapping[str, ApiClient | None], report: Report
+    settings: Settings,
+    clients: Mapping[str, ApiClient | None],
+    elsewhere: Sequence[type[Object]],
+    resources: Resources,
+    report: Report,
 ) -> dict[str, DeltaBatch | Finding]:
     """Read the other clusters, side by side: a slow one costs no more than its own time. Raises CommandError.
 
@@ -184,31 +217,32 @@ def _read_others(
     """
     sources = {cluster.name: cluster for cluster in settings.cluster}
     live = {name: client for name, client in clients.items() if client is not None}
-    read = {name: _file(source, report) for name, source in sources.items() if name not in live}
+    read = {name: _file(source, resources, report) for name, source in sources.items() if name not in live}
 
     def listed(name: str) -> tuple[str, DeltaBatch | Finding]:
-        return name, _listed(sources[name], live[name], other_store_of(settings, name).kinds, report)
+        kinds = tuple(dict.fromkeys((*other_store_of(settings, name).kinds, *elsewhere)))
+        return name, _listed(sources[name], live[name], kinds, resources, report)
 
     with ThreadPoolExecutor(max(1, len(live))) as threads:
         read |= threads.map(listed, live)
     return {name: read[name] for name in sources}
 
 
-def _file(cluster: ClusterSource, report: Report) -> DeltaBatch | Finding:
+def _file(cluster: ClusterSource, resources: Resources, report: Report) -> DeltaBatch | Finding:
     try:
-        return _files([cluster.path], report)
+        return _files([cluster.path], resources, report)
     except WrongInput as error:
         raise WrongInput(f"{source_of(cluster)}: {error}") from None
 
 
 def _listed(
-    cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]], report: Report
+    cluster: ClusterSource, client: ApiClient, kinds: Sequence[type[Object]], resources: Resources, report: Report
 ) -> DeltaBatch | Finding:
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
     try:
-        return api_client.list_once(client, kinds, report=report, silence=OTHER_SILENCE)
+        return api_client.list_once(client, kinds, report=report, silence=OTHER_SILENCE, resources=resources)
     except (Refused, Unreachable) as error:
         code, expected = ClusterCode.ClusterUnreachable, "a cluster whose API server answers"
         return code.finding("", "", "", field=source_of(cluster), message=str(error), expected=expected)
@@ -229,19 +263,22 @@ def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
     return clusters.publish(now)
 
 
-def _files(paths: Sequence[str], report: Report) -> DeltaBatch:
+def _files(paths: Sequence[str], resources: Resources, report: Report) -> DeltaBatch:
     from locator.cluster import dump_files
 
     with dump_errors():
-        return dump_files.read_here(dump_files.DumpFiles(paths).inputs(report), report).batch()
+        inputs = dump_files.DumpFiles(paths).inputs(report)
+        return dump_files.read_here(inputs, report, by_group_kind(resources)).batch()
 
 
-def _live(settings: Settings, client: ApiClient, kinds: Sequence[type[Object]], report: Report) -> DeltaBatch:
+def _live(
+    settings: Settings, client: ApiClient, kinds: Sequence[type[Object]], resources: Resources, report: Report
+) -> DeltaBatch:
     from locator.cluster import api_client
     from locator.cluster.responses import Refused, Unreachable
 
     try:
-        return api_client.list_once(client, kinds, report=report)
+        return api_client.list_once(client, kinds, report=report, resources=resources)
     except Refused as error:
         credentials = error.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
         raise Failed(f"{client.host}: {error}{tried_by_kubectl(settings, credentials=credentials)}") from None

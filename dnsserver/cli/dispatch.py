@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "Print the answer that a client would get, and why",
     "tail": "Print the decisions of a running server as it makes them",
     "check": "Report problems in a cluster",
+    "simulate": "Show who would get what, and what that does to load and cross-zone traffic",
     "console": "Show a cluster in a browser, without answering DNS queries",
     "controller": "Keep a PodLocator up to date for each pod",
     "webhook": "Set the topology hints of EndpointSlices whose Service asks for them",

@@ -23,7 +23,7 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
     """
     findings = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     if output == "json":
-        write(f"{json.dumps(list(map(_as_json, findings)), indent=2)}\n")
+        write(f"{json.dumps(list(map(as_json, findings)), indent=2)}\n")
     else:
         *lines, numbers = as_lines(findings, colour=coloured())
         write("".join(f"{line}\n" for line in [*lines, *remarks, numbers]))
@@ -31,7 +31,7 @@ def report(findings: Sequence[Finding], output: str, *, fail_on: str = ERROR, re
     return FAILED if any(finding.severity in failing for finding in findings) else DONE
 
 
-def _as_json(finding: Finding) -> dict[str, Any]:
+def as_json(finding: Finding) -> dict[str, Any]:
     """Return a finding by its fields; that of another cluster names it."""
     fields: dict[str, Any] = msgspec.to_builtins(finding)
     if not finding.cluster:

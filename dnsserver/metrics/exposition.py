@@ -12,7 +12,7 @@ from dnsserver.metrics import server_families as families
 from dnsserver.metrics.collector import TopodnsCollector, Watch, restarts, watched
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.families import labelled
-from dnsserver.metrics.server_families import ELSEWHERE, RCODES, RELATIONS, SAME, SOME, UNKNOWN
+from dnsserver.metrics.server_families import RCODES, RELATIONS, UNKNOWN, relation
 from locator.model import Finding
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import is_invalid_constraint
@@ -136,12 +136,3 @@ class Summed:
             if tally.zones:
                 service = (tally.service or ("", "")) if counts.per_service else ()
                 self.zones[*service, origin.zone or UNKNOWN, relation(origin.zone, tally.zones)] += number
-
-
-def relation(zone: str, answered: frozenset[str]) -> str:
-    """Return whether the zones of the endpoints in an answer are the client's; "" stands for an unknown zone."""
-    if not zone:
-        return UNKNOWN
-    if zone in answered:
-        return SAME if len(answered) == 1 else SOME
-    return UNKNOWN if "" in answered else ELSEWHERE

@@ -121,3 +121,12 @@ OF_THE_CLUSTER = (
     PROGRAMMING_DURATION, INVALID_CONSTRAINTS, DISTRUSTED_POD_CIDRS, SNAPSHOT_RELOADS, CLUSTER_OBJECTS,
     CLUSTER_VIEW_AGE, CLUSTER_SYNCED, CLUSTER_WATCH_RESTARTS, HEALTH_VOTES,
 )  # fmt: skip
+
+
+def relation(zone: str, answered: frozenset[str]) -> str:
+    """Return whether the zones of the endpoints in an answer are the client's; "" stands for an unknown zone."""
+    if not zone:
+        return UNKNOWN
+    if zone in answered:
+        return SAME if len(answered) == 1 else SOME
+    return UNKNOWN if "" in answered else ELSEWHERE

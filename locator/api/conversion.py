@@ -7,10 +7,10 @@ never raise. They return None for an object that is not usable at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from locator.api import schema
 from locator.api.finding_collector import FindingCollector
@@ -25,6 +25,7 @@ from locator.model import (
     IMPORTED,
     MAX_NAME,
     ZONE,
+    ClientPod,
     Endpoint,
     EndpointSlice,
     Hints,
@@ -142,6 +143,14 @@ def to_pod(raw: schema.Pod, collector: FindingCollector) -> Pod:
         finished=status.phase in ("Succeeded", "Failed"),
         created=raw.metadata.created or "",
     )
+
+
+def to_client_pod(raw: schema.ClientPod, collector: FindingCollector, selectors: Iterable[Selector]) -> ClientPod:
+    """Convert a Pod, with those of its labels that *selectors* look at."""
+    pod, labels = to_pod(raw, collector), raw.metadata.labels or {}
+    relevant = {key: value for selector in selectors for key, value in selector.relevant(labels).items()}
+    running = raw.status is not None and raw.status.phase == "Running"
+    return ClientPod(**asdict(pod), running=running, labels=relevant)
 
 
 def to_service_export(raw: schema.ServiceExport, collector: FindingCollector) -> ServiceExport:

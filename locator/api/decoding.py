@@ -18,8 +18,10 @@ from msgspec.json import Decoder
 from locator.api import conversion, health, schema
 from locator.api.finding_collector import FindingCollector
 from locator.finding_codes import ClusterCode
+from locator.labels import Selector
 from locator.model import (
     ENDPOINTS,
+    ClientPod,
     EndpointSlice,
     Finding,
     Namespace,
@@ -111,11 +113,31 @@ RESOURCES: Mapping[type[Object], Resource] = {
         optional=True,
     ),
 }
+_CLIENT_POD = Decoder(schema.ClientPod)
 # Only dumps are read for Endpoints: in a live cluster, Kubernetes writes EndpointSlices of them.
 _ENDPOINTS = Resource(ENDPOINTS, "/api/v1/endpoints", Decoder(schema.Endpoints), conversion.to_endpoints)
-RESOURCES_BY_GROUP_KIND: Mapping[tuple[str, str], Resource] = {
-    (resource.group, resource.name): resource for resource in (*RESOURCES.values(), _ENDPOINTS)
-}
+
+Resources = Mapping[type[Object], Resource]
+
+
+def with_client_pods(selectors: Sequence[Selector]) -> Resources:
+    """Return ``RESOURCES``, but Pods are read as ``ClientPod``, with the labels that *selectors* look at."""
+
+    def build(raw: schema.ClientPod, collector: FindingCollector) -> ClientPod:
+        return conversion.to_client_pod(raw, collector, selectors)
+
+    return {**RESOURCES, Pod: RESOURCES[Pod]._replace(decoder=_CLIENT_POD, build=build)}
+
+
+ByGroupKind = Mapping[tuple[str, str], Resource]
+
+
+def by_group_kind(resources: Resources) -> ByGroupKind:
+    """Return how the objects of a dump are read, by API group and kind."""
+    return {(resource.group, resource.name): resource for resource in (*resources.values(), _ENDPOINTS)}
+
+
+RESOURCES_BY_GROUP_KIND = by_group_kind(RESOURCES)
 
 
 class Decoded(NamedTuple):

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import Raw, Struct, field
 
-from locator.api.decoding import RESOURCES_BY_GROUP_KIND, decode_untrusted, error_words
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, decode_untrusted, error_words
 from locator.finding_codes import ClusterCode
 from locator.model import ENDPOINTS, EndpointSlice, Finding, Object, Service
 
@@ -78,22 +78,24 @@ class _Envelope(_Typed):
 _TYPED, _ENVELOPES = msgspec.json.Decoder(_Typed), msgspec.json.Decoder(_Envelope)
 
 
-def objects(data: bytes, *, only_json: bool = False) -> Iterator[Object | Finding]:
+def objects(
+    data: bytes, *, only_json: bool = False, resources: ByGroupKind = RESOURCES_BY_GROUP_KIND
+) -> Iterator[Object | Finding]:
     """Yield the objects of a dump, and the findings about them. Raises ``NotADump``.
 
-    With *only_json*, a text that starts like JSON is never tried as YAML.
+    With *only_json*, a text that starts like JSON is never tried as YAML. *resources* says how each kind is read.
     """
     documents = 0
     try:
         if data.lstrip()[:1] in (b"{", b"["):
             try:
-                yield from decode(data)
+                yield from decode(data, resources=resources)
                 return
             except MalformedJSON:  # raised before the first object, so nothing is yielded twice
                 pass
         for document, first in _documents(data, only_json=only_json):
             documents += 1
-            yield from decode(document, first=first)
+            yield from decode(document, first=first, resources=resources)
     except NotJSON as error:
         raise NotADump(f"document {documents or 1}: {error}") from None
     except RecursionError:
@@ -113,7 +115,9 @@ def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
     return services - sliced
 
 
-def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
+def decode(
+    document: bytes, *, first: int = 0, resources: ByGroupKind = RESOURCES_BY_GROUP_KIND
+) -> Iterator[Object | Finding]:
     """Yield the objects of one JSON document, a single object or a list, and the findings about them.
 
     Skips the kinds that topodns does not read. Findings number the items of a list from *first*. Raises ``NotJSON``,
@@ -131,14 +135,16 @@ def decode(document: bytes, *, first: int = 0) -> Iterator[Object | Finding]:
     if envelope.kind is None:
         raise NotJSON(f"no kind, {EXPECTED}")
     if envelope.items is None or not envelope.kind.endswith("List"):
-        yield from _object(document, "", envelope.kind, envelope.api_version)
+        yield from _object(document, "", envelope.kind, envelope.api_version, resources)
         return
     list_kind = envelope.kind.removesuffix("List")
     for position, item in enumerate(envelope.items, first):
-        yield from _object(item, f"items[{position}]", list_kind, envelope.api_version)
+        yield from _object(item, f"items[{position}]", list_kind, envelope.api_version, resources)
 
 
-def _object(raw: Raw | bytes, where: str, list_kind: str, api_version: str | None) -> Iterator[Object | Finding]:
+def _object(
+    raw: Raw | bytes, where: str, list_kind: str, api_version: str | None, resources: ByGroupKind
+) -> Iterator[Object | Finding]:
     """Yield one object or its findings; *list_kind* and *api_version* are those of its list, if it states none."""
     try:
         envelope = _TYPED.decode(raw)
@@ -154,7 +160,7 @@ def _object(raw: Raw | bytes, where: str, list_kind: str, api_version: str | Non
         )
         return
     group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
-    resource = RESOURCES_BY_GROUP_KIND.get((group if slash else "", kind))
+    resource = resources.get((group if slash else "", kind))
     if resource is None:
         return
     decoded = decode_untrusted(resource, raw, where)

@@ -93,6 +93,12 @@ class Pod(Struct):
     status: PodStatus | None = None
 
 
+class ClientPod(Pod):
+    """A Pod with its labels."""
+
+    metadata: LabelledMeta
+
+
 class Port(Struct):
     """A port of a Service or an EndpointSlice."""
 

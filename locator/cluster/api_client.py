@@ -20,7 +20,7 @@ import msgspec
 import trio
 import urllib3
 
-from locator.api.decoding import RESOURCES
+from locator.api.decoding import RESOURCES, Resources
 from locator.api.deltas import Delta, DeltaBatch
 from locator.api.watching.listwatch import ListWatch
 from locator.backoff import POLL, POLL_TIMEOUT, REFUSING, RETURNS
@@ -236,16 +236,18 @@ def list_once(
     *,
     report: Callable[[str], None] = lambda text: None,
     silence: float = READ_SILENCE,
+    resources: Resources = RESOURCES,
 ) -> DeltaBatch:
     """List each kind once; return all objects, and findings about those that cannot be read.
 
     Calls *report* with what it reads now, before each page. *silence* is how many seconds may pass without a byte.
+    *resources* says how each kind is read.
     Raises Refused and Unreachable, whose texts name the kind, unless the API server does not respond at all.
     """
     deltas: list[Delta] = []
     findings: dict[str, Sequence[Finding]] = {}
     for kind in kinds:
-        resource = RESOURCES[kind]
+        resource = resources[kind]
         listwatch = ListWatch(kind, resource, chance=lambda: 0.0, streaming=False)
         read = 0
         while not listwatch.listed:

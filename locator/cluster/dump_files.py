@@ -18,6 +18,7 @@ from pathlib import Path
 
 import trio
 
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.cluster.dumps import reading
 from locator.cluster.dumps.reading import BadDump, Dump, Report
 from locator.cluster.publisher import Publisher, without_gc
@@ -128,13 +129,18 @@ def _read_standard_input() -> bytes:
     return b"".join(parts)
 
 
-def read_here(inputs: Sequence[tuple[str, bytes | None]], report: Report = lambda text: None) -> Dump:
+def read_here(
+    inputs: Sequence[tuple[str, bytes | None]],
+    report: Report = lambda text: None,
+    resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
+) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``) in this process. Raises BadDump.
 
     If an object occurs twice, the later one counts, and there is a finding. Calls *report* with what it reads now.
+    *resources* says how each kind is read.
     """
     # The parsed objects only grow in number. Collections that visit them repeatedly would take longer than reading.
-    return without_gc(partial(reading.read_inputs, inputs, report))
+    return without_gc(partial(reading.read_inputs, inputs, report, resources))
 
 
 async def read_in_other_process(files: DumpFiles) -> Dump:

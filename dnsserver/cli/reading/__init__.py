@@ -1,1 +1,1 @@
-"""Reads what ``topodns doctor`` looks at: a cluster, the replicas in it, and their answers."""
+"""Reads what ``topodns doctor`` looks at (a cluster, its replicas, their answers) and what ``simulate`` simulates."""

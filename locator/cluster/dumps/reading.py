@@ -14,9 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from locator.api import dump, packing
+from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.deltas import DeltaBatch, object_reference, replacements
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, object_key
+from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, kind_of, object_key
 
 Report = Callable[[str], None]  # takes what is being read now
 BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
@@ -44,8 +45,14 @@ class Dump(Struct):
         return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
 
 
-def read_inputs(inputs: Sequence[tuple[str, bytes | None]], report: Report = lambda text: None) -> Dump:
+def read_inputs(
+    inputs: Sequence[tuple[str, bytes | None]],
+    report: Report = lambda text: None,
+    resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
+) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``). Raises BadDump. Calls *report* with what it reads now.
+
+    *resources* says how each kind is read.
 
     If an object occurs twice, the later one counts, and there is a finding. Endpoints count only for a Service that
     has no EndpointSlice in any file.
@@ -55,7 +62,7 @@ def read_inputs(inputs: Sequence[tuple[str, bytes | None]], report: Report = lam
     origins: dict[str, str] = {}
     for name, content in inputs:
         report(f"{name}: reading")
-        for number, item in enumerate(_objects(name, content), 1):
+        for number, item in enumerate(_objects(name, content, resources), 1):
             if number % REPORTED == 0:
                 report(f"{name}: reading, {number:,} objects so far")
             if isinstance(item, Finding):
@@ -95,12 +102,12 @@ def _identity(item: Object) -> tuple[str, str]:
     """Return the kind and the ``namespace/name`` of an object as Kubernetes has it."""
     if isinstance(item, EndpointSlice):
         return item.kind, object_key(item.namespace, item.name)
-    return type(item).__name__, item.key
+    return kind_of(item).__name__, item.key
 
 
-def _objects(name: str, content: bytes | None) -> Iterator[Object | Finding]:
+def _objects(name: str, content: bytes | None, resources: ByGroupKind) -> Iterator[Object | Finding]:
     try:
-        yield from dump.objects(_content(name, content), only_json=name.endswith(".json"))
+        yield from dump.objects(_content(name, content), only_json=name.endswith(".json"), resources=resources)
     except OSError as error:
         raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
     except dump.NotADump as error:

@@ -1,0 +1,129 @@
+"""Reads what ``topodns simulate`` simulates: the clusters, as they are and as they would be, and who asks in them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from dnsserver.cli.cluster import OWN, Reading, read_clients
+from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.from_settings import authority_of
+from dnsserver.metrics.reading import answers_by_zone
+from dnsserver.settings.fields import Settings
+from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
+from dnsserver.simulation.clients import Client, Counted, PodClients
+from dnsserver.simulation.results import Simulation
+from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains
+from dnsserver.simulation.service import World
+from locator.finding_codes import ClusterCode
+from locator.model import ClientPod, Finding
+from locator.state.snapshot import Snapshot
+from locator.topology.constraint_findings import about
+from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS
+from locator.topology.key_findings import CarriedKeys, service_key_findings
+
+METRICS_SECONDS = 30.0
+
+
+def read_world(
+    settings: Settings, changes: Changes, wanted: Sequence[Asking], counted: Counted | None
+) -> tuple[World, Reading]:
+    """Read the clusters, and return what to simulate. Raises CommandError."""
+    reading = read_clients(settings, [one.selector for one in wanted])
+    actual, now = reading.publication.snapshot, int(time.time())
+    alone = {name: reading.own if name == OWN else view.publish(now).snapshot for name, view in reading.views.items()}
+    try:
+        check_annotations(reading.own, changes)
+        check_domains(changes.failed, reading.nodes, actual)
+        pods = asking(_pods(reading, settings.cluster_name), wanted) if counted is None or wanted else {}
+        if counted is not None and not wanted:  # which pods there are only says where in a zone the load comes from
+            pods = {name: [pod for pod in those if pod.running and pod.addresses]
+                    for name, those in _pods(reading, settings.cluster_name).items()}  # fmt: skip
+    except BadSelection as error:
+        raise WrongInput(f"{error.argument}: {error}") from None
+    clients = {name: _clients(name, those, actual) for name, those in pods.items()}
+    own = PodClients(clients.get(settings.cluster_name, ()), endpoints_too=bool(wanted))
+    everywhere = own
+    if len(clients) > 1:
+        everywhere = PodClients((one for those in clients.values() for one in those), endpoints_too=bool(wanted))
+    world = World(
+        snapshot=_changed(reading, changes, alone),
+        actual=actual,
+        clusters={name or settings.cluster_name: snapshot for name, snapshot in alone.items()},
+        authority=authority_of(settings),
+        cluster=settings.cluster_name,
+        own=own,
+        everywhere=everywhere,
+        counted=counted,
+    )
+    return world, reading
+
+
+def constraint_findings(simulation: Simulation, reading: Reading, world: World, changes: Changes) -> Iterator[Finding]:
+    """Yield what is wrong in the constraints of the Services that were simulated, as they are or as they were tried."""
+    keys = {simulated.subject.key for simulated in simulation.services}
+    for finding in reading.publication.findings:
+        key = f"{finding.namespace}/{finding.name}"
+        if finding.kind == "Service" and not finding.cluster and key in keys - changes.annotations.keys():
+            yield finding
+    carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
+    for key in changes.annotations:
+        compiled = world.snapshot.services[key]
+        if (declaration := compiled.declaration) is not None and declaration.valid:
+            yield from service_key_findings(compiled.service, declaration, compiled.locations, carried)
+            if declaration.source != ANNOTATION and changes.annotations[key].get(TOPOLOGY_KEYS) is not None:
+                message = f"--with is not heard: {declaration.source} is heard before an annotation"
+                field = f"metadata.annotations[{TOPOLOGY_KEYS}]"
+                yield about(compiled.service, ClusterCode.SourceNotHeard, field, message)
+
+
+def _pods(reading: Reading, own: str) -> dict[str, Sequence[ClientPod]]:
+    """Return the pods by the name of their cluster."""
+    return {name if name != OWN else own: pods for name, pods in reading.pods.items()}
+
+
+def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[Client]:
+    """Return pods as clients: each is where a server would locate its first address."""
+    locate = snapshot.addresses.locate
+    return [Client(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
+
+
+def _changed(reading: Reading, changes: Changes, alone: Mapping[str, Snapshot]) -> Snapshot:
+    """Return the snapshot of all clusters with the changes; *alone* has that of each without them."""
+    if not changes.annotations and not changes.failed:
+        return reading.publication.snapshot
+    own, clusters = snapshot_as_if(alone[OWN], changes), reading.clusters
+    if clusters is None:
+        return own
+    clusters.update_own(own)
+    for name, snapshot in alone.items():
+        if name != OWN:
+            clusters.update(name, snapshot_as_if(snapshot, changes, own=False))
+    return imports_as_if(clusters.publish(int(time.time())), changes)
+
+
+def read_counted(url: str) -> Counted:
+    """Return the answers that a running server at *url* has counted by zone. Raises CommandError."""
+    flag = f"--clients-from {url}"
+    try:
+        response = urllib3.request(
+            "GET", f"{url}/metrics", timeout=METRICS_SECONDS, retries=False, headers={"Accept": "text/plain"}
+        )
+    except (HTTPError, OSError) as error:
+        raise Failed(
+            f"{flag}: {type(error).__name__}, expected a running topodns, at an address of its --http"
+        ) from None
+    if response.status != 200:
+        raise Failed(f"{flag}: HTTP status {response.status} found at /metrics, expected metrics of topodns")
+    found = answers_by_zone(response.data.decode(errors="replace"))
+    if found is None:
+        raise Failed(f"{flag}: no topodns_answer_zones_total found at /metrics, expected metrics of topodns")
+    zones, of_services = found
+    if not any(zones.values()):
+        raise WrongInput(
+            f"{flag}: the server has counted no answers yet, expected some; it counts those with endpoints"
+        )
+    return Counted(zones, of_services)

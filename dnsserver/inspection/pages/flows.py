@@ -1,0 +1,203 @@
+"""Where the load of a Service flows: simulated as things are, and beside it with another constraint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dnsserver.answers.decision import Authority
+from dnsserver.names import SERVICES
+from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
+from dnsserver.simulation.clients import AddressClients
+from dnsserver.simulation.codes import described
+from dnsserver.simulation.picture import inline_picture
+from dnsserver.simulation.proposals import proposal
+from dnsserver.simulation.results import Proposed, first_address
+from dnsserver.simulation.selecting import BadSelection, check_annotations
+from dnsserver.simulation.service import Groupings, Simulated, Subject, World, simulate
+from dnsserver.simulation.text import commands, constraint_text, domain_text, outcome_of
+from locator.model import Location
+from locator.places.address_book import Places
+from locator.state.snapshot import Snapshot
+from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
+from locator.topology.key_findings import CarriedKeys, service_key_findings
+from locator.topology.selection import LocatedEndpoint
+
+MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
+ROWS = 50
+
+
+class DomainRow(Struct, frozen=True):
+    """The clients in a topology domain: how many they are, how they are answered, and what they get."""
+
+    domain: str
+    clients: int
+    outcome: str
+    gets: str
+
+
+class ShareRow(Struct, frozen=True):
+    """An endpoint, its part of the load, how many even shares that is, and a word if it is overloaded or idle."""
+
+    address: str
+    name: str
+    share: float
+    times: float
+    word: str
+
+
+class Proposal(Struct, frozen=True):
+    """Annotations under which no endpoint is overloaded: what becomes of the Service, and the command to set them."""
+
+    keys: str
+    least: str
+    outcome: str
+    command: str
+
+
+class Flows(Struct, frozen=True):
+    """One simulation. ``picture`` is an SVG element; it is made by us, and its texts are escaped.
+
+    ``crossing`` and ``crossing_before`` are parts of the load that cross zones, with the constraint and without any.
+    """
+
+    title: str
+    constraint: str
+    picture: str
+    clients: int
+    unmet: int
+    unknown: int
+    max_overload: float
+    overloaded: bool
+    idle: int
+    crossing: float
+    crossing_before: float
+    domains: tuple[DomainRow, ...]
+    more_domains: int
+    shares: tuple[ShareRow, ...]
+    more_shares: int
+    notes: tuple[str, ...]
+    proposal: Proposal | None
+
+
+class Pods(Struct, frozen=True):
+    """The pods that may ask: how many are at each location, and the places of their addresses."""
+
+    numbers: Mapping[Location, int]
+    places: Places
+
+
+def flows_of(
+    key: str,
+    snapshot: Snapshot,
+    pods: Pods,
+    authority: Authority,
+    cluster: str,
+    *,
+    tried: Annotations | None = None,
+    honor_kubernetes: bool = True,
+) -> tuple[Flows, ...]:
+    """Return where the load of a headless Service (``namespace/name``) flows; with *tried* annotations once more.
+
+    *cluster* is the name of the own one. Raises BadSelection, whose argument is ``--with`` or the annotation, if the
+    annotations are not valid.
+    """
+    zone = next((zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse), None)
+    compiled = snapshot.services.get(key)
+    if zone is None or compiled is None or not compiled.service.headless:
+        return ()
+    clients = AddressClients(pods.numbers, pods.places)
+    subject = Subject(zone, key)
+    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, clients, clients)
+    groupings = Groupings(world)
+    as_is = Changes(honor_kubernetes=honor_kubernetes)
+    found = [_flows("now", world, groupings, subject, as_is)]
+    if tried is not None:
+        changes = Changes({key: tried}, honor_kubernetes=honor_kubernetes)
+        check_annotations(snapshot, changes)
+        if min_endpoints(replace(compiled.service, annotations=_present(tried))) is None:
+            text = f"{tried[MIN_ENDPOINTS]!r} found, expected a whole number from 1 to 999999999"
+            raise BadSelection(MIN_ENDPOINTS, text)
+        services = {**snapshot.services, key: service_as_if(compiled, as_is, tried)}
+        as_tried = replace(world, snapshot=replace(snapshot, services=services))
+        found.append(_flows(_title(tried), as_tried, groupings, subject, as_is))
+    return tuple(found)
+
+
+def _present(annotations: Annotations) -> dict[str, str]:
+    return {key: text for key, text in annotations.items() if text is not None}
+
+
+def annotations_of(keys: str, least: str) -> Annotations | None:
+    """Return the annotations of a form, None if it is empty; ``-`` takes the keys away."""
+    tried: dict[str, str | None] = {}
+    if keys.strip():
+        tried[TOPOLOGY_KEYS] = None if keys.strip() == "-" else keys.strip()
+    if least.strip():
+        tried[MIN_ENDPOINTS] = least.strip()
+    return tried or None
+
+
+def _title(tried: Annotations) -> str:
+    keys, least = tried.get(TOPOLOGY_KEYS, ""), tried.get(MIN_ENDPOINTS)
+    parts = ["without the annotation"] if keys is None else [f"with {keys}"] if keys else []
+    return " and ".join([*parts, *([f"at least {least} endpoints"] if least else [])])
+
+
+def _flows(title: str, world: World, groupings: Groupings, subject: Subject, changes: Changes) -> Flows:
+    simulated = simulate(subject, world, groupings)
+    rows = sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
+    shares = sorted(_shares(simulated), key=lambda row: (-round(row.share, 6), row.address))
+    proposed = proposal(simulated, world, groupings, changes, MAX_OVERLOAD)
+    return Flows(
+        title=title,
+        constraint=constraint_text(simulated),
+        picture=inline_picture(simulated, MAX_OVERLOAD),
+        clients=simulated.clients,
+        unmet=simulated.unmet,
+        unknown=simulated.unknown,
+        max_overload=simulated.max_overload,
+        overloaded=simulated.max_overload > MAX_OVERLOAD,
+        idle=len(simulated.idle) if simulated.load else 0,
+        crossing=simulated.crossing,
+        crossing_before=simulated.crossing_before,
+        domains=tuple(
+            DomainRow(domain_text(row.domain), row.clients, row.choice.outcome, _gets(row.choice.endpoints))
+            for row in rows[:ROWS]
+        ),
+        more_domains=max(0, len(rows) - ROWS),
+        shares=tuple(shares[:ROWS]),
+        more_shares=max(0, len(shares) - ROWS),
+        notes=tuple(_notes(world, subject)),
+        proposal=None if proposed is None else _proposal(simulated, proposed),
+    )
+
+
+def _gets(endpoints: Sequence[LocatedEndpoint]) -> str:
+    some = ", ".join(map(described, endpoints[:3]))
+    return f"{some} and {len(endpoints) - 3} more" if len(endpoints) > 3 else some or "nothing"
+
+
+def _shares(simulated: Simulated) -> Iterator[ShareRow]:
+    for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
+        times = share * len(simulated.endpoints)
+        word = "overloaded" if times > MAX_OVERLOAD else "idle" if not share and simulated.load else ""
+        yield ShareRow(first_address(located), described(located), share, times, word)
+
+
+def _notes(world: World, subject: Subject) -> Iterator[str]:
+    """Yield which keys of the constraint no node carries, with the nearest that one does."""
+    compiled = world.snapshot.services[subject.key]
+    declaration = compiled.declaration
+    if declaration is not None and declaration.valid:
+        carried = CarriedKeys(frozenset(key for location in world.own.numbers for key in location.labels))
+        for finding in service_key_findings(compiled.service, declaration, compiled.locations, carried):
+            yield f"{finding.message}; the nearest that nodes have is {finding.expected}"
+
+
+def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:
+    wanted = proposed["annotations"]
+    keys, least = wanted.get(TOPOLOGY_KEYS) or "", wanted.get(MIN_ENDPOINTS) or ""
+    return Proposal(keys, least, outcome_of(proposed), commands(simulated, proposed))

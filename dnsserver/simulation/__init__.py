@@ -1,0 +1,1 @@
+"""Who would get what: the decisions of a server for all clients of a Service at once. Pure."""

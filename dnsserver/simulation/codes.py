@@ -1,0 +1,91 @@
+"""The findings of a simulation: one code for each cause, with its severity and its cure.
+
+``docs/findings.md`` is made from this table by ``make docs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import unique
+
+from dnsserver.simulation.service import Simulated
+from locator.finding_codes import FindingCode
+from locator.ip import address_text
+from locator.model import INFO, WARNING, Finding
+from locator.topology.selection import LocatedEndpoint
+
+OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
+NAMED = 3  # endpoints that a message names
+
+
+@unique
+class SimulationCode(FindingCode):
+    """The codes of ``topodns simulate``."""
+
+    OverloadedEndpoint = (
+        WARNING,
+        "The constraint sends much more load to one endpoint than it would get if all endpoints got the same, by more"
+        " than the factor of `--max-overload`. Its topology domain has few endpoints and many clients.",
+        "Run more endpoints in that domain, or let its clients use others, too: by `topodns.io/min-endpoints`, or by a"
+        " wider key. `topodns simulate` proposes what stays under the threshold, and `--with` tries a constraint:",
+        "topodns simulate --service NAMESPACE/NAME --with 'NAMESPACE/NAME=topology.kubernetes.io/region,*'",
+    )
+    IdleEndpoint = (
+        WARNING,
+        "Endpoints are ready, and the constraint sends no client to them: their topology domain has no clients.",
+        "Run them where clients are, or use a wider key.",
+        "topodns explain svc/NAME -n NAMESPACE --client pod/POD --candidates",
+    )
+    UnmetClient = (
+        WARNING,
+        "Clients get no address, because no ready endpoint shares their topology domain and the keys do not end with"
+        " `*`, or because no endpoint is ready at all.",
+        "Run an endpoint in each domain that has clients, or write `*` as the last key:",
+        "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'",
+    )
+    UnlocatedClient = (
+        INFO,
+        "Clients carry no label: nothing says on which node they are, or the node has no labels of topology. They get"
+        " every endpoint, or none if the constraint is hard.",
+        "Label the nodes. For clients outside of the cluster, say where they are with `--subnet`.",
+        "kubectl get nodes --show-labels",
+    )
+
+
+FAILS = {
+    SimulationCode.OverloadedEndpoint: OVERLOAD,
+    SimulationCode.IdleEndpoint: IDLE,
+    SimulationCode.UnmetClient: UNMET,
+}
+BY_CODE = {code.name: word for code, word in FAILS.items()}
+
+
+def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
+    """Yield what is worth a warning in what became of a Service."""
+    if simulated.max_overload > max_overload:
+        load, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
+        message = f"{described(located)} gets {load * len(simulated.endpoints):.1f} times an even share of the load"
+        expected = f"at most {max_overload:g} times (--max-overload)"
+        yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
+    if (idle := simulated.idle) and simulated.load:
+        more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
+        named = ", ".join(map(described, idle[:NAMED]))
+        message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}{more}"
+        yield _finding(SimulationCode.IdleEndpoint, simulated, message, "clients in their domain")
+    if simulated.unmet:
+        message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
+        yield _finding(SimulationCode.UnmetClient, simulated, message, "an endpoint for each")
+    if simulated.unknown:
+        message = f"{simulated.unknown:,} of {simulated.clients:,} clients carry no label"
+        yield _finding(SimulationCode.UnlocatedClient, simulated, message, "a node with labels")
+
+
+def described(located: LocatedEndpoint) -> str:
+    """Return an endpoint as a message names it: its pod, or else its address."""
+    endpoint = located.endpoint
+    return endpoint.pod or (address_text(endpoint.addresses[0]) if endpoint.addresses else "an endpoint")
+
+
+def _finding(code: SimulationCode, simulated: Simulated, message: str, expected: str) -> Finding:
+    namespace, _, name = simulated.subject.key.partition("/")
+    return code.finding("Service", namespace, name, field="", message=message, expected=expected)

@@ -1,0 +1,132 @@
+"""Groups clients that get the same: by their values of the labels that a constraint compares.
+
+A cluster has thousands of nodes, and a constraint by node tells apart only those that have an endpoint. So the groups
+of all clients are made once for each list of labels, and a Service pays for its own endpoints alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from locator.model import ZONE, Location
+from locator.places.locations import has_labels
+
+FEW = 256  # groups that are gone through for each Service
+
+Values = tuple[object, ...]
+
+
+class _Other:
+    """Stands for every value that matches no endpoint."""
+
+    def __repr__(self) -> str:
+        return "other"
+
+
+OTHER = _Other()
+
+
+class Group(NamedTuple):
+    """How many clients have the same values, and where one of them is."""
+
+    values: Values
+    clients: int
+    location: Location
+
+
+class Grouping:
+    """The clients in groups: by whether they are known and carry labels, ``terms``, zone, and *axis*.
+
+    *terms* are those of a constraint. *numbers* has the clients at each location.
+    """
+
+    def __init__(self, numbers: Mapping[Location, int], terms: Sequence[str], axis: str) -> None:
+        self._terms, self._axis = tuple(terms), axis
+        self._groups: dict[Values, Group] = {}
+        for location, clients in numbers.items():
+            values = self.values_at(location)
+            known = self._groups.get(values)
+            self._groups[values] = Group(values, clients + (known.clients if known else 0), location)
+        self._wide = self._widest() if len(self._groups) > FEW else None
+        self._of_value: dict[object, list[Group]] = {}
+        self._without: dict[Values, list[Group]] = {}  # by the values without the widest
+        self._sums: Counter[Values] = Counter()
+        if self._wide is not None:
+            for group in self._groups.values():
+                rest = self._narrowed(group.values)
+                self._of_value.setdefault(group.values[self._wide], []).append(group)
+                self._without.setdefault(rest, []).append(group)
+                self._sums[rest] += group.clients
+
+    def values_at(self, location: Location) -> Values:
+        """Return the values by which a client at *location* is grouped."""
+        labels = location.labels
+        kind = location.known, has_labels(location)
+        return (kind, *map(location.term, self._terms), labels.get(ZONE), labels.get(self._axis))
+
+    def zone_of(self, values: Values) -> str | None:
+        """Return the zone among the values of a group."""
+        zone = values[-2]
+        return zone if isinstance(zone, str) else None
+
+    def axis_of(self, values: Values) -> str | None:
+        """Return the value of the *axis* among the values of a group."""
+        value = values[-1]
+        return value if isinstance(value, str) else None
+
+    def reduced(self, values: Values, useful: Sequence[frozenset[str | None]]) -> Values:
+        """Return *values* with OTHER for each that is not *useful* (``Constraint.useful_values``)."""
+        terms = [
+            value if value is None or value in known else OTHER
+            for value, known in zip(values[1:-2], useful, strict=True)
+        ]
+        return (values[0], *terms, *values[-2:])
+
+    def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[Location, int]) -> list[Group]:
+        """Return the groups of clients that get the same, without as many as *fewer* has at each location."""
+        found: dict[Values, Group] = {}
+        for group in self._told_apart(useful):
+            values = self.reduced(group.values, useful)
+            known = found.get(values)
+            found[values] = Group(values, group.clients + (known.clients if known else 0), group.location)
+        for location, clients in fewer.items():
+            values = self.reduced(self.values_at(location), useful)
+            found[values] = found[values]._replace(clients=found[values].clients - clients)
+        return [group for group in found.values() if group.clients]
+
+    def all_groups(self, fewer: Mapping[Location, int]) -> Iterator[Group]:
+        """Yield all groups, whether they get the same or not, without as many clients as *fewer* has."""
+        less = Counter[Values]()
+        for location, clients in fewer.items():
+            less[self.values_at(location)] += clients
+        for values, group in self._groups.items():
+            if group.clients > less[values]:
+                yield group._replace(clients=group.clients - less[values])
+
+    def _told_apart(self, useful: Sequence[frozenset[str | None]]) -> Iterable[Group]:
+        """Return groups that the *useful* values tell apart, and maybe more."""
+        if self._wide is None:
+            return self._groups.values()
+        single = [
+            group for value in (*useful[self._wide - 1], None) for group in self._of_value.get(value, ())
+        ]  # fmt: skip
+        rest = Counter(self._sums)
+        for group in single:
+            rest[self._narrowed(group.values)] -= group.clients
+        taken = {id(group) for group in single}
+        for values, clients in rest.items():
+            if clients:
+                one = next(group for group in self._without[values] if id(group) not in taken)
+                single.append(one._replace(clients=clients))
+        return single
+
+    def _narrowed(self, values: Values) -> Values:
+        assert self._wide is not None
+        return (*values[: self._wide], OTHER, *values[self._wide + 1 :])
+
+    def _widest(self) -> int | None:
+        """Return the position of the term with the most values, None if there are no terms."""
+        numbers = [len({values[position] for values in self._groups}) for position in range(1, len(self._terms) + 1)]
+        return numbers.index(max(numbers)) + 1 if numbers else None

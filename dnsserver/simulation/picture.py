@@ -1,0 +1,223 @@
+"""Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
+
+Colour never speaks alone: traffic that crosses zones is dashed, and what is overloaded, idle or unmet says so in words.
+Shapes have classes and no styles, so that a page may colour them, and a Content-Security-Policy does not forbid them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from dnsserver.simulation.codes import described
+from dnsserver.simulation.service import Simulated
+from dnsserver.simulation.text import constraint_text, percent
+from locator.topology.selection import LocatedEndpoint
+
+WIDTH = 760
+MARGIN, BOX, TARGET, GAP, ROW, TITLE = 16, 170, 270, 14, 20, 78  # in pixels, as all sizes here
+MIN_HEIGHT = 44  # of a box
+MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; what is left is summed up
+MAX_PICTURES = 20  # Services in one file
+WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
+INK, FAINT, PAPER, SAME, CROSSING, BAD = "#1b1f24", "#6a737d", "#ffffff", "#2f6f9f", "#b4560f", "#a3123a"
+
+Value = str | None
+SVG = "http://www.w3.org/2000/svg"
+
+
+class Box(NamedTuple):
+    """A domain in the picture: its heading, its lines, and where it is."""
+
+    heading: str
+    lines: Sequence[tuple[str, str]]  # a text, and the class that it has
+    top: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """Where flows begin and end."""
+        return self.top + self.height / 2
+
+
+def picture(services: Sequence[Simulated], max_overload: float) -> str:
+    """Return an SVG file with some Services, one below the other."""
+    top, parts = 0.0, list[Element]()
+    for simulated in services[:MAX_PICTURES]:
+        part, height = _drawn(simulated, max_overload)
+        part.set("transform", f"translate(0 {top:.0f})")
+        parts.append(part)
+        top += height + GAP
+    if (more := len(services) - MAX_PICTURES) > 0:
+        note = Element("text", {"x": str(MARGIN), "y": f"{top + ROW:.0f}", "fill": INK, "class": "text"})
+        note.text = f"{more:,} more Services; --service NS/NAME draws one"
+        parts.append(note)
+        top += 2 * ROW
+    title = f"Who gets what: {', '.join(simulated.subject.name for simulated in services[:3])}"
+    root = _root(max(top, 2 * ROW), title)
+    SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": PAPER, "class": "paper"})
+    root.extend(parts)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def inline_picture(simulated: Simulated, max_overload: float) -> str:
+    """Return the picture of one Service as an element for a page, without a background."""
+    part, height = _drawn(simulated, max_overload)
+    root = _root(height, f"Who gets what of {simulated.subject.name}")
+    root.append(part)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _root(height: float, title: str) -> Element:
+    root = Element(
+        "svg",
+        {
+            "xmlns": SVG, "viewBox": f"0 0 {WIDTH} {height:.0f}", "width": str(WIDTH), "height": f"{height:.0f}",
+            "role": "img", "aria-label": title, "font-family": "system-ui, sans-serif", "font-size": "13",
+            "class": "flows",
+        },
+    )  # fmt: skip
+    SubElement(root, "title").text = title
+    return root
+
+
+def _drawn(simulated: Simulated, max_overload: float) -> tuple[Element, float]:
+    """Return the picture of a Service, and its height."""
+    group = Element("g")
+    _text(group, MARGIN, 22, simulated.subject.name, weight="bold")
+    _text(group, MARGIN, 42, _short(constraint_text(simulated), 100), fill=FAINT)
+    crossing = f"{percent(simulated.crossing)} of the load crosses zones, {percent(simulated.crossing_before)} without"
+    _text(group, MARGIN, 60, f"{crossing} the constraint", fill=FAINT)
+    origins, targets = _origin_boxes(simulated), _target_boxes(simulated, max_overload)
+    for origin, target, share in _flows(simulated, origins, targets):
+        _flow(group, origins[origin], targets[target], share, crosses=origin != target)
+    for boxes, left, width in ((origins, MARGIN, BOX), (targets, WIDTH - MARGIN - TARGET, TARGET)):
+        for box in boxes.values():
+            _draw(group, box, left, width)
+    bottom = max([box.top + box.height for box in (*origins.values(), *targets.values())], default=float(TITLE))
+    return group, bottom + GAP
+
+
+def _origin_boxes(simulated: Simulated) -> dict[Value, Box]:
+    boxes: dict[Value, Box] = {}
+    top = float(TITLE)
+    for value in _largest({value: origin.clients for value, origin in simulated.origins.items()}):
+        origin = simulated.origins[value]
+        lines = [(f"{round(origin.clients):,} clients", "faint")]
+        if origin.unmet:
+            lines.append((f"\N{BALLOT X} {round(origin.unmet):,} get nothing", "bad"))
+        boxes[value] = _box(_heading(simulated, value), lines, top)
+        top += boxes[value].height + GAP
+    return boxes
+
+
+def _target_boxes(simulated: Simulated, max_overload: float) -> dict[Value, Box]:
+    by_value: dict[Value, list[tuple[float, LocatedEndpoint]]] = {}
+    for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
+        by_value.setdefault(located.location.labels.get(simulated.axis), []).append((share, located))
+    boxes: dict[Value, Box] = {}
+    top = float(TITLE)
+    for value in _largest({value: len(pairs) for value, pairs in by_value.items()}):
+        pairs = sorted(by_value[value], key=lambda pair: -pair[0])
+        lines = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
+        if (more := len(pairs) - MAX_ENDPOINTS) > 0:
+            lines.append((f"{more:,} more endpoints", "faint"))
+        boxes[value] = _box(_heading(simulated, value), lines, top)
+        top += boxes[value].height + GAP
+    return boxes
+
+
+def _endpoint_line(
+    simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float
+) -> tuple[str, str]:
+    times, name = share * len(simulated.endpoints), _short(described(located), 20)
+    if times > max_overload:
+        return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
+    if not share:
+        return f"\N{WHITE CIRCLE} {name}: idle", "idle"
+    return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
+
+
+def _largest(numbers: Mapping[Value, float]) -> list[Value]:
+    """Return the values to draw, in their order: the largest if they are too many, and those without a value last."""
+    largest = sorted(numbers, key=lambda value: (-numbers[value], value or ""))[:MAX_DOMAINS]
+    return sorted(largest, key=lambda value: (value is None, value or ""))
+
+
+def _heading(simulated: Simulated, value: Value) -> str:
+    return f"no {simulated.axis.rpartition('/')[2]}" if value is None else value
+
+
+def _box(heading: str, lines: Sequence[tuple[str, str]], top: float) -> Box:
+    heading = _short(heading, 24)
+    return Box(heading, lines, top, max(MIN_HEIGHT, 10.0 + ROW * (1 + len(lines))))
+
+
+def _flows(
+    simulated: Simulated, origins: Mapping[Value, Box], targets: Mapping[Value, Box]
+) -> Iterator[tuple[Value, Value, float]]:
+    """Yield the flows between boxes that are drawn: the widest last, so that it lies on top."""
+    for (origin, target), share in sorted(simulated.flows.items(), key=lambda item: item[1]):
+        if origin in origins and target in targets:
+            yield origin, target, share
+
+
+def _flow(group: Element, origin: Box, target: Box, share: float, *, crosses: bool) -> None:
+    start, end = MARGIN + BOX, WIDTH - MARGIN - TARGET
+    bend, colour = (start + end) / 2, CROSSING if crosses else SAME
+    path = SubElement(
+        group,
+        "path",
+        {
+            "d": f"M{start} {origin.middle:.1f} C{bend:.0f} {origin.middle:.1f} {bend:.0f} {target.middle:.1f} "
+            f"{end} {target.middle:.1f}",
+            "fill": "none", "stroke": colour, "stroke-opacity": "0.65",
+            "stroke-width": f"{max(THINNEST, WIDEST * share):.1f}", "class": "crossing" if crosses else "same",
+            **({"stroke-dasharray": "7 4"} if crosses else {}),
+        },
+    )  # fmt: skip
+    where = "to another domain" if crosses else "in the same domain"
+    words = f"{origin.heading} to {target.heading}: {percent(share)} of the load, {where}"
+    SubElement(path, "title").text = _drawable(words)
+
+
+def _draw(group: Element, box: Box, left: float, width: float) -> None:
+    SubElement(
+        group,
+        "rect",
+        {
+            "x": f"{left:.0f}", "y": f"{box.top:.0f}", "width": f"{width:.0f}", "height": f"{box.height:.0f}",
+            "rx": "6", "fill": PAPER, "stroke": FAINT, "class": "box",
+        },
+    )  # fmt: skip
+    _text(group, left + 10, box.top + 20, box.heading, weight="bold")
+    colours = {"bad": BAD, "faint": FAINT, "idle": FAINT, "text": INK}
+    for number, (text, word) in enumerate(box.lines, 1):
+        _text(group, left + 10, box.top + 20 + ROW * number, text, fill=colours[word], name=word)
+
+
+def _text(
+    group: Element, left: float, top: float, text: str, *, fill: str = INK, weight: str = "", name: str = ""
+) -> None:
+    attributes = {
+        "x": f"{left:.0f}",
+        "y": f"{top:.0f}",
+        "fill": fill,
+        "class": name or ("faint" if fill == FAINT else "text"),
+    }
+    if weight:
+        attributes["font-weight"] = weight
+    SubElement(group, "text", attributes).text = _drawable(text)
+
+
+def _short(text: str, most: int) -> str:
+    """Return a text without its middle if it is too long: the names of pods differ at their ends."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 1]}\N{HORIZONTAL ELLIPSIS}{text[-end:]}"
+
+
+def _drawable(text: str) -> str:
+    """Return a text without the characters that XML cannot hold."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -1,0 +1,102 @@
+"""Proposes annotations under which no endpoint of a Service is overloaded, as mild a change as there is.
+
+The mildest is the one that lets the least traffic cross zones. Every candidate is simulated as the Service itself was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
+from dnsserver.simulation.results import Proposed
+from dnsserver.simulation.service import Groupings, Simulated, World, simulate
+from locator.model import REGION
+from locator.state.snapshot import CompiledService
+from locator.topology.constraints import MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, in_effect
+from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
+
+MAX_SIZES = 12  # values of min-endpoints that are tried: each is a simulation
+SLACK = 1e-9  # for sums of fractions
+
+
+def proposal(
+    simulated: Simulated, world: World, groupings: Groupings, changes: Changes, max_overload: float
+) -> Proposed | None:
+    """Return what keeps all endpoints at *max_overload* even shares at most; None if nothing has to, or nothing can.
+
+    *changes* are those that the *world* was made with.
+    """
+    compiled = simulated.subject.basis(world.snapshot)
+    if simulated.max_overload <= max_overload + SLACK or type(compiled) is not CompiledService:
+        return None
+    best: tuple[float, Simulated, Annotations] | None = None
+    for wanted in _candidates(simulated, compiled):
+        tried = _tried(simulated, world, groupings, compiled, changes, wanted)
+        fits = tried.max_overload <= max_overload + SLACK and tried.unmet <= simulated.unmet
+        if fits and (best is None or tried.crossing < best[0] - SLACK):
+            best = tried.crossing, tried, wanted
+    if best is None:
+        return None
+    crossing, tried, wanted = best
+    return {
+        "annotations": dict(wanted),
+        "max_overload": tried.max_overload,
+        "idle": len(tried.idle),
+        "unmet_clients": tried.unmet,
+        "cross_zone": crossing,
+    }
+
+
+def most_overloaded(services: Iterable[Simulated], max_overload: float) -> list[Simulated]:
+    """Return the Services with an endpoint that gets more than *max_overload* even shares, the worst first."""
+    skewed = (simulated for simulated in services if simulated.max_overload > max_overload + SLACK)
+    return sorted(skewed, key=lambda simulated: -simulated.max_overload)
+
+
+def _tried(
+    simulated: Simulated,
+    world: World,
+    groupings: Groupings,
+    compiled: CompiledService,
+    changes: Changes,
+    annotations: Annotations,
+) -> Simulated:
+    alone = replace(changes, failed=())  # the world is without the failed domains already
+    services = {**world.snapshot.services, simulated.subject.key: service_as_if(compiled, alone, annotations)}
+    return simulate(simulated.subject, replace(world, snapshot=replace(world.snapshot, services=services)), groupings)
+
+
+def _candidates(simulated: Simulated, compiled: CompiledService) -> Iterator[Annotations]:
+    """Yield annotations to try: those that change the least first."""
+    constraint = in_effect(simulated.declaration)
+    sizes = list(_sizes(simulated, constraint))
+    for size in sizes:
+        yield {MIN_ENDPOINTS: str(size)}
+    if simulated.declaration is not None and simulated.declaration.source == POLICY:
+        return  # it is heard before any annotation with keys
+    for keys in _wider(constraint, compiled):
+        yield {TOPOLOGY_KEYS: ",".join(keys)}
+        for size in sizes:
+            yield {TOPOLOGY_KEYS: ",".join(keys), MIN_ENDPOINTS: str(size)}
+
+
+def _sizes(simulated: Simulated, constraint: Constraint) -> Iterator[int]:
+    """Yield the values of min-endpoints that change what some clients get."""
+    at_least = constraint.at_least if isinstance(constraint, FirstMatch | Narrowing) else 1
+    chosen = {len(row.choice.endpoints) for row in simulated.domains() if row.choice.outcome == NEAREST}
+    larger = sorted(size + 1 for size in chosen if at_least <= size < len(simulated.endpoints))
+    yield from larger[:MAX_SIZES]
+
+
+def _wider(constraint: Constraint, compiled: CompiledService) -> Iterator[Sequence[str]]:
+    """Yield lists of keys that are softer: with a final ``*``, with the region before it, without the nearest keys."""
+    keys = [key for key in constraint.keys if key != ANY]
+    regions = any(location.value(REGION) is not None for location in compiled.locations)
+    with_region = [*keys, REGION] if keys and regions and REGION not in keys else None
+    for start in range(len(keys) + 1):
+        if with_region is not None and start < len(with_region):
+            yield (*with_region[start:], ANY)
+        if start or not constraint.soft:
+            yield (*keys[start:], ANY)

@@ -1,0 +1,354 @@
+"""Simulates one Service: every client asks for its name, and each spreads its load evenly over what it gets.
+
+The decisions are those of ``resolve``, one for each group of clients that get the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.resolution import resolve
+from dnsserver.message.wire import A
+from dnsserver.metrics.server_families import relation
+from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
+from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
+from dnsserver.simulation.groups import Group, Grouping, Values
+from locator.model import SUCCESSORS, ZONE, Location
+from locator.places.locations import has_labels
+from locator.state.snapshot import Basis, FederatedService, Snapshot
+from locator.topology.constraints import Declaration, in_effect
+from locator.topology.selection import ANY, LocatedEndpoint
+
+Flow = tuple[str | None, str | None]  # from the clients with a value of the axis to the endpoints with a value of it
+
+
+class Subject(NamedTuple):
+    """A name to simulate: the DNS zone, and the ``namespace/name`` of the Service."""
+
+    zone: Zone
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The domain name, without a final dot."""
+        namespace, _, service = self.key.partition("/")
+        between = "" if self.zone.about == FEDERATION else ".svc"
+        return f"{service}.{namespace}{between}.{self.zone.name}"
+
+    def basis(self, snapshot: Snapshot) -> Basis | None:
+        """Return what the name means in a snapshot, None if nothing has it."""
+        if self.zone.about == FEDERATION:
+            return snapshot.federated.get(self.key)
+        if self.zone.about == MULTICLUSTER:
+            return snapshot.imported.get(self.key)
+        return snapshot.services.get(self.key)
+
+
+class World(Struct, frozen=True):
+    """What is simulated: the clusters as they would be, the clusters as they are, and who asks.
+
+    ``clusters`` are those that exist, each by itself, by their names; ``cluster`` is the own one's name. ``own`` are
+    the clients in the own cluster, ``everywhere`` those in all of them: only federated names are the same everywhere.
+    ``counted`` says how much they ask, None for one unit a pod. ``axis`` is the label key that tells flows apart.
+    """
+
+    snapshot: Snapshot
+    actual: Snapshot
+    clusters: Mapping[str, Snapshot]
+    authority: Authority
+    cluster: str
+    own: Clients
+    everywhere: Clients
+    counted: Counted | None = None
+    axis: str = ZONE
+
+    def clients_of(self, subject: Subject) -> Clients:
+        """Return who asks for a name."""
+        return self.everywhere if subject.zone.about == FEDERATION else self.own
+
+
+class Choice(Struct, frozen=True, eq=False):
+    """What one group of clients gets; equal if it is the same object."""
+
+    outcome: str
+    endpoints: tuple[LocatedEndpoint, ...]
+
+
+class DomainOutcome(NamedTuple):
+    """What the clients in one topology domain get: ``domain`` has their values of the constraint's keys."""
+
+    domain: Mapping[str, str]
+    clients: int
+    choice: Choice
+
+
+class Origin(NamedTuple):
+    """How many clients there are somewhere, and how many of them get nothing."""
+
+    clients: float
+    unmet: float
+
+
+class Simulated(Struct, frozen=True, eq=False):
+    """What became of one name.
+
+    ``clients``, ``unmet`` (who get no address) and ``unknown`` (who carry no label) are numbers of clients, or those of
+    counted answers. ``load`` is the part of them that arrives; ``shares`` are fractions of it, one for each of the
+    ``endpoints``, which are ready. ``crossing`` and ``crossing_before`` are fractions that are known to cross zones: as
+    simulated, and without any constraint. ``flows`` by the label *axis* are fractions of the load, too. ``origins`` has
+    all clients by their value of the axis. ``relations`` are the units of load that arrive, by the client's zone, ""
+    for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
+    ``left_out`` are the pods that are endpoints and do not ask.
+    """
+
+    subject: Subject
+    axis: str
+    declaration: Declaration | None
+    endpoints: tuple[LocatedEndpoint, ...]
+    clients: int
+    unmet: int
+    unknown: int
+    load: float
+    load_before: float
+    shares: tuple[float, ...]
+    crossing: float
+    crossing_before: float
+    flows: Mapping[Flow, float]
+    origins: Mapping[str | None, Origin]
+    relations: Mapping[tuple[str, str], float]
+    left_out: frozenset[PodKey]
+    domains: Callable[[], Iterator[DomainOutcome]]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The topology keys in effect, without ``*``."""
+        return tuple(key for key in in_effect(self.declaration).keys if key != ANY)
+
+    @property
+    def even_share(self) -> float:
+        """The share of each endpoint if all got the same, 0 if there is none."""
+        return 1 / len(self.endpoints) if self.endpoints else 0.0
+
+    @property
+    def max_overload(self) -> float:
+        """The greatest share in even shares, 0 if nobody gets anything."""
+        return max(self.shares, default=0.0) * len(self.endpoints)
+
+    @property
+    def idle(self) -> list[LocatedEndpoint]:
+        """The ready endpoints that nobody gets."""
+        return [located for located, share in zip(self.endpoints, self.shares, strict=True) if not share]
+
+
+class Groupings:
+    """The clients of a world in groups, for each list of terms; made once for all Services."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[tuple[bool, tuple[str, ...]], Grouping] = {}
+
+    def of(self, subject: Subject, terms: tuple[str, ...]) -> Grouping:
+        """Return the clients of a name, grouped by *terms*."""
+        clients = self._world.clients_of(subject)
+        key = clients is self._world.everywhere, terms
+        if key not in self._known:
+            self._known[key] = Grouping(clients.numbers, terms, self._world.axis)
+        return self._known[key]
+
+
+def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
+    """Return what becomes of a name that exists."""
+    basis = subject.basis(world.snapshot)
+    assert basis is not None
+    deciding = _Deciding(subject, basis, world)
+    clients, actual = world.clients_of(subject), subject.basis(world.actual)
+    left_out = clients.left_out(actual if actual is not None else basis, world.actual, world.clusters)
+    fewer = clients.at(left_out)
+    grouping = groupings.of(subject, deciding.terms)
+    groups = grouping.groups(deciding.useful, fewer)
+    loads = _Loads(subject, world, grouping, groups)
+    spread = _Spread(deciding, grouping, world.axis)
+    for group in loads.groups:
+        spread.add(group, loads.of(group))
+
+    def domains() -> Iterator[DomainOutcome]:
+        loads_there: defaultdict[tuple[tuple[str, str], ...], dict[Choice, float]] = defaultdict(dict)
+        for group in (*grouping.all_groups(fewer), *loads.extra):
+            there = deciding.domain(group.location)
+            choices, choice = loads_there[*there.items(),], deciding.choice(group)
+            choices[choice] = choices.get(choice, 0.0) + loads.of(group)
+        for domain, choices in loads_there.items():
+            for choice, load in choices.items():
+                if whole := round(load):
+                    yield DomainOutcome(dict(domain), whole, choice)
+
+    return spread.result(subject, frozenset(left_out), domains)
+
+
+class _Deciding:
+    """Decides for groups of clients, once for all that get the same."""
+
+    def __init__(self, subject: Subject, basis: Basis, world: World) -> None:
+        self._subject, self._world = subject, world
+        self._meaning = meaning_of(labels_of(subject.name), world.authority.zones)
+        self._decided: dict[Values, Choice] = {}
+        self._choices: dict[object, Choice] = {}
+        self._entries: dict[str, tuple[LocatedEndpoint, ...]] = {}
+        self.declaration: Declaration | None = None
+        self._federated = basis if isinstance(basis, FederatedService) else None
+        self.endpoints = tuple(basis.endpoints)
+        if isinstance(basis, FederatedService):
+            self.terms, self.useful = basis.terms, basis.useful_values()
+            self.declaration = basis.declaration(world.cluster)
+        else:
+            self.declaration = basis.declaration or world.authority.zone_default(subject.zone, basis)
+            constraint = in_effect(self.declaration)
+            self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
+        self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
+        self._grouping = Grouping({}, self.terms, world.axis)
+
+    def decision(self, location: Location) -> Decision:
+        return resolve(self._meaning, A, self._world.snapshot, location, self._world.authority)
+
+    def choice(self, group: Group) -> Choice:
+        """Return what the clients of a group get."""
+        values = self._grouping.reduced(group.values, self.useful)
+        if values not in self._decided:
+            decision = self.decision(group.location)
+            chosen = decision.selection.endpoints if decision.selection is not None else ()
+            same = decision.outcome, tuple(map(id, chosen))
+            self._decided[values] = self._choices.setdefault(same, Choice(decision.outcome, chosen))
+        return self._decided[values]
+
+    def unconstrained(self, group: Group) -> tuple[LocatedEndpoint, ...]:
+        """Return what the clients of a group would get without any constraint."""
+        if self._federated is None:
+            return self.endpoints
+        viewer = self._federated.viewer(group.location)
+        if viewer not in self._entries:
+            self._entries[viewer] = self._federated.entries(viewer)
+        return self._entries[viewer]
+
+    def domain(self, location: Location) -> dict[str, str]:
+        """Return the values of the constraint's keys that a location has."""
+        values = {key: location.labels.get(SUCCESSORS.get(key, key)) for key in self._keys}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+class _Loads:
+    """How much each group of clients asks: one unit a client, or its part of the answers counted for its zone."""
+
+    def __init__(self, subject: Subject, world: World, grouping: Grouping, groups: list[Group]) -> None:
+        self.extra: list[Group] = []
+        self._grouping = grouping
+        self._units: Mapping[str, float] | None = None
+        if world.counted is not None:
+            counted = world.counted.of(subject.key)
+            clients = Counter[str]()
+            for group in groups:
+                clients[grouping.zone_of(group.values) or ""] += group.clients
+            for zone in counted.keys() - clients.keys():
+                location = somewhere_in(zone, world.cluster)
+                self.extra.append(Group(grouping.values_at(location), 1, location))
+                clients[zone] = 1
+            self._units = {zone: counted.get(zone, 0) / number for zone, number in clients.items()}
+        self.groups = [*groups, *self.extra]
+
+    def of(self, group: Group) -> float:
+        """Return the units of load of a group."""
+        if self._units is None:
+            return group.clients
+        return group.clients * self._units[self._grouping.zone_of(group.values) or ""]
+
+
+class _Spread:
+    """Adds up what groups of clients get."""
+
+    def __init__(self, deciding: _Deciding, grouping: Grouping, axis: str) -> None:
+        self._deciding, self._grouping, self._axis = deciding, grouping, axis
+        self._loads = {id(located): 0.0 for located in deciding.endpoints}
+        self._tallies: dict[int, tuple[Counter[str | None], Counter[str | None]]] = {}
+        self._relations: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._origins: dict[str | None, Origin] = {}
+        self._flows: defaultdict[Flow, float] = defaultdict(float)
+        self._clients: float = 0
+        self._unmet: float = 0
+        self._unknown: float = 0
+        self._arriving: float = 0
+        self._before: float = 0
+        self._crossing = self._crossing_before = 0.0
+
+    def add(self, group: Group, load: float) -> None:
+        """Add a group with its units of load."""
+        endpoints = self._deciding.choice(group).endpoints
+        zone = self._grouping.zone_of(group.values)
+        self._clients += load
+        if not has_labels(group.location):
+            self._unknown += load
+        if everything := self._deciding.unconstrained(group):
+            self._before += load
+            self._crossing_before += load * _elsewhere(zone, self._tally(everything)[0]) / len(everything)
+        origin = self._grouping.axis_of(group.values)
+        known = self._origins.get(origin, Origin(0, 0))
+        self._origins[origin] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
+        if not endpoints:
+            self._unmet += load
+            return
+        self._arriving += load
+        each = load / len(endpoints)
+        for located in endpoints:
+            self._loads[id(located)] += each
+        zones, values = self._tally(endpoints)
+        self._crossing += each * _elsewhere(zone, zones)
+        self._relations[zone or "", relation(zone or "", frozenset(other or "" for other in zones))] += load
+        for value, number in values.items():
+            self._flows[origin, value] += each * number
+
+    def _tally(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Counter[str | None], Counter[str | None]]:
+        """Return how many endpoints are in each zone, and how many have each value of the axis."""
+        key = id(endpoints)
+        if key not in self._tallies:
+            of_axis = Counter(located.location.labels.get(self._axis) for located in endpoints)
+            self._tallies[key] = Counter(map(_zone, endpoints)), of_axis
+        return self._tallies[key]
+
+    def result(
+        self, subject: Subject, left_out: frozenset[PodKey], domains: Callable[[], Iterator[DomainOutcome]]
+    ) -> Simulated:
+        """Return all that was added up."""
+        deciding, load = self._deciding, self._arriving or 1.0
+        return Simulated(
+            subject=subject,
+            axis=self._axis,
+            declaration=deciding.declaration,
+            endpoints=deciding.endpoints,
+            clients=round(self._clients),
+            unmet=round(self._unmet),
+            unknown=round(self._unknown),
+            load=self._arriving,
+            load_before=self._before,
+            shares=tuple([self._loads[id(located)] / load for located in deciding.endpoints]),
+            crossing=self._crossing / load,
+            crossing_before=self._crossing_before / (self._before or 1.0),
+            flows={flow: part / load for flow, part in self._flows.items()},
+            origins=self._origins,
+            relations=self._relations,
+            left_out=left_out,
+            domains=domains,
+        )
+
+
+def _zone(located: LocatedEndpoint) -> str | None:
+    return located.location.labels.get(ZONE)
+
+
+def _elsewhere(zone: str | None, zones: Mapping[str | None, int]) -> int:
+    """Return how many of the endpoints in *zones* are known to be in another zone than a client in *zone*."""
+    if zone is None:
+        return 0
+    return sum(number for other, number in zones.items() if other is not None and other != zone)
