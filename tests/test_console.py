@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import signal
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import dns.edns
+import dns.message
 import pytest
+import trio
+import trio.testing
+import urllib3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.requests import Request
 
+from dnsserver.from_settings import authority_of
+from dnsserver.http.console import files, rendering
+from dnsserver.http.console.changes import ChangeFeed, Changes
+from dnsserver.http.console.console import MAX_STREAMS, Console
 from dnsserver.http.console.headers import HEADERS
-from tests.api_client import Answered, request
+from dnsserver.http.console.views import Around
+from dnsserver.http.events import EventStream
+from dnsserver.http.inspected import MAX_WAITING, Inspected, Turns
+from dnsserver.inspection.pages.window import MAX_SLOTS, Key, Window
+from tests.api_client import Answered, Events, request
 from tests.api_objects import (
     HOSTNAME,
     MIN_ENDPOINTS,
@@ -30,10 +50,17 @@ from tests.api_objects import (
     pod,
     service,
 )
+from tests.clusters import WEB_AND_MANY
 from tests.commands_in_process import Run
+from tests.files import replace_file
+from tests.in_memory import settings_of, snapshot_of
+from tests.live_server import serving_live
+from tests.other_server import kubeconfig
 from tests.skewed import skewed
-from tests.topodns_process import Server, serving
-from tests.waiting import until
+from tests.this_machine import ROOT
+from tests.topodns_process import COMMAND, Process, Server, run, serving
+from tests.unshrunk import unshrunk
+from tests.waiting import PATIENCE, until
 
 SCRIPT = "<script>alert(1)</script>"
 LINK = "javascript:alert(1)"
@@ -69,6 +96,7 @@ HOSTILE: list[Item] = [
     service(LINK, keys=ZONE),
     service(QUOTES, keys=ZONE),
 ]  # fmt: skip
+SNAPSHOT = snapshot_of(WEB_AND_MANY)
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [
     "/",
@@ -382,8 +410,291 @@ def test_completion(server: Server) -> None:
 
 
 def query_from(client: str | None, name: str) -> Any:
-    import dns.edns
-    import dns.message
-
     options = [] if client is None else [dns.edns.ECSOption(client, 32)]
     return dns.message.make_query(name, "A", use_edns=0, options=options)
+
+
+# What changes
+
+
+@contextmanager
+def live(server: Server) -> Iterator[Events]:
+    """Read the events of ``/live`` until the block ends."""
+    response = urllib3.request(
+        "GET", f"http://{server.http}/live", timeout=PATIENCE, retries=False, preload_content=False
+    )
+    assert response.status == 200
+    try:
+        yield Events(response)
+    finally:
+        response.close()
+
+
+def test_pages_hear_of_changes(tmp_path: Path) -> None:
+    """First the version, by which a page knows whether it is out of date; then each change, and pages show it."""
+    with serving_console(tmp_path, CLUSTER) as running, live(running) as told:
+        name, state = told.next()
+        before = page(running, "/services/shop/near")
+        assert (name, [state["version"]]) == ("state", before.attributes("body", "data-version"))
+        fewer = [item for item in CLUSTER if not item["metadata"]["name"].startswith("near-")]
+        replace_file(tmp_path / "cluster.json", listed(fewer))
+        running.send(signal.SIGHUP)
+        while told.next() != ("changed", {"what": ["snapshot"]}):
+            pass
+        after = page(running, "/services/shop/near")
+        assert before.rows and not after.rows
+        assert after.attributes("body", "data-version") != before.attributes("body", "data-version")
+
+
+def test_streams_are_bounded(server: Server) -> None:
+    """One more is refused, and says so; the place of a reader that has gone is free again."""
+    with ExitStack() as stack:
+        for _ in range(MAX_STREAMS):
+            stack.enter_context(live(server))
+        refused = request(server, "/live")
+        assert refused.status == 503 and refused.headers["retry-after"] == "10"
+        assert refused.json["detail"].startswith(f"{MAX_STREAMS} pages that follow changes found")
+        assert page(server, "/").status == 200
+    until(lambda: _opens(server), "places are free again")
+
+
+def _opens(server: Server) -> bool:
+    try:
+        with live(server):
+            return True
+    except AssertionError:
+        return False
+
+
+def test_changes_come_at_most_once_a_second() -> None:
+    """Several together are one event; who has gone hears nothing more. In virtual time."""
+    changes, got = Changes(), list[tuple[float, str]]()
+
+    async def main() -> None:
+        gone = trio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            got.append((trio.current_time(), message.get("body", b"").decode()))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(EventStream(ChangeFeed(changes), gone.set), {}, receive, send)
+            for _ in range(30):
+                await trio.sleep(0.1)
+                changes.published(SNAPSHOT, ())
+                changes.counted()
+            await trio.sleep(1.5)
+            gone.set()
+        changes.counted()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    times = [when for when, text in got if text.startswith("event: changed")]
+    assert 3 <= len(times) <= 5 and all(later - sooner >= 1 for sooner, later in pairwise(times))
+    assert all('"what":["snapshot","counts"]' in text for _, text in got if text.startswith("event: changed"))
+
+
+SUMS = st.dictionaries(st.tuples(st.sampled_from("abc")), st.integers(0, 9), max_size=3)
+LOOKS = st.lists(st.tuples(st.floats(0.1, 50.0), SUMS), max_size=30)
+
+
+@settings(unshrunk)
+@given(LOOKS, st.floats(0.0, 200.0))
+def test_the_window_slides(looks: list[tuple[float, Mapping[Key, int]]], later: float) -> None:
+    """It has what was counted since the last look before it began, and nothing older; it stays small."""
+    window, now, sums = Window(100.0, 0.0, {}), 0.0, Counter[Key]()
+    grown: list[tuple[float, Counter[Key]]] = []
+    for pause, more in looks:
+        now += pause
+        sums.update(more)
+        grown.append((now, Counter(more)))
+        window = window.after(dict(sums), now)
+        assert len(window.slots) <= MAX_SLOTS
+    now += later
+    expected = Counter[Key]()
+    for when, more in grown:
+        expected.update(more if when > now - 100.0 else {})
+    assert +window.counted(now) == +expected
+    assert window.covered(now) == min(100.0, now)
+
+
+def test_the_window_has_few_slots() -> None:
+    """Whoever looks too often sees less of the past."""
+    window = Window(1e9, 0.0, {})
+    for now in range(3 * MAX_SLOTS):
+        window = window.after({("a",): now + 1}, float(now))
+    assert len(window.slots) == MAX_SLOTS and window.counted(3.0 * MAX_SLOTS) == {("a",): MAX_SLOTS}
+
+
+# Limits
+
+
+def test_pages_stay_small(tmp_path: Path) -> None:
+    """However large the cluster is, a page has a part of it, and leads to the others."""
+    number, endpoints = 2000, [endpoint(f"10.9.{n // 200}.{n % 200}", nodeName=f"n{n}") for n in range(2000)]
+    large = [
+        namespace("shop"),
+        *(node(f"n{n}", {ZONE: f"z{n}", REGION: f"r{n % 40}"}) for n in range(number)),
+        *(pod(f"pod-{n}", [f"10.8.{n // 200}.{n % 200}"], "n0") for n in range(number)),
+        *(service(f"s{n}", keys=ZONE if n % 2 else "*,*") for n in range(number)),
+        *(endpoint_slice("s1", n, endpoints[n::10]) for n in range(10)),
+    ]
+    with serving_console(tmp_path, large) as running:
+        for path, parts in {
+            "/": 0, "/findings?code=InvalidTopologyKeys": 10, "/map": 20, f"/map?key={ZONE}": 10, "/nodes/local/n0": 21,
+            "/services": 20, "/services?text=s1": 12, "/services/shop/s1": 10,
+            "/services/shop/s1?client=10.8.0.1": 10, "/explain?name=s1.shop&client=10.8.0.1": 0,
+        }.items():  # fmt: skip
+            answered = request(running, path, headers=HTML)
+            found = Page(answered)
+            assert answered.status == 200 and len(answered.body) < 300_000, path
+            assert not parts or f"Part 1 of {parts}" in found.text, path
+        first = page(running, "/services")
+        (following,) = (link for link in first.attributes("a", "href") if "page=2" in link)
+        assert not set(page(running, following).rows) & set(first.rows)
+        assert "Part 20 of 20" in page(running, "/services?page=999").text
+
+
+def test_before_the_first_snapshot(tmp_path: Path) -> None:
+    """Overview says what is missing; other pages come with status 503, and say why."""
+    with serving_live(tmp_path, kubeconfig(tmp_path, "http://127.0.0.1:1"), started=False) as running:
+        found = page(running, "/")
+        assert found.status == 200 and "Not ready" in found.text and "not read yet" in found.text
+        for path in ("/map", "/services", "/services/a/b", "/nodes/local/a", "/explain?name=a.b&client=10.0.0.1"):
+            found = page(running, path)
+            assert found.status == 503 and "the server has not read the cluster yet" in found.text and is_safe(found)
+
+
+def test_requests_that_wait_are_bounded() -> None:
+    """One page of each sort is computed, some wait; whoever comes then is told to come again, on a page."""
+    changes = Changes()
+    changes.published(SNAPSHOT, ())
+
+    class SlowPublisher:
+        """A publisher of which nobody gets the objects."""
+
+        snapshot = SNAPSHOT
+
+        async def objects(self, kind: object) -> dict[str, object]:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    inspected = Inspected(changes.current, {"local": SlowPublisher()}, authority_of(settings_of()), "default")  # type: ignore[dict-item]
+
+    async def main() -> None:
+        console = Console(inspected, Turns(), Around(dict, dict), changes, None)
+        (endpoint,) = (route.endpoint for route in console.routes(loopback=False) if route.path == "/map")
+        scope = {"type": "http", "method": "GET", "headers": [], "query_string": b"", "path": "/map"}
+        async with trio.open_nursery() as nursery:
+            for _ in range(1 + MAX_WAITING):
+                nursery.start_soon(endpoint, Request(scope))
+            await trio.testing.wait_all_tasks_blocked()
+            refused = await endpoint(Request(scope))
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert b"<h1>Busy</h1>" in refused.body
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+# Files
+
+
+def test_what_is_installed() -> None:
+    """The wheel has each template and each file, and so has the image: nothing ignores them."""
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folder = files.FOLDER.parent
+    installed = {path for pattern in package["dnsserver.http.console"] for path in folder.glob(pattern)}
+    assert installed == {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert rendering.FOLDER.is_relative_to(folder) and files.FOLDER.is_relative_to(folder)
+
+
+def test_files_are_kept_by_browsers(server: Server) -> None:
+    """Pages ask for them by what is in them, so that another version has another address."""
+    found = page(server, "/")
+    paths = [*found.attributes("script", "src"), *found.attributes("link", "href")]
+    assert {path.partition("?")[0] for path in paths} == {
+        "/static/console.js", "/static/console.css", "/static/icon.svg"
+    }  # fmt: skip
+    for path in paths:
+        answered = request(server, path)
+        assert answered.status == 200 and "immutable" in answered.headers["cache-control"]
+        assert answered.headers["content-type"].partition(";")[0] in files.MEDIA_TYPES.values()
+        assert not re.search(rb"https?://(?!www\.w3\.org/2000/svg)", answered.body)
+
+
+# topodns console
+
+
+class Shown(Process):
+    """A running ``topodns console``, whose pages are at ``http``."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = ["sh", "-c", 'exec "$@" >&2', "sh", *COMMAND]  # standard output is where its lines are read
+        super().__init__(["console", *arguments], command=command)
+        self.http = self.wait_for(r"^http://(127\.0\.0\.1:\d+)/$")[1]
+
+
+@contextmanager
+def shown(*arguments: str) -> Iterator[Any]:
+    process = Shown(*arguments)
+    try:
+        yield process
+    finally:
+        process.end(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_console_of_a_dump(tmp_path: Path, number: signal.Signals) -> None:
+    """It can be opened once its address is there, follows the files, answers no DNS, and a signal ends it."""
+    path = tmp_path / "cluster.json"
+    path.write_text(listed(CLUSTER))
+    with shown(str(path)) as running:
+        found = page(running, "/")
+        assert found.status == 200 and "answers no DNS queries" in found.text and "each pod asks once" in found.text
+        assert {"a", "b", "shop/hard"} <= set(found.rows), "zones of clients, and a Service to look at"
+        assert "/tail" not in found.attributes("a", "href") and request(running, "/api/v1/tail").status == 404
+        assert not [line for line in running.lines if line.startswith("listening udp")]
+        assert request(running, "/", headers={"Host": "evil.example"}).status == 403
+        assert page(running, "/services/shop/near", client="10.244.1.9").rows[0] == "10.244.1.7"
+        assert page(running, "/explain", name="near.shop", client="pod/front", namespace="shop").status == 200
+        replace_file(path, listed([*CLUSTER, service("later")]))
+        until(lambda: "shop/later" in page(running, "/services").rows, "the file is read again")
+        assert running.end(number) == 0
+
+
+def test_console_of_a_live_cluster(tmp_path: Path) -> None:
+    """It can be opened before the cluster can be reached, and says what is wrong."""
+    config = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    with shown("--kubeconfig", str(config)) as running:
+        assert "Not ready" in page(running, "/").text
+        assert running.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("missing.yaml",), 2, "topodns: missing.yaml: No such file or directory, expected a file or folder\n"),
+        (
+            ("--http", "0.0.0.0:0", "x"),
+            2,
+            "topodns: --http: 0.0.0.0:0 found, expected an address of this machine alone",
+        ),
+        (("--http", "off", "x"), 2, "topodns: --http: off found, expected an address of this machine alone"),
+        (("--context", "c", "x"), 2, "topodns: --context: given together with --snapshot"),
+        (("--listen", "127.0.0.1:0"), 2, "topodns: --listen: a flag of serve, not of console"),
+    ],
+)
+def test_console_with_wrong_arguments(arguments: tuple[str, ...], status: int, message: str) -> None:
+    """A message, no traceback, and nothing on standard output."""
+    ran = run("console", *arguments)
+    assert (ran.returncode, ran.stdout) == (status, "") and ran.stderr.startswith(message)
+
+
+def test_console_whose_port_is_taken(tmp_path: Path, server: Server) -> None:
+    """Status 1, and which program has it can be found."""
+    ran = run("console", "--http", server.http, str(ROOT / "examples" / "cluster.yaml"))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert f"topodns: --http {server.http}: tcp: port in use" in ran.stderr

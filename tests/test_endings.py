@@ -212,7 +212,7 @@ def test_what_reads_a_dump_loads_no_server(arguments: list[str]) -> None:
 
 def test_every_command_is_listed() -> None:
     """Each command is a module of its name and a row in the table."""
-    modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").glob("[!_]*.py")}
+    modules = {path.stem for path in (ROOT / "dnsserver" / "cli" / "commands").rglob("[!_]*.py")}
     assert modules == set(COMMANDS)
 
 

@@ -19,7 +19,7 @@ _PLACEHOLDER = re.compile(r"\b(NAMESPACE|NAME|KIND)\b")
 _IN_NAMESPACE = "-n NAMESPACE "
 
 
-class FindingRow(Struct, frozen=True):
+class FindingRow(Struct, frozen=True, gc=False):
     """A finding: ``about`` is the kind and the key of its object, ``command`` mends it, if any command does.
 
     ``service`` is the namespace and name of the Service that it is about, None if it is about something else.
@@ -34,7 +34,7 @@ class FindingRow(Struct, frozen=True):
     command: str
 
 
-class Cause(Struct, frozen=True):
+class Cause(Struct, frozen=True, gc=False):
     """All findings with one code. ``cause`` and ``cure`` are what ``ClusterCode`` says, in Markdown."""
 
     code: str
@@ -80,9 +80,8 @@ def _rank(findings: Sequence[Finding]) -> int:
 
 def _cause(name: str, findings: Sequence[Finding], number: int, size: int) -> Cause:
     known, part = _code(name), part_of(findings, number, size)
-    rows = Part(rows_of(part.rows), part.total, part.first, part.number, part.parts)
     severity = SEVERITIES[_rank(findings)]
-    return Cause(name, severity, known.cause if known else "", known.cure if known else "", rows)
+    return Cause(name, severity, known.cause if known else "", known.cure if known else "", part.of(rows_of(part.rows)))
 
 
 def _row(finding: Finding) -> FindingRow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from dnsserver.inspection.located import ClusterContents
@@ -11,12 +13,11 @@ from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Node
 from locator.places.address_book import Place
 from locator.state.snapshot import CompiledService, Snapshot, book_of
-from locator.topology.selection import LocatedEndpoint
 
 ROWS = 100  # endpoints, and as many clients
 
 
-class EndpointOnNode(Struct, frozen=True):
+class EndpointOnNode(Struct, frozen=True, gc=False):
     """An endpoint of a Service."""
 
     namespace: str
@@ -26,7 +27,7 @@ class EndpointOnNode(Struct, frozen=True):
     ready: bool
 
 
-class ClientOnNode(Struct, frozen=True):
+class ClientOnNode(Struct, frozen=True, gc=False):
     """An address on a node, how topodns locates it, and the object that has it."""
 
     address: str
@@ -34,7 +35,7 @@ class ClientOnNode(Struct, frozen=True):
     holder: str
 
 
-class NodePage(Struct, frozen=True):
+class NodePage(Struct, frozen=True, gc=False):
     """A node and what is on it. ``known`` is false if only others name it, such as EndpointSlices."""
 
     cluster: str
@@ -47,17 +48,25 @@ class NodePage(Struct, frozen=True):
     clients: Part[ClientOnNode]
 
 
+_Position = tuple[str, bool, int]  # the key of a Service, whether it is among its ready endpoints, and which of them
+
+
 def node_page(cluster: ClusterContents, name: str, *, number: int = 1) -> Steps[NodePage | None]:
     """Return a node of a cluster with part *number* of what is on it, None if nothing names it."""
     yield
     node = next((node for node in cluster.nodes if node.name == name), None)
-    endpoints = yield from _endpoints(cluster.snapshot, name)
-    clients = yield from _clients(cluster.snapshot, name)
+    snapshot = cluster.snapshot
+    services = snapshot.services or {key: found.compiled for key, found in snapshot.exported.items()}
+    endpoints = yield from _endpoints(services, snapshot, name)
+    clients = yield from _clients(snapshot, name)
     if node is None and not endpoints and not clients:
         return None
-    part = part_of(clients, number, ROWS)
-    rows = tuple(_client(cluster.snapshot, address, place) for address, place in part.rows)
+    there, asking = part_of(endpoints, number, ROWS), part_of(clients, number, ROWS)
     labels = {} if node is None else {**node.labels, CLUSTER: cluster.name}
+    endpoint_rows = [_endpoint(services, snapshot, position) for position in there.rows]
+    yield
+    client_rows = [_client(snapshot, address, place) for address, place in asking.rows]
+    yield
     return NodePage(
         cluster=cluster.name,
         name=name,
@@ -65,8 +74,8 @@ def node_page(cluster: ClusterContents, name: str, *, number: int = 1) -> Steps[
         labels=tuple(sorted(labels.items())),
         addresses=_addresses(node),
         pod_cidrs=() if node is None else tuple(map(network_text, node.pod_cidrs)),
-        endpoints=part_of(endpoints, number, ROWS),
-        clients=Part(rows, part.total, part.first, part.number, part.parts),
+        endpoints=there.of(endpoint_rows),
+        clients=asking.of(client_rows),
     )
 
 
@@ -74,27 +83,33 @@ def _addresses(node: Node | None) -> tuple[str, ...]:
     return () if node is None else tuple(map(address_text, node.addresses))
 
 
-def _endpoints(snapshot: Snapshot, name: str) -> Steps[list[EndpointOnNode]]:
-    services = snapshot.services or {key: found.compiled for key, found in snapshot.exported.items()}
-    found: list[EndpointOnNode] = []
+def _endpoints(services: Mapping[str, CompiledService], snapshot: Snapshot, name: str) -> Steps[list[_Position]]:
+    """Return where the endpoints on a node are, in the order of their Services."""
+    found: list[_Position] = []
     left = 0
-    for compiled in services.values():
+    for key, compiled in services.items():
         left -= 1 + len(compiled.locations)
         if left < 0:
             left = STEP
             yield
-        unready = snapshot.unready.get(compiled.basis_key, ())
-        if any(location.node == name for location in compiled.locations):
-            found += [_endpoint(compiled, located) for located in compiled.endpoints if located.location.node == name]
-        found += [_endpoint(compiled, located) for located in unready if located.location.node == name]
-    found.sort(key=lambda row: (row.namespace, row.service, row.pod, row.addresses))
+        for number, location in enumerate(compiled.locations):
+            if location.node == name:
+                found.append((key, True, number))
+        for number, located in enumerate(snapshot.unready.get(compiled.basis_key, ())):
+            if located.location.node == name:
+                found.append((key, False, number))
+    yield
+    found.sort()
     return found
 
 
-def _endpoint(compiled: CompiledService, located: LocatedEndpoint) -> EndpointOnNode:
+def _endpoint(services: Mapping[str, CompiledService], snapshot: Snapshot, position: _Position) -> EndpointOnNode:
+    key, ready, number = position
+    compiled = services[key]
+    located = compiled.endpoints[number] if ready else snapshot.unready[compiled.basis_key][number]
     service, endpoint = compiled.service, located.endpoint
     addresses = tuple(map(address_text, endpoint.addresses))
-    return EndpointOnNode(service.namespace, service.name, addresses, endpoint.pod or "", endpoint.ready)
+    return EndpointOnNode(service.namespace, service.name, addresses, endpoint.pod or "", ready)
 
 
 def _clients(snapshot: Snapshot, name: str) -> Steps[list[tuple[bytes, Place]]]:

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Part(Struct, Generic[T], frozen=True):
@@ -26,6 +27,10 @@ class Part(Struct, Generic[T], frozen=True):
     def last(self) -> int:
         """How many rows there are up to the last one of this part."""
         return self.first + len(self.rows)
+
+    def of(self, rows: Sequence[U]) -> Part[U]:
+        """Return the same part with other *rows*, which were made from its own."""
+        return Part(rows, self.total, self.first, self.number, self.parts)
 
 
 def part_of(rows: Sequence[T], number: int, size: int) -> Part[T]:

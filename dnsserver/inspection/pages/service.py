@@ -32,14 +32,14 @@ ROWS = 200
 NOW = "now"
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """What a client gets: as things are (``NOW``), or by another constraint. ``explanation`` has all candidates."""
 
     title: str
     explanation: Explanation
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """Whether a client gets an endpoint, and why or why not."""
 
     chosen: bool
@@ -49,7 +49,7 @@ class Verdict(Struct, frozen=True):
 ABSENT = Verdict(False, "no endpoint of the Service then")
 
 
-class Column(Struct, frozen=True):
+class Column(Struct, frozen=True, gc=False):
     """The answer to one client, above the verdicts on each endpoint."""
 
     title: str
@@ -60,7 +60,7 @@ class Column(Struct, frozen=True):
     chosen: int
 
 
-class EndpointRow(Struct, frozen=True):
+class EndpointRow(Struct, frozen=True, gc=False):
     """An endpoint, its values of the page's keys ("" where it has no such label), and a verdict for each column."""
 
     addresses: tuple[str, ...]
@@ -77,7 +77,7 @@ class EndpointRow(Struct, frozen=True):
         return any(verdict.chosen for verdict in self.verdicts)
 
 
-class ServicePage(Struct, frozen=True):
+class ServicePage(Struct, frozen=True, gc=False):
     """A Service. ``constraint`` counts; ``sources`` are all that speak, heard or not.
 
     ``events`` are what the Events about it say: Kubernetes' warnings of an invalid constraint. ``columns`` are empty

@@ -18,14 +18,14 @@ from locator.state.snapshot import CompiledService, Snapshot
 ROWS = 100
 
 
-class Keys(Struct, frozen=True):
+class Keys(Struct, frozen=True, gc=False):
     """The keys (``namespace/name``) of all Services in order: those that ask for something, and the others."""
 
     constrained: tuple[str, ...]
     others: tuple[str, ...]
 
 
-class ServiceRow(Struct, frozen=True):
+class ServiceRow(Struct, frozen=True, gc=False):
     """A Service: its sort, what it asks for, how many ready endpoints it has, and how many findings are about it."""
 
     namespace: str
@@ -36,7 +36,7 @@ class ServiceRow(Struct, frozen=True):
     findings: int
 
 
-class ServiceList(Struct, frozen=True):
+class ServiceList(Struct, frozen=True, gc=False):
     """Some Services, whose keys contain ``text``. ``constrained`` is how many of all of them ask for something."""
 
     text: str
@@ -65,8 +65,8 @@ def service_list(
     constrained = yield from _containing(keys.constrained, text)
     others = yield from _containing(keys.others, text)
     part = part_of([*constrained, *others], number, ROWS)
-    rows = tuple(_row(snapshot.services[key], about.get(key, 0)) for key in part.rows)
-    return ServiceList(text, len(constrained), Part(rows, part.total, part.first, part.number, part.parts))
+    rows = [_row(snapshot.services[key], about.get(key, 0)) for key in part.rows]
+    return ServiceList(text, len(constrained), part.of(rows))
 
 
 def findings_by_service(findings: Sequence[Finding]) -> Mapping[str, int]:

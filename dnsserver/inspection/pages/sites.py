@@ -14,11 +14,12 @@ from locator.model import CLUSTER, HOSTNAME, SUCCESSORS
 MAX_DOMAINS = 30  # of one key, beside those of others
 DOMAINS = 200  # of one key alone
 NODES = 100
+FEW = STEP // 4  # nodes in a step: each is some work
 
 Within = tuple[tuple[str, str], ...]  # keys with values, "" for what has no such label
 
 
-class Site(Struct, frozen=True):
+class Site(Struct, frozen=True, gc=False):
     """A node, or what is on no node but has these labels: then ``node`` is empty.
 
     ``values`` are those of the keys in use, "" where there is no such label. ``known`` says whether there is such a
@@ -33,7 +34,7 @@ class Site(Struct, frozen=True):
     known: bool
 
 
-class DomainRow(Struct, frozen=True):
+class DomainRow(Struct, frozen=True, gc=False):
     """A topology domain and what is in it; ``value`` is empty for what has no such label."""
 
     value: str
@@ -42,14 +43,14 @@ class DomainRow(Struct, frozen=True):
     clients: int
 
 
-class Domains(Struct, frozen=True):
+class Domains(Struct, frozen=True, gc=False):
     """The domains of one key."""
 
     key: str
     rows: Part[DomainRow]
 
 
-class Map(Struct, frozen=True):
+class Map(Struct, frozen=True, gc=False):
     """What is within some domains. ``others`` are the keys by which it can be divided further.
 
     ``key`` is the only one of them that is shown, None if all are.
@@ -86,7 +87,7 @@ def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequen
     known = dict[tuple[str, str], Mapping[str, str]]()
     for cluster in clusters:
         for number, node in enumerate(cluster.nodes):
-            if not number % STEP:
+            if not number % FEW:
                 yield
             labels = {**node.labels, CLUSTER: cluster.name}
             known[cluster.name, node.name] = labels
@@ -98,14 +99,19 @@ def sites_of(clusters: Sequence[ClusterContents], located: Located, keys: Sequen
             where = location.cluster, location.node or ""
             values = _values(known.get(where, location.labels), keys)
             counts.setdefault((*where, values), [0, 0])[column] += times
+    sites: list[Site] = []
+    order: list[tuple[str, bool, str, int]] = []
+    for number, ((cluster_name, name, values), (endpoints, clients)) in enumerate(counts.items()):
+        if not number % FEW:
+            yield
+            order.sort()  # parts in order are soon merged
+        is_known = (cluster_name, name) in known
+        order.append((cluster_name, not name, name, number))
+        sites.append(Site(cluster_name, name, dict(zip(keys, values, strict=True)), endpoints, clients, is_known))
     yield
-    sites = [
-        Site(cluster, name, dict(zip(keys, values, strict=True)), endpoints, clients, (cluster, name) in known)
-        for (cluster, name, values), (endpoints, clients) in counts.items()
-    ]
+    order.sort()
     yield
-    sites.sort(key=lambda site: (site.cluster, not site.node, site.node))
-    return tuple(sites)
+    return tuple(sites[number] for *_, number in order)
 
 
 def _values(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:

@@ -27,8 +27,16 @@ function idOf(list, row) {
 
 function mark(row, word) {
   const cell = row.matches("tr") ? row.querySelector("th") || row.firstElementChild : row.firstElementChild || row;
+  const badge = document.createElement("span");
+  badge.className = `badge change ${word === "gone" ? "bad" : "good"}`;
+  badge.textContent = word;
   row.classList.add(word);
-  cell.dataset.mark = word;
+  cell.append(" ", badge);
+}
+
+function unmark(row) {
+  row.classList.remove("new");
+  for (const badge of row.querySelectorAll(".badge.change")) badge.remove();
 }
 
 // Notes what differs between two versions of the page; returns it in words.
@@ -65,7 +73,7 @@ function decorate(main, now) {
       continue;
     }
     const row = lost.row.cloneNode(true);
-    row.classList.remove("new");
+    unmark(row);
     mark(row, "gone");
     for (const link of row.querySelectorAll("a")) link.removeAttribute("href");
     const before = [...list.children].find((other) => other.dataset.key === lost.before);
@@ -83,8 +91,7 @@ function sweep() {
   for (const row of main.querySelectorAll(".gone[data-key]")) if (!left.has(row.dataset.key)) row.remove();
   for (const row of main.querySelectorAll(".new[data-key]")) {
     if (fresh.has(idOf(row.parentElement, row))) continue;
-    row.classList.remove("new");
-    for (const cell of row.querySelectorAll("[data-mark]")) delete cell.dataset.mark;
+    unmark(row);
   }
 }
 
