@@ -223,7 +223,7 @@ def test_bad_controller_setting(topodns: Run, flag: str, value: str, expected: s
          "/none/crt: No such file or directory, expected a file in PEM"),
         (("webhook", "--tls-secret=a/b"), "/nonexistent/.kube/config: no such file, expected a kubeconfig"),
         (("webhook", "--snapshot=x"),
-          "--snapshot: a flag of serve, explain, check, simulate and console, not of webhook"),
+         "--snapshot: a flag of serve, explain, check, simulate and console, not of webhook"),
         (("serve", "--fail-on=error"), "--fail-on: a flag of check and simulate, not of serve"),
         (("serve", "--picture=x"), "--picture: a flag of simulate, not of serve"),
     ],
