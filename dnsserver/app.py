@@ -37,7 +37,7 @@ from dnsserver.net.listening import CannotListen, default_listen
 from dnsserver.net.sockets import announce, bound_pairs, bound_stream, connection_limit
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
-from dnsserver.settings.values import ListenAddress
+from dnsserver.settings.values import HONOR, ListenAddress
 from locator.cluster import memory
 from locator.cluster.publisher import Publisher, Source, Subscriber, log_findings, on_new_findings
 from locator.control.lease import LeaderElection
@@ -177,7 +177,10 @@ class _Server:
 
         clusters, turns, changes = self._clusters, Turns(), Changes()
         clusters.subscribe(changes.published)
-        inspected = Inspected(lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace)
+        honors = self._settings.traffic_distribution == HONOR
+        inspected = Inspected(
+            lambda: self._responder.snapshot, clusters.by_name, self._authority, clusters.namespace, honors
+        )
         self._console = Console(inspected, turns, Around(clusters.health, clusters.ages), changes, self._counts)
         return [
             *Api(inspected, turns, self._tap).routes(loopback=loopback),

@@ -21,6 +21,7 @@ from dnsserver.http.inspected import Inspected, Turns
 from dnsserver.metrics.counters import Counts
 from dnsserver.metrics.exposition import Metrics
 from dnsserver.settings.fields import Settings
+from dnsserver.settings.values import HONOR
 
 
 def show(settings: Settings, opened: Callable[[str], None]) -> None:
@@ -47,7 +48,10 @@ class _Console:
         self._changes, turns = Changes(), Turns()
         self._clusters.subscribe(self._changes.published)
         authority = authority_of(settings)
-        inspected = Inspected(self._changes.current, self._clusters.by_name, authority, self._clusters.namespace)
+        honors = settings.traffic_distribution == HONOR
+        inspected = Inspected(
+            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors
+        )
         around = Around(self._clusters.health, self._clusters.ages)
         self._api = Api(inspected, turns, None)
         self._console = Console(inspected, turns, around, self._changes, None)

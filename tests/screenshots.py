@@ -61,7 +61,7 @@ PICTURES: Sequence[Picture] = (
     Picture("console-map", "noon", "/map", (1200, 900)),
     Picture("console-service", "zone b lost", f"/services/shop/memcached?client={IN_ZONE_B}", (1200, 900)),
     Picture("console-explain", "zone b lost", f"/explain?name=orders-db.shop&client={IN_ZONE_B}", (1200, 900)),
-    Picture("console-tail", "zone b lost", "/tail", (1200, 800), before=_some_decisions),
+    Picture("console-tail", "zone b lost", "/tail", (1200, 700), before=_some_decisions),
     Picture("console-overview", "evening", "/", (1200, 900), before=_all_answers),
     Picture("console-dark", "evening", "/", (1200, 900), "dark", before=_all_answers),
     Picture("console-narrow", "evening", "/", (390, 800), before=_all_answers),

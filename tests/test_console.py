@@ -36,6 +36,7 @@ from dnsserver.inspection.pages.window import MAX_SLOTS, Key, Window
 from tests.api_client import Answered, Events, request
 from tests.api_objects import (
     HOSTNAME,
+    MIN_ENDPOINTS,
     RACK,
     REGION,
     TOPOLOGY_KEYS,
@@ -50,10 +51,12 @@ from tests.api_objects import (
     service,
 )
 from tests.clusters import WEB_AND_MANY
+from tests.commands_in_process import Run
 from tests.files import replace_file
 from tests.in_memory import settings_of, snapshot_of
 from tests.live_server import serving_live
 from tests.other_server import kubeconfig
+from tests.skewed import skewed
 from tests.this_machine import ROOT
 from tests.topodns_process import COMMAND, Process, Server, run, serving
 from tests.unshrunk import unshrunk
@@ -107,6 +110,7 @@ PAGES = [
     "/services?text=ne",
     "/services/shop/near",
     "/services/shop/near?client=10.244.1.9",
+    f"/services/shop/near?client=10.244.1.9&keys={ZONE}",
     "/services/shop/near?client=pod/back&namespace=lab",
     "/services/shop/wrong",
     "/services/shop/plain",
@@ -186,7 +190,8 @@ def test_each_page(server: Server, path: str) -> None:
     found = page(server, path)
     assert found.status == 200 and is_safe(found)
     tags = [tag for tag, _ in found.elements]
-    assert all(tags.count(tag) == 1 for tag in ("title", "main", "h1", "header", "footer"))
+    assert all(tags.count(tag) == 1 for tag in ("main", "h1", "header", "footer"))
+    assert tags[: tags.index("body")].count("title") == 1  # the parts of a picture have titles, too
     assert found.attributes("a", "aria-current") == ["page"]
     assert found.attributes("html", "lang") == ["en"] and "#main" in found.attributes("a", "href")
     ids = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
@@ -331,9 +336,36 @@ def test_service(server: Server) -> None:
     assert found.status == 404 and "did you mean shop/near?" in found.text
 
 
+def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
+    """As ``topodns simulate`` says, and the same with another constraint beside it: load, reasons, a proposal."""
+    dump = tmp_path / "skewed.json"
+    items = [item for item in skewed() if item["metadata"]["name"] != "waiting"]  # it has an address, and does not run
+    dump.write_text(listed(items))
+    with serving_console(tmp_path, items) as server:
+        found = page(server, "/services/shop/web")
+        assert "at most 2.60 \N{MULTIPLICATION SIGN} an even share" in found.text and "overloaded" in found.text
+        assert "20.0 % of the load crosses zones; without any constraint, 70.0 %." in found.text
+        assert f"annotate service web --overwrite {MIN_ENDPOINTS}=2" in found.text
+        tried = page(server, "/services/shop/web", keys=ZONE, least="2", client="10.2.1.1")
+        assert f"With {ZONE} and at least 2 endpoints" in tried.text and "2 clients get nothing" in tried.text
+        assert f"{ZONE} is a, not c" in tried.text, "why the client in zone c does not get an endpoint, in a column"
+        for path in ("/services/shop/web", "/services/shop/plain"):
+            text = page(server, path).text
+            row = topodns("simulate", "--service", path[10:], "--snapshot", str(dump), "-o", "json").json["services"][0]
+            for domain in row["domains"]:
+                assert f"{next(iter(domain['domain'].values()), 'anywhere')}{domain['clients']}" in text, domain
+        without = page(server, "/services/shop/web", keys="-")
+        assert "Without the annotation" in without.text and "no constraint" in without.text
+        unknown = page(server, "/services/shop/web", keys="example.com/zone,*")
+        assert f"no node has the label example.com/zone; the nearest that nodes have is {ZONE}" in unknown.text
+        assert "Where the load flows" not in page(server, "/services/shop/virtual").text
+
+
 @pytest.mark.parametrize(
     ("path", "field", "message"),
     [
+        (f"/services/shop/near?keys=*,{ZONE}", "keys", "'*' is key 1 of 2, but only the last key may be '*'"),
+        ("/services/shop/near?least=x", "least", "'x' found, expected a whole number from 1"),
         ("/explain?name=near.shop&client=x", "client", "'x' is no IP address, expected an address, a prefix"),
         ("/explain?name=svc/naer&namespace=shop&client=10.0.0.1", "name", "no Service shop/naer, did you mean near?"),
         ("/explain?name=near.shop", "client", "missing, expected an address"),
@@ -637,7 +669,8 @@ def test_console_of_a_dump(tmp_path: Path, number: signal.Signals) -> None:
     path.write_text(listed(CLUSTER))
     with shown(str(path)) as running:
         found = page(running, "/")
-        assert found.status == 200 and "answers no DNS queries" in found.text and "same zone" not in found.text
+        assert found.status == 200 and "answers no DNS queries" in found.text and "each pod asks once" in found.text
+        assert {"a", "b", "shop/hard"} <= set(found.rows), "zones of clients, and a Service to look at"
         assert "/tail" not in found.attributes("a", "href") and request(running, "/api/v1/tail").status == 404
         assert not [line for line in running.lines if line.startswith("listening udp")]
         assert request(running, "/", headers={"Host": "evil.example"}).status == 403

@@ -40,13 +40,19 @@ class Busy(Exception):
 class Inspected(NamedTuple):
     """What is read: ``snapshot`` is what the server answers from, or None; ``clusters`` by name, the own first.
 
-    ``namespace`` is where names without one are looked up.
+    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``.
     """
 
     snapshot: Callable[[], Snapshot | None]
     clusters: Mapping[str, Publisher]
     authority: Authority
     namespace: str
+    honor_kubernetes: bool = True
+
+    @property
+    def cluster(self) -> str:
+        """The name of the own cluster."""
+        return next(iter(self.clusters))
 
     @property
     def own(self) -> Publisher:

@@ -14,7 +14,7 @@ from locator.places.address_book import POD, POD_LOCATOR, Places
 from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
-PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name`` or its address
+PodKey = tuple[str, str]  # the cluster and the pod's ``namespace/name``; of ``AddressClients`` its name and its address
 BY_POD = (POD, POD_LOCATOR)  # how an address is located that a pod has
 
 
@@ -98,9 +98,9 @@ class PodClients:
 
 
 class AddressClients:
-    """The clients that a server can locate: one for each address that a pod has. See ``Clients``.
+    """The pods that a server knows, by their addresses. See ``Clients``.
 
-    *numbers* has how many are at each location, of which *places* has the addresses.
+    *numbers* has how many are at each location, and *places* the place of each address.
     """
 
     def __init__(self, numbers: Mapping[Location, int], places: Places) -> None:
@@ -113,11 +113,12 @@ class AddressClients:
     def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
         """See ``Clients``."""
         found = set[PodKey]()
-        for cluster, _, located in _endpoints(basis, snapshot, clusters):
-            address = located.endpoint.addresses[0] if located.endpoint.addresses else b""
-            place = self._places.get(address)
-            if place is not None and place.located_by in BY_POD:
-                found.add((cluster, address_text(address)))
+        for _, _, located in _endpoints(basis, snapshot, clusters):
+            endpoint = located.endpoint
+            place = self._places.get(endpoint.addresses[0]) if endpoint.addresses else None
+            # On the network of a node, pods share an address: there only the endpoint says that it is a pod.
+            if place is not None and (endpoint.pod is not None or place.located_by in BY_POD):
+                found.add((endpoint.pod or "", address_text(endpoint.addresses[0])))
         return found
 
     def at(self, identities: Collection[PodKey]) -> Counter[Location]:

@@ -63,8 +63,8 @@ def picture(services: Sequence[Simulated], max_overload: float) -> str:
 
 
 def inline_picture(simulated: Simulated, max_overload: float) -> str:
-    """Return the picture of one Service as an element for a page, without a background."""
-    part, height = _drawn(simulated, max_overload)
+    """Return the picture of one Service as an element for a page, without a background and a heading."""
+    part, height = _drawn(simulated, max_overload, headed=False)
     root = _root(height, f"Who gets what of {simulated.subject.name}")
     root.append(part)
     return ElementTree.tostring(root, encoding="unicode")
@@ -83,29 +83,31 @@ def _root(height: float, title: str) -> Element:
     return root
 
 
-def _drawn(simulated: Simulated, max_overload: float) -> tuple[Element, float]:
+def _drawn(simulated: Simulated, max_overload: float, *, headed: bool = True) -> tuple[Element, float]:
     """Return the picture of a Service, and its height."""
-    group = Element("g")
-    _text(group, MARGIN, 22, simulated.subject.name, weight="bold")
-    _text(group, MARGIN, 42, _short(constraint_text(simulated), 100), fill=FAINT)
-    crossing = f"{percent(simulated.crossing)} of the load crosses zones, {percent(simulated.crossing_before)} without"
-    _text(group, MARGIN, 60, f"{crossing} the constraint", fill=FAINT)
-    origins, targets = _origin_boxes(simulated), _target_boxes(simulated, max_overload)
+    group, top = Element("g"), float(GAP)
+    if headed:
+        top = float(TITLE)
+        _text(group, MARGIN, 22, simulated.subject.name, weight="bold")
+        _text(group, MARGIN, 42, _short(constraint_text(simulated), 100), fill=FAINT)
+        crossing = f"{percent(simulated.crossing)} of the load crosses zones, {percent(simulated.crossing_before)}"
+        _text(group, MARGIN, 60, f"{crossing} without the constraint", fill=FAINT)
+    origins, targets = _origin_boxes(simulated, top), _target_boxes(simulated, max_overload, top)
     for origin, target, share in _flows(simulated, origins, targets):
         _flow(group, origins[origin], targets[target], share, crosses=origin != target)
     for boxes, left, width in ((origins, MARGIN, BOX), (targets, WIDTH - MARGIN - TARGET, TARGET)):
         for box in boxes.values():
             _draw(group, box, left, width)
-    bottom = max([box.top + box.height for box in (*origins.values(), *targets.values())], default=float(TITLE))
+    bottom = max([box.top + box.height for box in (*origins.values(), *targets.values())], default=top)
     return group, bottom + GAP
 
 
-def _origin_boxes(simulated: Simulated) -> dict[Value, Box]:
+def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
     boxes: dict[Value, Box] = {}
-    top = float(TITLE)
     for value in _largest({value: origin.clients for value, origin in simulated.origins.items()}):
         origin = simulated.origins[value]
-        lines = [(f"{round(origin.clients):,} clients", "faint")]
+        clients = round(origin.clients)
+        lines = [(f"{clients:,} {'client' if clients == 1 else 'clients'}", "faint")]
         if origin.unmet:
             lines.append((f"\N{BALLOT X} {round(origin.unmet):,} get nothing", "bad"))
         boxes[value] = _box(_heading(simulated, value), lines, top)
@@ -113,12 +115,11 @@ def _origin_boxes(simulated: Simulated) -> dict[Value, Box]:
     return boxes
 
 
-def _target_boxes(simulated: Simulated, max_overload: float) -> dict[Value, Box]:
+def _target_boxes(simulated: Simulated, max_overload: float, top: float) -> dict[Value, Box]:
     by_value: dict[Value, list[tuple[float, LocatedEndpoint]]] = {}
     for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
         by_value.setdefault(located.location.labels.get(simulated.axis), []).append((share, located))
     boxes: dict[Value, Box] = {}
-    top = float(TITLE)
     for value in _largest({value: len(pairs) for value, pairs in by_value.items()}):
         pairs = sorted(by_value[value], key=lambda pair: -pair[0])
         lines = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]

@@ -44,11 +44,7 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
     """
     if named:
         return [subject for key in dict.fromkeys(named) for subject in _subjects_of(key, snapshot, authority)]
-    found = [
-        subject
-        for subject in _all_subjects(snapshot, authority)
-        if subject.key in tried or _constrained(subject, snapshot, authority)
-    ]
+    found = constrained_subjects(snapshot, authority, tried)
     if not found:
         headless = [key for key, service in snapshot.services.items() if service.service.headless]
         found_text = (
@@ -56,6 +52,15 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
         )
         raise BadSelection("--service", f"{found_text}, expected one; --with NS/NAME=KEYS tries a constraint")
     return found
+
+
+def constrained_subjects(snapshot: Snapshot, authority: Authority, tried: Collection[str] = ()) -> list[Subject]:
+    """Return the names of all constrained Services, and of those whose constraints are *tried*, in order."""
+    return [
+        subject
+        for subject in _all_subjects(snapshot, authority)
+        if subject.key in tried or _constrained(subject, snapshot, authority)
+    ]
 
 
 def _all_subjects(snapshot: Snapshot, authority: Authority) -> Iterator[Subject]:

@@ -13,7 +13,9 @@ from dnsserver.http.console.views import Missing, Views
 from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
 from dnsserver.inspection.naming import UnknownName
 from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
+from dnsserver.simulation.selecting import BadSelection
 from locator.model import Health
+from locator.topology.constraints import MIN_ENDPOINTS
 from locator.topology.selection import OUTCOMES
 
 MAX_ROWS = 250  # endpoints, and records, of an explanation; the API lists all
@@ -72,14 +74,14 @@ class Pages:
     async def service(self, request: Request) -> Shown:
         """Return a Service, and if a client is named, what that gets."""
         path, form = request.path_params, parameters.form_of(parameters.SERVICE, request)
-        form = {name: form[name] for name in ("client", "namespace")}
+        form = {name: form[name] for name in ("client", "namespace", "keys", "least")}
         errors: dict[str, str] = {}
         try:
             given = parameters.read(parameters.SERVICE, request)
             view = await self._views.service(path["namespace"], path["name"], given)
-        except (BadParameter, UnknownName) as error:
+        except (BadParameter, UnknownName, BadSelection) as error:
             errors = _errors(error, form)
-            given = {"client": None, "namespace": None, "page": 1}
+            given = {"client": None, "namespace": None, "keys": "", "least": "", "page": 1}
             view = await self._views.service(path["namespace"], path["name"], given)
         title = f"{view.namespace}/{view.name}"
         parts = {"view": view, "form": form, "errors": errors}
@@ -130,7 +132,9 @@ def _text(text: str) -> dict[str, Any]:
     return {"text": text, "checks": {}}
 
 
-def _errors(error: BadParameter | UnknownName, form: Mapping[str, str]) -> dict[str, str]:
+def _errors(error: BadParameter | UnknownName | BadSelection, form: Mapping[str, str]) -> dict[str, str]:
     """Return the text of an error by the field that it is about, ``other`` if it is about none."""
+    if isinstance(error, BadSelection):
+        return {"least" if error.argument == MIN_ENDPOINTS else "keys": str(error)}
     field = error.parameter if isinstance(error, BadParameter) else error.argument
     return {field: str(error)} if field in form else {"other": f"{field}: {error}"}

@@ -20,6 +20,8 @@ from dnsserver.inspection.located import ClusterContents, Located, located_in
 from dnsserver.inspection.pages import completion, services, sites
 from dnsserver.inspection.pages.completion import Proposal
 from dnsserver.inspection.pages.findings import Cause, causes_of
+from dnsserver.inspection.pages.flows import Pods, annotations_of, as_tried, flows_of, pods_at, title_of
+from dnsserver.inspection.pages.matrix import Expected, expected_in
 from dnsserver.inspection.pages.node import NodePage, node_page
 from dnsserver.inspection.pages.overview import Known, Overview, overview
 from dnsserver.inspection.pages.service import NOW, Answer, ServicePage, service_page
@@ -51,6 +53,7 @@ class Views:
         self._changes, self._sampler = changes, sampler
         self._in_use, self._keys = Kept[tuple[str, ...]](), Kept[Keys]()
         self._located, self._sites = Kept[Located](), Kept[tuple[Site, ...]]()
+        self._counted_pods, self._simulated = Kept[Pods](), Kept[Expected]()
         self._about = Kept[Mapping[str, int]]()
 
     async def overview(self) -> Overview:
@@ -61,7 +64,21 @@ class Views:
             if publisher.snapshot is not None
         }
         known = Known(self._around.ages(), objects, self._around.health(), self._changes.findings)
-        return overview(known, self._sampler.asked)
+        asked = self._sampler.asked
+        return overview(known, asked, await self._expected() if asked is None else None)
+
+    async def _expected(self) -> Expected | None:
+        """Return what clients would get, None if nothing has been read."""
+        snapshot = self._inspected.snapshot()
+        if snapshot is None:
+            return None
+        parts = snapshot.services, snapshot.addresses
+        kept = self._simulated.get(*parts)
+        if kept is not None:
+            return kept
+        pods, authority = await self._pods(snapshot), self._inspected.authority
+        found = await run(expected_in(snapshot, pods, authority, self._inspected.cluster))
+        return self._simulated.keep(found, *parts)
 
     async def findings(self, given: Mapping[str, Any]) -> tuple[Cause, ...]:
         """Return all findings with one code, a part at a time; those of each code without one."""
@@ -97,10 +114,9 @@ class Views:
         return await run(services.service_list(snapshot, keys, about, text=given["text"], number=given["page"]))
 
     async def service(self, namespace: str, name: str, given: Mapping[str, Any]) -> ServicePage:
-        """Return a Service, with the answer to a client if one is given. Raises Missing, UnknownName.
+        """Return a Service, with the answer to a client if one is given, and with another constraint if one is tried.
 
-        WHAT-IF: an ``Answer`` beside ``NOW``, from a snapshot in which the Service asks for something else, is another
-        column of the page.
+        Raises Missing, UnknownName, BadSelection.
         """
         compiled = self._inspected.current().services.get(object_key(namespace, name))
         if compiled is None:
@@ -109,6 +125,8 @@ class Views:
         known = await self._inspected.known(client, given["namespace"] or namespace)
         snapshot, authority = known.snapshot, self._inspected.authority
         compiled = snapshot.services.get(compiled.service.key, compiled)
+        pods, honors = await self._pods(snapshot), self._inspected.honor_kubernetes
+        tried = annotations_of(given["keys"], given["least"])
 
         def page() -> ServicePage:
             own = known._replace(namespace=namespace)
@@ -118,7 +136,15 @@ class Views:
             if client is not None:
                 asker = naming.asker_named(client, known)
                 answers.append(Answer(NOW, explain(labels, A, asker, snapshot, authority, candidates=True)))
-            return service_page(compiled, snapshot, nobody, answers, findings, number=given["page"])
+                if tried is not None:
+                    other = as_tried(compiled.service.key, snapshot, tried, honor_kubernetes=honors)
+                    explained = explain(labels, A, asker, other, authority, candidates=True)
+                    answers.append(Answer(title_of(tried), explained))
+            flows = flows_of(
+                compiled.service.key, snapshot, pods, authority, self._inspected.cluster,
+                tried=tried, honor_kubernetes=honors,
+            )  # fmt: skip
+            return service_page(compiled, snapshot, nobody, answers, findings, flows, number=given["page"])
 
         return await self._turns.in_thread(page)
 
@@ -156,6 +182,14 @@ class Views:
     async def _keys_in_use(self, snapshot: Snapshot) -> tuple[str, ...]:
         in_use = self._in_use.get(snapshot.services)
         return in_use or self._in_use.keep(await run(keys_in_use(snapshot)), snapshot.services)
+
+    async def _pods(self, snapshot: Snapshot) -> Pods:
+        """Return the pods of the own cluster, as clients."""
+        kept = self._counted_pods.get(snapshot.addresses)
+        if kept is not None:
+            return kept
+        known = await self._inspected.own.listed(Pod)
+        return self._counted_pods.keep(await run(pods_at(known, snapshot.addresses.places)), snapshot.addresses)
 
     async def _all_sites(self) -> tuple[tuple[Site, ...], tuple[str, ...]]:
         """Return all sites, and the keys by which they are divided."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
+from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
 from dnsserver.simulation.clients import AddressClients
@@ -18,7 +20,7 @@ from dnsserver.simulation.results import Proposed, first_address
 from dnsserver.simulation.selecting import BadSelection, check_annotations
 from dnsserver.simulation.service import Groupings, Simulated, Subject, World, simulate
 from dnsserver.simulation.text import commands, constraint_text, domain_text, outcome_of
-from locator.model import Location
+from locator.model import Location, Pod
 from locator.places.address_book import Places
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
@@ -27,6 +29,7 @@ from locator.topology.selection import LocatedEndpoint
 
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 50
+NOT_WATCHED = "topodns knows no Pods here (--client-source), so it cannot say how much each zone asks"
 
 
 class DomainRow(Struct, frozen=True):
@@ -83,10 +86,26 @@ class Flows(Struct, frozen=True):
 
 
 class Pods(Struct, frozen=True):
-    """The pods that may ask: how many are at each location, and the places of their addresses."""
+    """The pods that may ask: how many are at each location, and the places of their addresses.
+
+    ``watched`` is false where topodns does not know the pods.
+    """
 
     numbers: Mapping[Location, int]
     places: Places
+    watched: bool
+
+
+def pods_at(pods: Sequence[Pod], places: Places) -> Steps[Pods]:
+    """Return where *pods* are that have an address and have not finished, each for itself."""
+    numbers = Counter[Location]()
+    for number, pod in enumerate(pods):
+        if not number % STEP:
+            yield
+        place = places.get(pod.addresses[0]) if pod.addresses and not pod.finished else None
+        if place is not None:
+            numbers[place.location] += 1
+    return Pods(numbers, places, watched=bool(pods))
 
 
 def flows_of(
@@ -113,16 +132,16 @@ def flows_of(
     world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, clients, clients)
     groupings = Groupings(world)
     as_is = Changes(honor_kubernetes=honor_kubernetes)
-    found = [_flows("now", world, groupings, subject, as_is)]
+    notes = () if pods.watched else (NOT_WATCHED,)
+    found = [_flows("now", world, groupings, subject, as_is, notes)]
     if tried is not None:
         changes = Changes({key: tried}, honor_kubernetes=honor_kubernetes)
         check_annotations(snapshot, changes)
         if min_endpoints(replace(compiled.service, annotations=_present(tried))) is None:
             text = f"{tried[MIN_ENDPOINTS]!r} found, expected a whole number from 1 to 999999999"
             raise BadSelection(MIN_ENDPOINTS, text)
-        services = {**snapshot.services, key: service_as_if(compiled, as_is, tried)}
-        as_tried = replace(world, snapshot=replace(snapshot, services=services))
-        found.append(_flows(_title(tried), as_tried, groupings, subject, as_is))
+        other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
+        found.append(_flows(title_of(tried), replace(world, snapshot=other), groupings, subject, as_is, notes))
     return tuple(found)
 
 
@@ -140,13 +159,22 @@ def annotations_of(keys: str, least: str) -> Annotations | None:
     return tried or None
 
 
-def _title(tried: Annotations) -> str:
+def as_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> Snapshot:
+    """Return a snapshot in which a Service has other annotations."""
+    changes = Changes(honor_kubernetes=honor_kubernetes)
+    return replace(snapshot, services={**snapshot.services, key: service_as_if(snapshot.services[key], changes, tried)})
+
+
+def title_of(tried: Annotations) -> str:
+    """Return how a page calls what is tried."""
     keys, least = tried.get(TOPOLOGY_KEYS, ""), tried.get(MIN_ENDPOINTS)
     parts = ["without the annotation"] if keys is None else [f"with {keys}"] if keys else []
     return " and ".join([*parts, *([f"at least {least} endpoints"] if least else [])])
 
 
-def _flows(title: str, world: World, groupings: Groupings, subject: Subject, changes: Changes) -> Flows:
+def _flows(
+    title: str, world: World, groupings: Groupings, subject: Subject, changes: Changes, notes: Sequence[str]
+) -> Flows:
     simulated = simulate(subject, world, groupings)
     rows = sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
     shares = sorted(_shares(simulated), key=lambda row: (-round(row.share, 6), row.address))
@@ -170,7 +198,7 @@ def _flows(title: str, world: World, groupings: Groupings, subject: Subject, cha
         more_domains=max(0, len(rows) - ROWS),
         shares=tuple(shares[:ROWS]),
         more_shares=max(0, len(shares) - ROWS),
-        notes=tuple(_notes(world, subject)),
+        notes=(*notes, *_notes(world, subject)),
         proposal=None if proposed is None else _proposal(simulated, proposed),
     )
 

@@ -10,30 +10,14 @@ from msgspec import Struct
 from dnsserver.forwarders.stub_blocks import ECS_RULE
 from dnsserver.inspection.pages import window
 from dnsserver.inspection.pages.findings import Cause, causes_of
+from dnsserver.inspection.pages.matrix import Expected, ZoneRow, zone_rows
 from dnsserver.inspection.pages.window import Key, Window
-from dnsserver.metrics.server_families import RELATIONS
 from locator.model import SEVERITIES, Finding, Health
 from locator.topology.selection import UNMET
 
 MAX_ZONES = 100  # rows of the matrix
 MAX_SOURCES = 10  # ranges of clients, or forwarders
 MAX_CAUSES = 30
-
-
-class Cell(Struct, frozen=True):
-    """How many answers to clients of one zone have one relation to it, and which part of all of theirs that is."""
-
-    relation: str
-    answers: int
-    percent: int
-
-
-class ZoneRow(Struct, frozen=True):
-    """The answers to the clients of one zone, "" for clients whose zone is not known."""
-
-    zone: str
-    answers: int
-    cells: tuple[Cell, ...]
 
 
 class Counted(Struct, frozen=True):
@@ -80,13 +64,14 @@ class Check(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """The first page. ``asked`` is None if no DNS is answered here.
+    """The first page. ``asked`` is None if no DNS is answered here; then ``expected`` is what clients would get.
 
     ``severities`` has how many findings there are of each; ``causes`` are some of them, ``more_causes`` says how many
     causes are left out.
     """
 
     asked: Asked | None
+    expected: Expected | None
     clusters: tuple[ClusterRow, ...]
     checks: tuple[Check, ...]
     severities: tuple[tuple[str, int], ...]
@@ -108,12 +93,13 @@ class Known(Struct, frozen=True):
     findings: Sequence[Finding]
 
 
-def overview(known: Known, asked: Asked | None) -> Overview:
+def overview(known: Known, asked: Asked | None, expected: Expected | None) -> Overview:
     """Return the first page."""
     causes = causes_of(known.findings)
     severities = Counter(finding.severity for finding in known.findings)
     return Overview(
         asked=asked,
+        expected=expected,
         clusters=tuple(
             ClusterRow(name, round(age), tuple(sorted(known.objects.get(name, {}).items())))
             for name, age in known.ages.items()
@@ -128,7 +114,7 @@ def overview(known: Known, asked: Asked | None) -> Overview:
 def asked_in(seen: Window, now: float, suspects: Sequence[str]) -> Asked:
     """Return what was asked in a window that ends *now*. *suspects* are sources that are probably forwarders."""
     counted = seen.counted(now)
-    zones = _zones(counted)
+    zones = zone_rows({(zone, relation): n for (zone, relation), n in _counted(counted, window.ZONES).items()})
     untrusted = _counted(counted, window.IGNORED)
     return Asked(
         seconds=round(seen.covered(now)),
@@ -165,24 +151,3 @@ def _counted(counted: Mapping[Key, int], what: str) -> dict[Key, int]:
 def _most(found: list[Counted]) -> tuple[int, tuple[Counted, ...]]:
     found.sort(key=lambda row: (-row.times, row.source, row.about))
     return sum(row.times for row in found), tuple(found[:MAX_SOURCES])
-
-
-def _zones(counted: Mapping[Key, int]) -> tuple[ZoneRow, ...]:
-    """Return the rows by zone, those whose zone is not known last."""
-    by_zone: dict[str, Counter[str]] = {}
-    for (zone, relation), answers in _counted(counted, window.ZONES).items():
-        by_zone.setdefault(zone, Counter())[relation] += answers
-    return tuple(_zone(zone, by_zone[zone]) for zone in sorted(by_zone, key=lambda zone: (not zone, zone)))
-
-
-def _zone(zone: str, relations: Counter[str]) -> ZoneRow:
-    answers = relations.total()
-    cells = (Cell(name, relations[name], _percent(relations[name], answers)) for name in RELATIONS)
-    return ZoneRow(zone, answers, tuple(cells))
-
-
-def _percent(part: int, whole: int) -> int:
-    """Return a part in percent: 0 and 100 only where that is exact."""
-    if not 0 < part < whole:
-        return 100 if part else 0
-    return min(99, max(1, round(100 * part / whole)))

@@ -18,6 +18,7 @@ from dnsserver.answers.explanation import (
     StepExplained,
 )
 from dnsserver.inspection.pages.findings import FindingRow, rows_of
+from dnsserver.inspection.pages.flows import Flows
 from dnsserver.inspection.pages.paging import Part, part_of
 from dnsserver.inspection.pages.services import sort_of
 from locator.api.events import REASON, message_of
@@ -80,7 +81,8 @@ class ServicePage(Struct, frozen=True, gc=False):
     """A Service. ``constraint`` counts; ``sources`` are all that speak, heard or not.
 
     ``events`` are what the Events about it say: Kubernetes' warnings of an invalid constraint. ``columns`` are empty
-    unless a client was named; ``client`` says who that is.
+    unless a client was named; ``client`` says who that is. ``flows`` are simulations: as things are, and by another
+    constraint if one is tried; none of a Service that is not headless.
     """
 
     namespace: str
@@ -95,6 +97,7 @@ class ServicePage(Struct, frozen=True, gc=False):
     endpoints: Part[EndpointRow]
     columns: tuple[Column, ...]
     client: str
+    flows: tuple[Flows, ...]
 
 
 def service_page(
@@ -103,6 +106,7 @@ def service_page(
     sources: Explanation,
     answers: Sequence[Answer],
     findings: Sequence[Finding],
+    flows: tuple[Flows, ...],
     *,
     number: int = 1,
 ) -> ServicePage:
@@ -133,6 +137,7 @@ def service_page(
         endpoints=part_of(rows, number, ROWS),
         columns=tuple(map(_column, answers)),
         client=answers[0].explanation["client"]["address"] if answers else "",
+        flows=flows,
     )
 
 

@@ -116,17 +116,17 @@ function remember(main) {
   const scrolled = [...main.querySelectorAll(".scroll")].map((region) => [region.getAttribute("aria-label"), region.scrollTop, region.scrollLeft]);
   const open = [...main.querySelectorAll("details[open][id]")].map((details) => details.id);
   const [x, y] = [window.scrollX, window.scrollY];
-  return (next) => {
+  return (next, kept) => {
     for (const [id, value] of typed) {
       const field = next.querySelector(`#${CSS.escape(id)}`);
-      if (field) field.value = value;
+      if (field && !kept?.contains(field)) field.value = value;
     }
     for (const id of open) next.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
     for (const [label, top, left] of scrolled) {
       const region = [...next.querySelectorAll(".scroll")].find((other) => other.getAttribute("aria-label") === label);
       if (region) region.scrollTo(left, top);
     }
-    const target = path && find(next, path);
+    const target = path && !kept && find(next, path);
     if (target) {
       target.focus({ preventScroll: true });
       if (range && range[0] !== null) try { target.setSelectionRange(...range); } catch { /* not of this type */ }
@@ -145,6 +145,38 @@ function find(main, path) {
   if (path.id) return main.querySelector(`#${CSS.escape(path.id)}`);
   const within = path.key === null || path.key === undefined ? main : [...main.querySelectorAll("[data-key]")].find((row) => row.dataset.key === path.key && row.parentElement.dataset.rows === path.list);
   return within && [...within.querySelectorAll(path.tag)].find((other) => other.getAttribute("href") === path.href && other.getAttribute("aria-label") === path.label);
+}
+
+// Which element of *next* stands where each element between *main* and *kept* does; null if they differ.
+function pairsAround(main, next, kept) {
+  const pairs = [];
+  for (let old = main, other = next; old !== kept; ) {
+    const child = [...old.children].find((one) => one.contains(kept));
+    const like = (one) => one.tagName === child.tagName && one.className === child.className;
+    const number = [...old.children].filter(like).indexOf(child);
+    const counterpart = [...other.children].filter(like)[number];
+    if (!counterpart) return null;
+    pairs.push([old, child, other, counterpart]);
+    [old, other] = [child, counterpart];
+  }
+  return pairs;
+}
+
+// Puts *next* in the place of *main*. A form that somebody is in stays the very same: its proposals may be open.
+function put(main, next) {
+  const form = main.contains(document.activeElement) && document.activeElement.closest("form");
+  const pairs = form && pairsAround(main, next, form);
+  if (!pairs) {
+    main.replaceWith(next);
+    return [next, null];
+  }
+  for (const [old, child, other, counterpart] of pairs) {
+    const nodes = [...other.childNodes], at = nodes.indexOf(counterpart);
+    for (const node of [...old.childNodes]) if (node !== child) node.remove();
+    child.before(...nodes.slice(0, at));
+    child.after(...nodes.slice(at + 1));
+  }
+  return [main, form];
 }
 
 let fetching = false, again = false;
@@ -173,19 +205,30 @@ async function refresh() {
   }, pause);
 }
 
+// Whether somebody has selected text in *main*, to copy a command, say.
+function isSelected(main) {
+  const selection = document.getSelection();
+  return !selection.isCollapsed && main.contains(selection.anchorNode) && !document.activeElement?.matches("input, select");
+}
+
 let shown = null; // what the server sent last, without our marks
 
 function swap(next, data) {
   document.body.dataset.version = data.version;
   if (shown === next.innerHTML) return;
   const main = document.getElementById("main"), now = Date.now();
+  if (isSelected(main)) {
+    tell("waits while text is selected");
+    document.addEventListener("selectionchange", refresh, { once: true });
+    return;
+  }
+  tell("live");
   const said = compare(main, next, now);
   shown = next.innerHTML;
   const restore = remember(main);
   const adopted = document.importNode(next, true);
   decorate(adopted, now);
-  main.replaceWith(adopted);
-  restore(adopted);
+  restore(...put(main, adopted));
   say(said);
   setTimeout(sweep, SHOWN_MS + 100);
 }
