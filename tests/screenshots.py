@@ -56,10 +56,12 @@ def _moment(name: str) -> Moment:
     return moment
 
 
+SERVICE = "/services/shop/memcached"
 IN_ZONE_B = "pod/storefront-7drggrtsq-kpj5c&namespace=shop"
 PICTURES: Sequence[Picture] = (
     Picture("console-map", "noon", "/map", (1200, 900)),
-    Picture("console-service", "zone b lost", f"/services/shop/memcached?client={IN_ZONE_B}", (1200, 900)),
+    Picture("console-flows", "noon", f"{SERVICE}?keys=-#flows", (1200, 590)),
+    Picture("console-service", "zone b lost", f"{SERVICE}?client={IN_ZONE_B}#endpoints", (1200, 660)),
     Picture("console-explain", "zone b lost", f"/explain?name=orders-db.shop&client={IN_ZONE_B}", (1200, 900)),
     Picture("console-tail", "zone b lost", "/tail", (1200, 700), before=_some_decisions),
     Picture("console-overview", "evening", "/", (1200, 900), before=_all_answers),
