@@ -15,7 +15,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import answering, choosing, comparing, flooding, loading, programming, publishing, report, several
+from bench import (
+    answering,
+    choosing,
+    comparing,
+    flooding,
+    loading,
+    programming,
+    publishing,
+    report,
+    several,
+    simulating,
+)
 from bench.large import churning, first_answers, flat, looking, reading
 from bench.offered import offering
 from bench.plots import DOCS
@@ -44,6 +55,7 @@ PARTS: Mapping[str, Part] = {
     "choosing": Part(lambda folder, pace: report.choosing(choosing.measure()), 1),
     "loading": Part(lambda folder, pace: report.loading(loading.measure(folder)), 1),
     "publishing": Part(lambda folder, pace: report.publishing(publishing.measure()), 1),
+    "simulating": Part(lambda folder, pace: simulating.report(simulating.measure(folder)), 1),
     "several": Part(lambda folder, pace: several.report(several.measure()), 1),
     "programming": Part(lambda folder, pace: report.programming(programming.measure(folder)), 1),
 }

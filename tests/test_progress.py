@@ -1,4 +1,4 @@
-"""A terminal shows what ``check``, ``explain`` and ``doctor`` read, while that takes long; nothing else ever does."""
+"""A terminal shows what a command reads while that takes long: ``check``, ``explain``, ``simulate``, ``doctor``."""
 
 from __future__ import annotations
 
@@ -79,8 +79,9 @@ def held_api_server(folder: Path) -> Iterator[tuple[Path, threading.Event]]:
     [
         (["check"], CLEAN),
         (["explain", "memcached.shop", "--client", "10.244.2.16"], "memcached.shop.svc.cluster.local. A"),
+        (["simulate", "--service", "shop/memcached"], "1 Service, 29 clients"),
     ],
-    ids=["check", "explain"],
+    ids=["check", "explain", "simulate"],
 )
 def test_a_dump_that_comes_slowly(tmp_path: Path, command: list[str], printed: str) -> None:
     """The line names the file, and is gone when the result is printed."""

@@ -305,4 +305,5 @@ def test_a_real_server_spreads_the_load_so(simulate: Simulate, serve: Callable[.
         "a": 6 * times, "b": 2 * times, "c": 2 * times + total
     }  # fmt: skip
     assert counted["cross_zone"]["after"] == pytest.approx(0.6)
-    assert simulate("--clients-from", f"http://{server.host}:{server.port}").status == 1
+    closed = simulate("--clients-from", "http://127.0.0.1:1")
+    assert closed.status == 1 and "Connection refused, expected a running topodns, at an address of its" in closed.err

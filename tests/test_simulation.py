@@ -17,7 +17,7 @@ from tests.cluster_worlds import case_of
 from tests.commands_in_process import Run
 from tests.twin import Modes
 from tests.twin_clusters import FEDERATION, TwinClusters
-from tests.twin_simulation import Expected, FixedTwin, Key, clients_of, expected, failed, tried
+from tests.twin_simulation import Expected, FixedTwin, Key, clients_of, expected, failed, pods_that_ask, tried
 
 Simulate = Callable[..., Any]
 NONE = ("", "")  # no Service: every running pod asks
@@ -66,12 +66,21 @@ def domains_of(row: Mapping[str, Any], wanted: Expected) -> dict[Any, int]:
 
 
 def compared(rows: Any, twin: FixedTwin, items: Any) -> int:
+    crossing = arriving = 0.0
+    distinct = set[Key]()
     for row in rows["services"]:
         key: Key = (row["namespace"], row["name"])
         asked = twin.asked(key)
         narrows = asked.keys or asked.required or asked.preferred or asked.by_hints
         keys = [name for name in row["constraint"]["keys"] if name != "*"] if row["constraint"] and narrows else []
-        assert_same(row, expected(twin, key, clients_of(items, key), keys))
+        asking = pods_that_ask(items, key)
+        distinct |= asking.keys()
+        wanted = expected(twin, key, list(asking.values()), keys)
+        assert_same(row, wanted)
+        arriving += len(asking) - wanted.unmet
+        crossing += wanted.crossing * (len(asking) - wanted.unmet)
+    assert rows["totals"]["clients"] == len(distinct)
+    assert rows["totals"]["cross_zone"]["after"] == pytest.approx(crossing / (arriving or 1))
     return len(rows["services"])
 
 

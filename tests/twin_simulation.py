@@ -64,6 +64,11 @@ def failed(items: Sequence[Item], twin: Twin, label: str, value: str) -> list[It
 
 def clients_of(items: Sequence[Item], key: Key) -> list[str]:
     """Return the first address of each running pod that is no endpoint of the Service, ready or not."""
+    return list(pods_that_ask(items, key).values())
+
+
+def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, str]:
+    """Return the same by the namespace and name of the pod."""
     endpoints = [
         endpoint
         for endpoint_slice in of_kind(items, "EndpointSlice")
@@ -72,14 +77,14 @@ def clients_of(items: Sequence[Item], key: Key) -> list[str]:
     ]
     names = {endpoint["targetRef"]["name"] for endpoint in endpoints if "targetRef" in endpoint}
     addresses = {text for endpoint in endpoints if "targetRef" not in endpoint for text in endpoint["addresses"]}
-    clients = []
+    clients = {}
     for pod in of_kind(items, "Pod"):
         own = [row["ip"] for row in pod["status"].get("podIPs", ())]
         is_endpoint = (pod["metadata"]["namespace"] == key[0] and pod["metadata"]["name"] in names) or any(
             text in addresses for text in own
         )
         if pod["status"]["phase"] == "Running" and own and not is_endpoint:
-            clients.append(own[0])
+            clients[key_of(pod)] = own[0]
     return clients
 
 

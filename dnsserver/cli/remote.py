@@ -78,7 +78,7 @@ class RemoteServer:
             finally:
                 response.close()
         except (HTTPError, OSError) as error:
-            raise Failed(f"--server {self._url}: {_reason(error)}, expected {SERVERS}") from None
+            raise Failed(f"--server {self._url}: {reason(error)}, expected {SERVERS}") from None
 
     def _check(self, response: urllib3.BaseHTTPResponse, operation: Operation) -> None:
         media_type = response.headers.get("content-type", "").partition(";")[0]
@@ -111,10 +111,10 @@ def _problem(body: bytes) -> tuple[str, str]:
         return printable(body.decode(errors="replace")[:MAX_SHOWN]), ""
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Return in a few words why a request failed."""
     if isinstance(error, MaxRetryError) and error.reason is not None:
-        return _reason(error.reason)
+        return reason(error.reason)
     cause = error.__cause__ if isinstance(error, NewConnectionError) else None
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror

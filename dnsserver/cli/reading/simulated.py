@@ -10,6 +10,7 @@ from urllib3.exceptions import HTTPError
 
 from dnsserver.cli.cluster import OWN, Reading, read_clients
 from dnsserver.cli.errors import Failed, WrongInput
+from dnsserver.cli.remote import reason
 from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.settings.fields import Settings
@@ -113,9 +114,7 @@ def read_counted(url: str) -> Counted:
             "GET", f"{url}/metrics", timeout=METRICS_SECONDS, retries=False, headers={"Accept": "text/plain"}
         )
     except (HTTPError, OSError) as error:
-        raise Failed(
-            f"{flag}: {type(error).__name__}, expected a running topodns, at an address of its --http"
-        ) from None
+        raise Failed(f"{flag}: {reason(error)}, expected a running topodns, at an address of its --http") from None
     if response.status != 200:
         raise Failed(f"{flag}: HTTP status {response.status} found at /metrics, expected metrics of topodns")
     found = answers_by_zone(response.data.decode(errors="replace"))
