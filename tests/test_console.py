@@ -656,6 +656,7 @@ def test_console_of_a_dump(tmp_path: Path, number: signal.Signals) -> None:
         assert found.status == 200 and "answers no DNS queries" in found.text and "each pod asks once" in found.text
         assert {"a", "b", "shop/hard"} <= set(found.rows), "zones of clients, and a Service to look at"
         assert "/tail" not in found.attributes("a", "href") and request(running, "/api/v1/tail").status == 404
+        assert "/api/v1/tail" not in request(running, "/api/v1/openapi.json").json["paths"]
         assert not [line for line in running.lines if line.startswith("listening udp")]
         assert request(running, "/", headers={"Host": "evil.example"}).status == 403
         assert page(running, "/services/shop/near", client="10.244.1.9").rows[0] == "10.244.1.7"
