@@ -192,8 +192,8 @@ async function refresh() {
     const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const next = page.getElementById("main");
-    if (response.headers.get("content-type")?.startsWith("text/html") && next) swap(next, page.body.dataset);
-    else if (response.status === 503) again = true;
+    if (response.status === 503) again = true; // busy, or it has just started: what is shown stays
+    else if (next) swap(next, page);
   } catch { /* the server is away: the stream notices, and connects again */ }
   const pause = Math.max(1000, SHARE * (performance.now() - began));
   setTimeout(() => {
@@ -213,8 +213,9 @@ function isSelected(main) {
 
 let shown = null; // what the server sent last, without our marks
 
-function swap(next, data) {
-  document.body.dataset.version = data.version;
+function swap(next, page) {
+  document.body.dataset.version = page.body.dataset.version;
+  document.title = page.title;
   if (shown === next.innerHTML) return;
   const main = document.getElementById("main"), now = Date.now();
   if (isSelected(main)) {
@@ -238,13 +239,16 @@ function tell(text) {
   if (state.textContent !== text) state.textContent = text;
 }
 
+let stream = null;
+
 function follow() {
   const wanted = document.body.dataset.live.split(" ").filter(Boolean);
-  if (!wanted.length) return;
-  const stream = new EventSource("/live");
+  if (!wanted.length || stream || document.hidden) return;
+  stream = new EventSource("/live");
   stream.addEventListener("state", (event) => {
     tell("live");
-    if (JSON.parse(event.data).version !== document.body.dataset.version) refresh();
+    if (rested || JSON.parse(event.data).version !== document.body.dataset.version) refresh();
+    rested = false;
   });
   stream.addEventListener("changed", (event) => {
     const changed = JSON.parse(event.data);
@@ -253,9 +257,19 @@ function follow() {
   stream.onerror = () => {
     const refused = stream.readyState === EventSource.CLOSED;
     tell(refused ? "not live: the server refuses, reload to see changes" : "not live: connecting again");
-    if (refused) setTimeout(follow, RETRY_MS);
+    if (!refused) return;
+    rest();
+    setTimeout(follow, RETRY_MS);
   };
-  window.addEventListener("pagehide", () => stream.close(), { once: true });
+}
+
+let rested = false; // whether the page may have missed something
+
+// A browser opens six connections to a server at most: tabs that nobody sees leave theirs to others.
+function rest() {
+  stream?.close();
+  stream = null;
+  rested = true;
 }
 
 // Proposals while somebody types. One that names a namespace fills that field, too.
@@ -303,4 +317,7 @@ document.addEventListener("focusin", (event) => {
 });
 
 shown = document.getElementById("main").innerHTML;
+document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+window.addEventListener("pagehide", rest);
+window.addEventListener("pageshow", follow);
 follow();
