@@ -26,7 +26,7 @@ LISTS = ("/", "/map", "/services")
 PAGES = (
     *LISTS,
     "/map?within=topology.kubernetes.io/zone%3Deu-west-a",
-    f"{SERVICE}?client={IN_ZONE_B}",
+    f"{SERVICE}?client={IN_ZONE_B}&keys=-",
     "/nodes/local/node-a1",
     "/findings?code=NodeWithoutZone",
     "/explain",
@@ -228,6 +228,7 @@ def test_hostile_names(chromium: Browser, hostile_server: Server) -> None:
         "/",
         "/services",
         f"{SERVICE}?client={IN_ZONE_B}",
+        f"{SERVICE}?keys={quote(HOSTILE)}",
         *(f"{path}{asked}" for path in ("/explain", "/services")),
     ]
     with visiting(chromium, at(hostile_server, "/map"), allowed=REFUSED) as page:
