@@ -7,12 +7,12 @@ import re
 import signal
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dns.edns
 import dns.message
@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from dnsserver.from_settings import authority_of
+from dnsserver.from_settings import authority_of, store_of
 from dnsserver.http.console import files, rendering
 from dnsserver.http.console.changes import ChangeFeed, Changes
 from dnsserver.http.console.console import MAX_STREAMS, Console
@@ -32,7 +32,12 @@ from dnsserver.http.console.headers import HEADERS
 from dnsserver.http.console.views import Around
 from dnsserver.http.events import EventStream
 from dnsserver.http.inspected import MAX_WAITING, Inspected, Turns
+from dnsserver.inspection.located import ClusterContents, located_in
+from dnsserver.inspection.pages import completion, services, sites
+from dnsserver.inspection.pages.node import node_page
 from dnsserver.inspection.pages.window import MAX_SLOTS, Key, Window
+from dnsserver.inspection.steps import STEP, Steps
+from locator import model
 from tests.api_client import Answered, Events, request
 from tests.api_objects import (
     HOSTNAME,
@@ -53,7 +58,7 @@ from tests.api_objects import (
 from tests.clusters import WEB_AND_MANY
 from tests.commands_in_process import Run
 from tests.files import replace_file
-from tests.in_memory import settings_of, snapshot_of
+from tests.in_memory import NOW, dump_of, settings_of, snapshot_of, take_in
 from tests.live_server import serving_live
 from tests.other_server import kubeconfig
 from tests.skewed import skewed
@@ -61,6 +66,8 @@ from tests.this_machine import ROOT
 from tests.topodns_process import COMMAND, Process, Server, run, serving
 from tests.unshrunk import unshrunk
 from tests.waiting import PATIENCE, until
+
+T = TypeVar("T")
 
 SCRIPT = "<script>alert(1)</script>"
 LINK = "javascript:alert(1)"
@@ -446,6 +453,22 @@ def test_pages_hear_of_changes(tmp_path: Path) -> None:
         assert after.attributes("body", "data-version") != before.attributes("body", "data-version")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [Changes.counted, lambda changes: changes.published(snapshot_of(CLUSTER), ())],
+    ids=["counted", "published"],
+)
+def test_a_page_that_misses_a_change_notices(change: Callable[[Changes], None]) -> None:
+    """What changes after a page was made, and before it begins to follow, changes the version that it is told first."""
+    changes = Changes()
+    made = changes.version
+    change(changes)
+    feed = ChangeFeed(changes)
+    feed.open(lambda: None)
+    (told,) = feed.take()
+    assert changes.version in told and made not in told
+
+
 def test_streams_are_bounded(server: Server) -> None:
     """One more is refused, and says so; the place of a reader that has gone is free again."""
     with ExitStack() as stack:
@@ -599,6 +622,44 @@ def test_requests_that_wait_are_bounded() -> None:
     trio.run(main)
 
 
+def steps_of(steps: Steps[T]) -> tuple[int, T]:
+    """Return the number of steps, and the result."""
+    number = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return number, result
+        number += 1
+
+
+def test_a_large_cluster_is_gone_through_in_steps() -> None:
+    """Between them a server answers: no step looks at more than some objects of each kind."""
+    size = 2500
+    store = store_of(settings_of())
+    take_in(store, dump_of(listed([
+        namespace("shop"),
+        *(node(f"n{n}", {ZONE: str(n % 3)}) for n in range(size)),
+        *(pod(f"pod-{n}", [f"10.1.{n // 250}.{n % 250}"], f"n{n}") for n in range(size)),
+        *(service(f"s{n}", keys=ZONE) for n in range(size)),
+    ])).objects)  # fmt: skip
+    contents = ClusterContents("local", store.publish(NOW), list(store.objects(model.Node).values()))
+    least = size // STEP
+    number, found = steps_of(sites.sites_of([contents], steps_of(located_in([contents]))[1], (ZONE,)))
+    assert number > least and [len(found), sum(site.clients for site in found)] == [size, size]
+    number, shown_map = steps_of(sites.map_of(found, (ZONE,), ((ZONE, "1"),)))
+    assert number > least and shown_map.whole.nodes == 833
+    number, shown_node = steps_of(node_page(contents, "n7"))
+    assert number > 2 * least and shown_node is not None and shown_node.clients.total == 1
+    number, keys = steps_of(services.keys_of(contents.snapshot))
+    assert number > least and len(keys.constrained) == size
+    number, shown_services = steps_of(services.service_list(contents.snapshot, keys, {}, text="s24"))
+    assert number > least and shown_services.rows.total == 111
+    number, proposals = steps_of(completion.clients_with("no such pod", "", list(keys.constrained), [], []))
+    assert number > least and not proposals
+
+
 # Files
 
 
@@ -656,6 +717,7 @@ def test_console_of_a_dump(tmp_path: Path, number: signal.Signals) -> None:
         assert found.status == 200 and "answers no DNS queries" in found.text and "each pod asks once" in found.text
         assert {"a", "b", "shop/hard"} <= set(found.rows), "zones of clients, and a Service to look at"
         assert "/tail" not in found.attributes("a", "href") and request(running, "/api/v1/tail").status == 404
+        assert "/api/v1/tail" not in request(running, "/api/v1/openapi.json").json["paths"]
         assert not [line for line in running.lines if line.startswith("listening udp")]
         assert request(running, "/", headers={"Host": "evil.example"}).status == 403
         assert page(running, "/services/shop/near", client="10.244.1.9").rows[0] == "10.244.1.7"

@@ -54,15 +54,15 @@ class Api:
 
     def routes(self, *, loopback: bool) -> list[Route]:
         """Return the routes; *loopback*: only programs of this machine may ask."""
-        described = Response(msgspec.json.encode(description()), media_type=JSON)
-        paths = {DESCRIPTION: _page(described)}
-        for operation, respond in (
+        served: list[tuple[Operation, Respond]] = [
             (EXPLAIN, self._explain),
             (TOPOLOGY, self._topology),
             (SERVICES, self._services),
-            *(((TAIL, self._tail),) if self._tap is not None else ()),
-        ):
-            paths[operation.path] = _operation(operation, respond)
+            *([(TAIL, self._tail)] if self._tap is not None else []),
+        ]
+        described = description([operation for operation, _ in served])
+        paths = {DESCRIPTION: _page(Response(msgspec.json.encode(described), media_type=JSON))}
+        paths |= {operation.path: _operation(operation, respond) for operation, respond in served}
         return [Route(path, guarded(endpoint, loopback=loopback), methods=["GET"]) for path, endpoint in paths.items()]
 
     async def _explain(self, given: dict[str, Any]) -> Response:

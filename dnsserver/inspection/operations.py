@@ -180,9 +180,9 @@ def _read(parameter: Parameter, text: str | None) -> Any:
         raise BadParameter(parameter.name, f"{found}, expected {parameter.expected}") from None
 
 
-def description() -> dict[str, Any]:
-    """Return the description of the API (OpenAPI)."""
-    types = [*(operation.returns for operation in OPERATIONS), Problem]
+def description(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
+    """Return the description of the API with some *operations* (OpenAPI)."""
+    types = [*(operation.returns for operation in operations), Problem]
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     *returned, problem = references
     return {
@@ -194,7 +194,7 @@ def description() -> dict[str, Any]:
         },
         "paths": {
             operation.path: {"get": _described(operation, reference, problem)}
-            for operation, reference in zip(OPERATIONS, returned, strict=True)
+            for operation, reference in zip(operations, returned, strict=True)
         },
         "components": {"schemas": schemas},
     }

@@ -388,12 +388,12 @@ class Settings:
         None,
         values.SWITCH,
         theme=SERVER,
-        help="Serve the HTTP API and an overview of it at the address of --http. It shows names, addresses and labels "
-        "of the cluster to everybody who reaches that address",
+        help="Serve the console and the HTTP API at the address of --http. They show names, addresses and labels of "
+        "the cluster to everybody who reaches that address",
         commands=SERVING,
         shown="on if that is a loopback address, off otherwise",
     )
-    """Metrics and health checks are served in any case. The API has no password of its own."""
+    """Metrics and health checks are served in any case. Console and API have no password of their own."""
 
     max_connections: int = single(
         4096,

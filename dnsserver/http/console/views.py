@@ -6,6 +6,7 @@ What takes long is kept for as long as it would be the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from dnsserver.answers.explain import Asker, explain
@@ -65,7 +66,8 @@ class Views:
         }
         known = Known(self._around.ages(), objects, self._around.health(), self._changes.findings)
         asked = self._sampler.asked
-        return overview(known, asked, await self._expected() if asked is None else None)
+        expected = await self._expected() if asked is None else None
+        return await self._turns.in_thread(partial(overview, known, asked, expected))
 
     async def _expected(self) -> Expected | None:
         """Return what clients would get, None if nothing has been read."""
@@ -83,7 +85,8 @@ class Views:
     async def findings(self, given: Mapping[str, Any]) -> tuple[Cause, ...]:
         """Return all findings with one code, a part at a time; those of each code without one."""
         self._inspected.current()
-        return causes_of(self._changes.findings, code=given["code"], number=given["page"])
+        work = partial(causes_of, self._changes.findings, code=given["code"], number=given["page"])
+        return await self._turns.in_thread(work)
 
     async def map(self, given: Mapping[str, Any], within: Sequence[str]) -> Map:
         """Return what is within some domains. Raises ValueError for a domain of a key that is not in use."""
@@ -110,7 +113,8 @@ class Views:
         keys, findings = await self._service_keys(snapshot), self._changes.findings
         about = self._about.get(findings)
         if about is None:
-            about = self._about.keep(services.findings_by_service(findings), findings)
+            about = await self._turns.in_thread(partial(services.findings_by_service, findings))
+            self._about.keep(about, findings)
         return await run(services.service_list(snapshot, keys, about, text=given["text"], number=given["page"]))
 
     async def service(self, namespace: str, name: str, given: Mapping[str, Any]) -> ServicePage:
@@ -172,7 +176,7 @@ class Views:
 
     async def _no_service(self, namespace: str, name: str) -> str:
         keys = self._inspected.current().services
-        closest = nearest_key(namespace, name, keys)
+        closest = await self._turns.in_thread(partial(nearest_key, namespace, name, keys))
         return f"topodns serves no Service {namespace}/{name}{f', did you mean {closest}?' if closest else ''}"
 
     async def _service_keys(self, snapshot: Snapshot) -> Keys:

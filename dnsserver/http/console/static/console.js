@@ -116,17 +116,17 @@ function remember(main) {
   const scrolled = [...main.querySelectorAll(".scroll")].map((region) => [region.getAttribute("aria-label"), region.scrollTop, region.scrollLeft]);
   const open = [...main.querySelectorAll("details[open][id]")].map((details) => details.id);
   const [x, y] = [window.scrollX, window.scrollY];
-  return (next) => {
+  return (next, kept) => {
     for (const [id, value] of typed) {
       const field = next.querySelector(`#${CSS.escape(id)}`);
-      if (field) field.value = value;
+      if (field && !kept?.contains(field)) field.value = value;
     }
     for (const id of open) next.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", "");
     for (const [label, top, left] of scrolled) {
       const region = [...next.querySelectorAll(".scroll")].find((other) => other.getAttribute("aria-label") === label);
       if (region) region.scrollTo(left, top);
     }
-    const target = path && find(next, path);
+    const target = path && !kept && find(next, path);
     if (target) {
       target.focus({ preventScroll: true });
       if (range && range[0] !== null) try { target.setSelectionRange(...range); } catch { /* not of this type */ }
@@ -147,6 +147,38 @@ function find(main, path) {
   return within && [...within.querySelectorAll(path.tag)].find((other) => other.getAttribute("href") === path.href && other.getAttribute("aria-label") === path.label);
 }
 
+// Which element of *next* stands where each element between *main* and *kept* does; null if they differ.
+function pairsAround(main, next, kept) {
+  const pairs = [];
+  for (let old = main, other = next; old !== kept; ) {
+    const child = [...old.children].find((one) => one.contains(kept));
+    const like = (one) => one.tagName === child.tagName && one.className === child.className;
+    const number = [...old.children].filter(like).indexOf(child);
+    const counterpart = [...other.children].filter(like)[number];
+    if (!counterpart) return null;
+    pairs.push([old, child, other, counterpart]);
+    [old, other] = [child, counterpart];
+  }
+  return pairs;
+}
+
+// Puts *next* in the place of *main*. A form that somebody is in stays the very same: its proposals may be open.
+function put(main, next) {
+  const form = main.contains(document.activeElement) && document.activeElement.closest("form");
+  const pairs = form && pairsAround(main, next, form);
+  if (!pairs) {
+    main.replaceWith(next);
+    return [next, null];
+  }
+  for (const [old, child, other, counterpart] of pairs) {
+    const nodes = [...other.childNodes], at = nodes.indexOf(counterpart);
+    for (const node of [...old.childNodes]) if (node !== child) node.remove();
+    child.before(...nodes.slice(0, at));
+    child.after(...nodes.slice(at + 1));
+  }
+  return [main, form];
+}
+
 let fetching = false, again = false;
 
 async function refresh() {
@@ -160,8 +192,8 @@ async function refresh() {
     const response = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const next = page.getElementById("main");
-    if (response.headers.get("content-type")?.startsWith("text/html") && next) swap(next, page.body.dataset);
-    else if (response.status === 503) again = true;
+    if (response.status === 503) again = true; // busy, or it has just started: what is shown stays
+    else if (next) swap(next, page);
   } catch { /* the server is away: the stream notices, and connects again */ }
   const pause = Math.max(1000, SHARE * (performance.now() - began));
   setTimeout(() => {
@@ -173,19 +205,31 @@ async function refresh() {
   }, pause);
 }
 
+// Whether somebody has selected text in *main*, to copy a command, say.
+function isSelected(main) {
+  const selection = document.getSelection();
+  return !selection.isCollapsed && main.contains(selection.anchorNode) && !document.activeElement?.matches("input, select");
+}
+
 let shown = null; // what the server sent last, without our marks
 
-function swap(next, data) {
-  document.body.dataset.version = data.version;
+function swap(next, page) {
+  document.body.dataset.version = page.body.dataset.version;
+  document.title = page.title;
   if (shown === next.innerHTML) return;
   const main = document.getElementById("main"), now = Date.now();
+  if (isSelected(main)) {
+    tell("waits while text is selected");
+    document.addEventListener("selectionchange", refresh, { once: true });
+    return;
+  }
+  tell("live");
   const said = compare(main, next, now);
   shown = next.innerHTML;
   const restore = remember(main);
   const adopted = document.importNode(next, true);
   decorate(adopted, now);
-  main.replaceWith(adopted);
-  restore(adopted);
+  restore(...put(main, adopted));
   say(said);
   setTimeout(sweep, SHOWN_MS + 100);
 }
@@ -195,13 +239,16 @@ function tell(text) {
   if (state.textContent !== text) state.textContent = text;
 }
 
+let stream = null;
+
 function follow() {
   const wanted = document.body.dataset.live.split(" ").filter(Boolean);
-  if (!wanted.length) return;
-  const stream = new EventSource("/live");
+  if (!wanted.length || stream || document.hidden) return;
+  stream = new EventSource("/live");
   stream.addEventListener("state", (event) => {
     tell("live");
-    if (JSON.parse(event.data).version !== document.body.dataset.version) refresh();
+    if (rested || JSON.parse(event.data).version !== document.body.dataset.version) refresh();
+    rested = false;
   });
   stream.addEventListener("changed", (event) => {
     const changed = JSON.parse(event.data);
@@ -210,9 +257,19 @@ function follow() {
   stream.onerror = () => {
     const refused = stream.readyState === EventSource.CLOSED;
     tell(refused ? "not live: the server refuses, reload to see changes" : "not live: connecting again");
-    if (refused) setTimeout(follow, RETRY_MS);
+    if (!refused) return;
+    rest();
+    setTimeout(follow, RETRY_MS);
   };
-  window.addEventListener("pagehide", () => stream.close(), { once: true });
+}
+
+let rested = false; // whether the page may have missed something
+
+// A browser opens six connections to a server at most: tabs that nobody sees leave theirs to others.
+function rest() {
+  stream?.close();
+  stream = null;
+  rested = true;
 }
 
 // Proposals while somebody types. One that names a namespace fills that field, too.
@@ -260,4 +317,7 @@ document.addEventListener("focusin", (event) => {
 });
 
 shown = document.getElementById("main").innerHTML;
+document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+window.addEventListener("pagehide", rest);
+window.addEventListener("pageshow", follow);
 follow();
