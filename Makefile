@@ -9,10 +9,14 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run test fuzz bench docs site lint lock sbom audit clean
+.PHONY: run demo test fuzz bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
+
+# Plays a busy day on the example cluster until Ctrl-C: something to look at in the console, /metrics and 'topodns tail'.
+demo: $(VENV)/.installed
+	@$(VENV)/bin/python -m examples.demo
 
 test: $(VENV)/.installed-tests
 	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -39,6 +43,10 @@ docs: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.providers_page > docs/providers.md
 	$(VENV)/bin/topodns simulate --snapshot examples/cluster.yaml --picture docs/simulate.svg > /dev/null
 	$(VENV)/bin/python -m tests.grafana_dashboard > manifests/chart/files/monitoring/dashboard.json
+
+# Makes the pictures of the console again; needs Chromium.
+screenshots: $(VENV)/.installed-tests
+	$(VENV)/bin/python -m tests.screenshots
 
 # Builds the documentation as a site; build/site/index.html needs neither a server nor the Internet.
 site: $(VENV)/.installed-tests

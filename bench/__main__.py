@@ -27,7 +27,7 @@ from bench import (
     several,
     simulating,
 )
-from bench.large import churning, first_answers, flat, reading
+from bench.large import churning, first_answers, flat, looking, reading
 from bench.offered import offering
 from bench.plots import DOCS
 from bench.replay import BadReply
@@ -48,6 +48,7 @@ PARTS: Mapping[str, Part] = {
     "flat": Part(lambda folder, pace: flat.report(flat.measure(folder, _two_thirds(pace)), DOCS), 6),
     "reading": Part(lambda folder, pace: reading.report(*reading.measure(folder, pace.rounds)), 7),
     "churning": Part(lambda folder, pace: churning.report(churning.measure(folder, pace)), 5),
+    "looking": Part(lambda folder, pace: looking.report(looking.measure(folder, pace)), 3),
     "first": Part(lambda folder, pace: first_answers.report(*first_answers.measure(folder, _short(pace))), 1),
     "flooding": Part(lambda folder, pace: report.flooding(flooding.measure(folder, pace)), 1),
     "comparing": Part(lambda folder, pace: report.comparing(comparing.measure(folder, _short(pace))), 3),

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from playwright.sync_api import Browser
 
+from tests.browser import running_chromium
 from tests.commands_in_process import Run, commands_in_process
 from tests.in_memory import Cluster
 from tests.kube import ControlPlane, running_control_plane
@@ -48,6 +50,13 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
             return stack.enter_context(serving(tmp_path, cluster, *arguments, **more))
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """Run a real Chromium for the whole session."""
+    with running_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -1,26 +1,21 @@
 """Go programs that tests build once and keep in ``.cache/``.
 
-A program's folder is named after a hash of everything that it is built from, so no program is built twice, and no old
-one is used. Without ``go``, ``this_machine.needs_tool`` skips the test, or fails it in CI.
+Without ``go``, ``this_machine.needs_tool`` skips the test, or fails it in CI.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.made_once import made_once
 from tests.programs import tail
-from tests.this_machine import ROOT, lacking, needs_tool
+from tests.this_machine import lacking, needs_tool
 
-CACHE = ROOT / ".cache"
 BUILDING = 3600.0  # seconds that a build may take; the control plane takes 5 minutes on two cores
 
 GO = (1, 26)  # as in controlplane/go.mod
@@ -105,29 +100,13 @@ def _fetched(name: str, module: str, version: str, where: str) -> Path:
 
 
 def _built(name: str, inputs: Sequence[bytes], build: Callable[[str, Path], None]) -> Path:
-    """Return the folder that *build* fills from *inputs*, now or earlier; one process builds while others wait."""
+    """Return the folder that *build* fills from *inputs* with this machine's Go, now or earlier."""
     go = needs_tool("go")
     version = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"go(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < GO:
         lacking(f"{version.strip()} is too old, {'.'.join(map(str, GO))} is needed")
-    key = hashlib.sha256()
-    for part in (version.encode(), *inputs):
-        key.update(hashlib.sha256(part).digest())
-    folder = CACHE / f"{name}-{key.hexdigest()[:16]}"
-    if folder.is_dir():
-        return folder
-    CACHE.mkdir(exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            for old in CACHE.glob(f"{name}-*"):  # of another version, or half built
-                shutil.rmtree(old)
-            unfinished = Path(tempfile.mkdtemp(dir=CACHE, prefix=f"{name}-unfinished-"))
-            build(go, unfinished)
-            unfinished.chmod(0o755)
-            unfinished.rename(folder)
-    return folder
+    return made_once(name, [version.encode(), *inputs], lambda folder: build(go, folder))
 
 
 def _compile(command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> str:

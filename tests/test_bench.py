@@ -11,7 +11,7 @@ import pytest
 
 from bench import plots
 from bench.__main__ import Part, measure_all
-from bench.large import churning, flat, reading
+from bench.large import churning, flat, looking, reading
 from bench.loads import SOURCES
 from bench.offered import offering
 from bench.offered.sending import Offered
@@ -122,3 +122,11 @@ def test_listing_anew_has_a_target(situation: str) -> None:
     late = RUN._replace(latencies=[*RUN.latencies, 0.016])
     printed = churning.report([churning.Row("topodns", situation, [RUN, late], [500.0, 500.0])])
     assert "≤ 15 ms at most: missed" in printed
+
+
+def test_loads_of_the_console() -> None:
+    """A page's row has the latencies of replies, and how long a load took; without a visitor there is none."""
+    rows = [looking.Row(looking.NOBODY, [RUN], []), looking.Row("the map", [RUN, RUN], [0.05, 0.07, 0.09])]
+    nobody, visited = (line.split("|") for line in looking.report(rows).splitlines()[2:4])
+    assert (nobody[8].strip(), visited[8].strip()) == ("", "70 ms")
+    assert nobody[3].strip() == visited[3].strip() == "1.00"

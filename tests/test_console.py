@@ -7,7 +7,7 @@ import re
 import signal
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -451,6 +451,22 @@ def test_pages_hear_of_changes(tmp_path: Path) -> None:
         after = page(running, "/services/shop/near")
         assert before.rows and not after.rows
         assert after.attributes("body", "data-version") != before.attributes("body", "data-version")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Changes.counted, lambda changes: changes.published(snapshot_of(CLUSTER), ())],
+    ids=["counted", "published"],
+)
+def test_a_page_that_misses_a_change_notices(change: Callable[[Changes], None]) -> None:
+    """What changes after a page was made, and before it begins to follow, changes the version that it is told first."""
+    changes = Changes()
+    made = changes.version
+    change(changes)
+    feed = ChangeFeed(changes)
+    feed.open(lambda: None)
+    (told,) = feed.take()
+    assert changes.version in told and made not in told
 
 
 def test_streams_are_bounded(server: Server) -> None:

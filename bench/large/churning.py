@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from bench.comparing import needed
 from bench.large import asking
+from bench.large.fetching import fetching
 from bench.loads import FORWARDER
 from bench.offered.sending import Offered, Sender, percentile
 from bench.rounds import Pace
@@ -143,26 +143,8 @@ def _situations(
     if not server.http:
         yield RELISTED, relisted
         return
-    with _scraping(server):
+    with fetching(server, "/metrics"):
         yield SCRAPED, run
     yield RELISTED, relisted
-    with _scraping(server):
+    with fetching(server, "/metrics"):
         yield BOTH, relisted
-
-
-@contextmanager
-def _scraping(server: Server) -> Iterator[None]:
-    """Read /metrics once a second, as often as no Prometheus does by default."""
-    over = threading.Event()
-
-    def scrape() -> None:
-        while not over.wait(1.0):
-            urllib.request.urlopen(f"http://127.0.0.1:{server.http}/metrics", timeout=10).read()
-
-    thread = threading.Thread(target=scrape)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

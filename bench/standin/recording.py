@@ -22,6 +22,7 @@ import yaml
 from bench.standin import wire
 from tests import go_programs
 from tests.kube import TOKEN, ControlPlane, running_control_plane
+from tests.made_once import CACHE
 from tests.waiting import PATIENCE, until
 
 PATHS = {
@@ -67,7 +68,7 @@ def recording() -> Recording:
     """
     programs = go_programs.control_plane()
     code = b"".join(path.read_bytes() for path in (Path(__file__), *sorted(_TEMPLATES.iterdir())))
-    kept = go_programs.CACHE / f"recorded-{hashlib.sha256(code + programs.name.encode()).hexdigest()[:16]}"
+    kept = CACHE / f"recorded-{hashlib.sha256(code + programs.name.encode()).hexdigest()[:16]}"
     if not kept.exists():
         with (
             tempfile.TemporaryDirectory(prefix="topodns-recording-") as folder,

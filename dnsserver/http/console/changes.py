@@ -20,12 +20,12 @@ class Changes:
         self.snapshot: Snapshot | None = None
         self.findings: Sequence[Finding] = ()
         self._listeners: dict[ChangeFeed, None] = {}
-        self._start, self._published = time.time_ns(), 0
+        self._start, self._published, self._counted = time.time_ns(), 0, 0
 
     @property
     def version(self) -> str:
-        """Differs from one publication to the next, and from one run of the server to the next."""
-        return f"{self._start:x}-{self._published}"
+        """Differs after each change, and from one run of the server to the next."""
+        return f"{self._start:x}-{self._published}-{self._counted}"
 
     def current(self) -> Snapshot | None:
         """Return the snapshot that was published last, None before the first."""
@@ -39,6 +39,7 @@ class Changes:
 
     def counted(self) -> None:
         """Tell that counters, or the health of clusters, have changed."""
+        self._counted += 1
         self._tell(COUNTS)
 
     def listen(self, feed: ChangeFeed) -> None:

@@ -1,0 +1,1 @@
+"""What to try topodns with: a cluster, and a day in it."""
