@@ -9,7 +9,7 @@ from locator.labels import nearest_label_key
 from locator.model import object_key
 
 NEAR = 0.66  # as difflib counts: "tll" is near "ttl", "foo" is not near "webhook"
-FEW = 12  # names that a message lists
+FEW = 14  # names that a message lists
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

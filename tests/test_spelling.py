@@ -56,7 +56,7 @@ def test_not_near(word: str, known: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("known", "said"),
-    [([], ""), (["a"], "; there is a"), (["b", "a"], "; there are a, b"), ([f"n{n}" for n in range(13)], "")],
+    [([], ""), (["a"], "; there is a"), (["b", "a"], "; there are a, b"), ([f"n{n}" for n in range(15)], "")],
     ids=["none", "one", "two", "too-many"],
 )
 def test_what_there_is(known: list[str], said: str) -> None:
