@@ -17,7 +17,7 @@ from examples.demo.asking import Asker
 from examples.demo.day import Query
 from tests import axe
 from tests.browser import visiting
-from tests.topodns_process import Server, reload, serving
+from tests.topodns_process import COMMAND, Process, Server, reload, serving
 
 IN_ZONE_B, IN_ZONE_C = "10.244.6.10", "10.244.11.10"
 EXPLAINED = f"/explain?name=memcached.shop&client={IN_ZONE_B}"
@@ -93,18 +93,35 @@ def shades(picture: bytes) -> int:
     return len(set(zlib.decompress(chunks)))
 
 
+def check_in_both_schemes(page: Page) -> None:
+    """Light and wide, then dark and narrow: no serious fault, something to see, and no need to scroll sideways."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        assert axe.faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert shades(page.screenshot()) > SHADES
+        page.set_viewport_size(NARROW)
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page(chromium: Browser, server: Server, path: str) -> None:
-    """In both schemes, wide and narrow, it has no serious fault, something to see, and no need to scroll sideways."""
-    allowed = REFUSED if "nobody" in path else ""  # and says what is wrong
+    """Each page of a server."""
+    allowed = REFUSED if "nobody" in path else ""
     with visiting(chromium, at(server, path), allowed=allowed) as page:
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            assert axe.faults(page) == []
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= page.evaluate("innerWidth")
-            assert shades(page.screenshot()) > SHADES
-            page.set_viewport_size(NARROW)
+        check_in_both_schemes(page)
+
+
+def test_the_page_of_a_dump(chromium: Browser) -> None:
+    """``topodns console`` has another first page, which simulates who gets what."""
+    onto_stderr = ("sh", "-c", 'exec "$@" >&2', "sh", *COMMAND)  # where the lines of a process are read
+    process = Process(["console", str(cluster.EXAMPLE)], command=onto_stderr)
+    try:
+        url = process.wait_for(r"^http://\S+/$")[0]
+        with visiting(chromium, url) as page:
+            expect(page.locator("main")).to_contain_text("orders-db")
+            check_in_both_schemes(page)
+    finally:
+        assert process.end() == 0
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if path in LISTS or "client=" in path])
