@@ -29,8 +29,8 @@ from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
 from tests import api_objects
 from tests.api_objects import ZONE, Item
-from tests.go_programs import CACHE
 from tests.in_memory import settings_of, snapshot_of
+from tests.made_once import CACHE
 from tests.network_namespaces import Machine, loopback_with, one_network
 from tests.programs import Daemon, environment
 from tests.this_machine import has_ipv6, lacking, needs_tool
