@@ -289,7 +289,7 @@ def test_a_real_server_spreads_the_load_so(simulate: Simulate, serve: Callable[.
     server = serve(items, "--trusted-forwarder", "127.0.0.0/8", "--metrics-per-service", "--http", "127.0.0.1:0")
     clients = [item["status"]["podIPs"][0]["ip"] for item in items
                if item["kind"] == "Pod" and item["metadata"]["name"].startswith("client-")]  # fmt: skip
-    times = 200
+    times = 100
     firsts = Counter[str]()
     for client in clients:
         for _ in range(times):
