@@ -352,7 +352,9 @@ def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
         found = page(server, "/services/shop/web")
         assert "at most 2.60 \N{MULTIPLICATION SIGN} an even share" in found.text and "overloaded" in found.text
         assert "20.0 % of the load crosses zones; without any constraint, 70.0 %." in found.text
-        assert f"annotate service web --overwrite {MIN_ENDPOINTS}=2" in found.text
+        proposed = page(server, "/services/shop/web", propose="on")
+        assert f"annotate service web --overwrite {MIN_ENDPOINTS}=2" in proposed.text
+        assert "Propose something milder" in found.text and "annotate service" not in found.text
         tried = page(server, "/services/shop/web", keys=ZONE, least="2", client="10.2.1.1")
         assert f"With {ZONE} and at least 2 endpoints" in tried.text and "2 clients get nothing" in tried.text
         assert f"{ZONE} is a, not c" in tried.text, "why the client in zone c does not get an endpoint, in a column"
@@ -366,6 +368,25 @@ def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
         unknown = page(server, "/services/shop/web", keys="example.com/zone,*")
         assert f"no node has the label example.com/zone; the nearest that nodes have is {ZONE}" in unknown.text
         assert "Where the load flows" not in page(server, "/services/shop/virtual").text
+
+
+@pytest.mark.parametrize("without", ["no pods", "finished pods"])
+def test_endpoints_that_name_no_pod_that_asks(tmp_path: Path, without: str) -> None:
+    """They are no clients, and take none away: every page is there, and counts the pods that it has."""
+    items = skewed()
+    for item in [item for item in items if item["kind"] == "Pod"]:
+        if without == "no pods":
+            items.remove(item)
+        elif item["metadata"]["name"].startswith("web-"):
+            item["status"]["phase"] = "Succeeded"
+    dump = tmp_path / "cluster.json"
+    dump.write_text(listed(items))
+    with shown(str(dump)) as running:
+        assert page(running, "/").status == 200
+        found = page(running, "/services/shop/web")
+        assert found.status == 200
+        assert ("knows no Pods" in found.text) == (without == "no pods")
+        assert ("zone=a7" in found.text) == (without == "finished pods"), "six, and one that is not running"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 
 from tests.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, listed, pod
 from tests.commands_in_process import Ran, Run
+from tests.other_server import Response, other_server
 from tests.skewed import skewed
 from tests.this_machine import ROOT
 from tests.topodns_process import Server
@@ -187,6 +188,9 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--price", "0.02"), "--traffic: missing, expected both --price and --traffic"),
         (("--price", "cheap", "--traffic", "1"), "--price: 'cheap', expected a number from 0 on"),
         (("--price", "nan", "--traffic", "1"), "--price: 'nan', expected a number from 0 on"),
+        (("--price", "1e308", "--traffic", "1e308"), "--price: '1e308' times --traffic '1e308' is too large"),
+        (("--clients-from", "http://a:99999"), "--clients-from: 'http://a:99999', expected http://HOST:PORT"),
+        (("--clients-from", "http://[::1"), "--clients-from: 'http://[::1', expected http://HOST:PORT"),
         (("--price", "-1", "--traffic", "1"), "--price: '-1', expected a number from 0 on"),
         (("--max-overload", "0.5"), "--max-overload: '0.5', expected a factor from 1 on"),
         (("--fail-on", "fire"), "--fail-on: 'fire' found, expected never, overload, idle or unmet"),
@@ -228,7 +232,7 @@ def hostile() -> Any:
     items = skewed()
     for item in items:
         if item["kind"] == "Node" and item["metadata"]["name"] == "node-a":
-            item["metadata"]["labels"][ZONE] = '<script>|`\x1b[31m&"'
+            item["metadata"]["labels"][ZONE] = '<script>|`\x1b[31m&" @all http://x'
     return items
 
 
@@ -236,7 +240,7 @@ def test_names_are_no_markup(simulate: Simulate, tmp_path: Path) -> None:
     """What a label holds is text: in Markdown, in a terminal, and in a picture."""
     picture = tmp_path / "web.svg"
     ran = simulate("-o", "markdown", "--picture", str(picture), items=hostile())
-    assert ran.status == 0 and "<script>" not in ran.out
+    assert ran.status == 0 and not [text for text in ("<script>", "@all", "http://x") if text in ran.out]
     root = ElementTree.fromstring(picture.read_text())
     assert not [element for element in root.iter() if element.tag.endswith("script")]
     assert any("<script>" in (element.text or "") for element in root.iter())
@@ -250,8 +254,7 @@ def test_picture(simulate: Simulate, tmp_path: Path) -> None:
     root = ElementTree.fromstring(path.read_text())
     texts = [element.text or "" for element in root.iter()]
     assert any("web-a0: 2.6\N{MULTIPLICATION SIGN} overloaded" in text for text in texts)
-    assert any(text.startswith("c to b: ") and text.endswith("in another domain") for text in texts) is False
-    assert any(text.startswith("c to b: ") and text.endswith("to another domain") for text in texts)
+    assert any(text.startswith("c to b: ") and text.endswith("to another zone") for text in texts)
     assert all("style" not in element.attrib for element in root.iter())
 
 
@@ -262,6 +265,40 @@ def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
         topodns("simulate", "--snapshot", str(ROOT / "examples" / "cluster.yaml"), "--picture", str(drawn)).status == 0
     )
     assert drawn.read_text() == (ROOT / "docs" / "simulate.svg").read_text()
+
+
+def test_a_load_at_the_threshold_is_no_overload(simulate: Simulate) -> None:
+    """Whatever the sum of its fractions is: of ten clients, the endpoint in zone a gets 2.6 even shares."""
+    assert simulate("--max-overload", "2.6", "--fail-on", "overload").status == 0
+    assert simulate("--max-overload", "2.59", "--fail-on", "overload").status == 1
+
+
+def test_what_cannot_be_compared_is_not_overloaded(simulate: Simulate) -> None:
+    """A client cannot get the cluster IP of each cluster: shares of federated cluster IPs say nothing."""
+    items = skewed()
+    virtual = next(item for item in items if item["kind"] == "Service" and item["metadata"]["name"] == "virtual")
+    virtual["metadata"]["annotations"]["topodns.io/federated"] = "true"
+    virtual["status"] = {"loadBalancer": {"ingress": [{"ip": "203.0.113.1"}]}}
+    (slices,) = [item for item in items if item["kind"] == "EndpointSlice" and item["metadata"]["name"] == "web-1"]
+    items.append(json.loads(json.dumps(slices).replace('"web-1"', '"virtual-1"').replace('"web"', '"virtual"')))
+    ran = simulate("--federation", "fed.example", "--service", "shop/virtual", "-o", "json", items=items)
+    assert [row["zone"] for row in ran.json["services"]] == ["fed.example"], ran.err
+    assert not {"OverloadedEndpoint", "IdleEndpoint"} & {finding["code"] for finding in ran.json["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [("", "no topodns_answer_zones_total"), ("x{", "no topodns_answer_zones_total"),
+     ('topodns_answer_zones_total{client_zone="a",answer="same"} +Inf', "no topodns_answer_zones_total"),
+     ('topodns_answer_zones_total{client_zone="a",answer="same"} -5', "no topodns_answer_zones_total"),
+     ('topodns_answer_zones_total{client_zone="a",answer="same"} 0', "has counted no answers yet")],
+    ids=["nothing", "malformed", "infinite", "negative", "none-yet"],
+)  # fmt: skip
+def test_metrics_that_cannot_be_used(simulate: Simulate, metrics: str, message: str) -> None:
+    text = f"# TYPE topodns_answer_zones counter\n{metrics}\n"
+    with other_server(lambda: Response(200, text.encode(), "text/plain")) as address:
+        ran = simulate("--clients-from", f"http://{address}")
+    assert ran.status in (1, 2) and message in ran.err
 
 
 def test_many_services_are_a_table(simulate: Simulate) -> None:

@@ -12,6 +12,13 @@ from starlette.responses import Response
 
 from dnsserver.inspection.problem import PROBLEM_JSON, Problem
 
+# A browser may show it, too: of what somebody wrote into a URL, it must make nothing.
+SAFE = {
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
 
 def problem(
     status: int, detail: str, *, parameter: str | None = None, headers: Mapping[str, str] | None = None
@@ -20,7 +27,7 @@ def problem(
     said: Problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     if parameter is not None:
         said["parameter"] = parameter
-    return Response(msgspec.json.encode(said), status, headers, media_type=PROBLEM_JSON)
+    return Response(msgspec.json.encode(said), status, {**SAFE, **(headers or {})}, media_type=PROBLEM_JSON)
 
 
 async def as_problem(request: Request, error: Exception) -> Response:

@@ -49,6 +49,8 @@ def answers_by_zone(text: str) -> tuple[ByZone, Mapping[str, ByZone] | None] | N
                 if service := sample.labels.get("service_name"):
                     key = f"{sample.labels['service_namespace']}/{service}"
                     of_services.setdefault(key, Counter())[zone] += int(sample.value)
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, OverflowError):
+        return None
+    if any(number < 0 for number in zones.values()):
         return None
     return (zones, of_services or None) if found else None

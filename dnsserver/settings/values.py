@@ -177,7 +177,8 @@ def _service_key(text: str) -> str:
 
 
 def _server_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^/?#@\s]+(/[^?#\s]*)?", text):
+    match = re.fullmatch(r"https?://(?:\[[0-9a-fA-F:.]+\]|[^][:/?#@\s]+)(?::([0-9]{1,5}))?(?:/[^?#\s]*)?", text)
+    if match is None or (match[1] is not None and not 0 < int(match[1]) <= 65535):
         raise ValueError(repr(text))
     return text.rstrip("/")
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Protocol
 
 from msgspec import Struct
 
-from locator.ip import address_text, parse_address
 from locator.model import CLUSTER, UNKNOWN, ZONE, Location
-from locator.places.address_book import POD, POD_LOCATOR, Places
 from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
-PodKey = tuple[str, str]  # the cluster and the pod's ``namespace/name``; of ``AddressClients`` its name and its address
-BY_POD = (POD, POD_LOCATOR)  # how an address is located that a pod has
+PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
 
 
 class Client(Struct, frozen=True, gc=False):
@@ -32,48 +28,35 @@ class Client(Struct, frozen=True, gc=False):
         return self.cluster, self.key
 
 
-class Clients(Protocol):
-    """Who asks."""
+class Clients:
+    """The pods that ask, all of them or those of one cluster.
 
-    @property
-    def numbers(self) -> Mapping[Location, int]:
-        """How many clients are at each location."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-
-    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
-        """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
-
-        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each.
-        """
-
-    def at(self, identities: Collection[PodKey]) -> Mapping[Location, int]:
-        """Return how many of those that ``left_out`` returned are at each location."""
-
-
-class PodClients:
-    """The pods that ask, all of them or those of one cluster. See ``Clients``.
-
-    With *endpoints_too*, the endpoints of a Service ask for its name,
+    ``numbers`` has how many are at each location. With *endpoints_too*, the endpoints of a Service ask for its name,
     too; else they do not.
     """
 
-    def __init__(self, clients: Iterable[Client], *, endpoints_too: bool) -> None:
+    def __init__(self, *, endpoints_too: bool = False) -> None:
+        self.numbers: Counter[Location] = Counter()
         self._locations: dict[PodKey, Location] = {}
         self._by_address: dict[tuple[str, bytes], list[PodKey]] = {}
         self._endpoints_too = endpoints_too
-        for client in clients:
-            self._locations[client.identity] = client.location
-            for address in client.addresses:
-                self._by_address.setdefault((client.cluster, address), []).append(client.identity)
-        self.numbers: Counter[Location] = Counter(self._locations.values())
 
     def __len__(self) -> int:
         return len(self._locations)
 
+    def add(self, client: Client) -> None:
+        """Add one more."""
+        self.numbers[client.location] += 1
+        self._locations[client.identity] = client.location
+        for address in client.addresses:
+            self._by_address.setdefault((client.cluster, address), []).append(client.identity)
+
     def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
-        """See ``Clients``. A pod is the endpoint that names it; one that names no pod is each pod with its address."""
+        """Return those that are endpoints of a Service, ready or not, and so do not ask for its name.
+
+        *basis* is the Service in a *snapshot* of all clusters as they are, and *clusters* has that of each. A pod is
+        the endpoint that names it; an endpoint that names no pod is each pod with its address.
+        """
         if self._endpoints_too:
             return set()
         return {
@@ -84,7 +67,7 @@ class PodClients:
         }
 
     def at(self, identities: Collection[PodKey]) -> Counter[Location]:
-        """See ``Clients``."""
+        """Return how many of some clients are at each location."""
         return Counter(map(self._locations.__getitem__, identities))
 
     def _identities(self, cluster: str, namespace: str, located: LocatedEndpoint) -> Iterable[PodKey]:
@@ -95,36 +78,6 @@ class PodClients:
             for address in located.endpoint.addresses
             for identity in self._by_address.get((cluster, address), ())
         ]
-
-
-class AddressClients:
-    """The pods that a server knows, by their addresses. See ``Clients``.
-
-    *numbers* has how many are at each location, and *places* the place of each address.
-    """
-
-    def __init__(self, numbers: Mapping[Location, int], places: Places) -> None:
-        self.numbers = numbers
-        self._places = places
-
-    def __len__(self) -> int:
-        return sum(self.numbers.values())
-
-    def left_out(self, basis: Basis, snapshot: Snapshot, clusters: Mapping[str, Snapshot]) -> set[PodKey]:
-        """See ``Clients``."""
-        found = set[PodKey]()
-        for _, _, located in _endpoints(basis, snapshot, clusters):
-            endpoint = located.endpoint
-            place = self._places.get(endpoint.addresses[0]) if endpoint.addresses else None
-            # On the network of a node, pods share an address: there only the endpoint says that it is a pod.
-            if place is not None and (endpoint.pod is not None or place.located_by in BY_POD):
-                found.add((endpoint.pod or "", address_text(endpoint.addresses[0])))
-        return found
-
-    def at(self, identities: Collection[PodKey]) -> Counter[Location]:
-        """See ``Clients``."""
-        places = (self._places.get(parse_address(text)) for _, text in identities)
-        return Counter(place.location for place in places if place is not None)
 
 
 def _endpoints(

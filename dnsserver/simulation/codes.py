@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import unique
 
-from dnsserver.simulation.service import Simulated
+from dnsserver.simulation.service import OVERLOADED, Simulated
 from locator.finding_codes import FindingCode
 from locator.ip import address_text
 from locator.model import INFO, WARNING, Finding
@@ -50,6 +50,12 @@ class SimulationCode(FindingCode):
         "Label the nodes. For clients outside of the cluster, say where they are with `--subnet`.",
         "kubectl get nodes --show-labels",
     )
+    UncountedService = (
+        INFO,
+        "The server of `--clients-from` counts each Service by itself, and has counted no answers with endpoints for"
+        " this one. The simulation has no clients for it.",
+        "Simulate it without `--clients-from`, or wait until clients have asked.",
+    )
 
 
 FAILS = {
@@ -62,12 +68,15 @@ BY_CODE = {code.name: word for code, word in FAILS.items()}
 
 def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
     """Yield what is worth a warning in what became of a Service."""
-    if simulated.max_overload > max_overload:
-        load, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
+    load, located = max(
+        zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0], default=(0.0, None)
+    )
+    if located is not None and simulated.rating(load, max_overload) == OVERLOADED:
         message = f"{described(located)} gets {load * len(simulated.endpoints):.1f} times an even share of the load"
         expected = f"at most {max_overload:g} times (--max-overload)"
         yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
-    if (idle := simulated.idle) and simulated.load:
+    idle = simulated.idle
+    if idle and simulated.comparable and simulated.load:
         more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
         named = ", ".join(map(described, idle[:NAMED]))
         message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}{more}"
@@ -75,6 +84,9 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
     if simulated.unmet:
         message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
         yield _finding(SimulationCode.UnmetClient, simulated, message, "an endpoint for each")
+    if simulated.counted_nothing:
+        message = "the server has counted no answers for it, so nobody asks here"
+        yield _finding(SimulationCode.UncountedService, simulated, message, "some answers with endpoints")
     if simulated.unknown:
         message = f"{simulated.unknown:,} of {simulated.clients:,} clients carry no label"
         yield _finding(SimulationCode.UnlocatedClient, simulated, message, "a node with labels")

@@ -15,8 +15,6 @@ from locator.places.locations import has_labels
 
 FEW = 256  # groups that are gone through for each Service
 
-Values = tuple[object, ...]
-
 
 class _Other:
     """Stands for every value that matches no endpoint."""
@@ -28,6 +26,14 @@ class _Other:
 OTHER = _Other()
 
 
+class Values(NamedTuple):
+    """By what clients are grouped. ``kind`` is whether they are known, and whether they carry labels."""
+
+    kind: tuple[bool, bool]
+    terms: tuple[object, ...]
+    zone: str | None
+
+
 class Group(NamedTuple):
     """How many clients have the same values, and where one of them is."""
 
@@ -37,52 +43,41 @@ class Group(NamedTuple):
 
 
 class Grouping:
-    """The clients in groups: by whether they are known and carry labels, ``terms``, zone, and *axis*.
+    """The clients in groups: by whether they are known and carry labels, by their ``terms``, and by their zone.
 
     *terms* are those of a constraint. *numbers* has the clients at each location.
     """
 
-    def __init__(self, numbers: Mapping[Location, int], terms: Sequence[str], axis: str) -> None:
-        self._terms, self._axis = tuple(terms), axis
+    def __init__(self, numbers: Mapping[Location, int], terms: Sequence[str], *, few: int = FEW) -> None:
+        self._terms = tuple(terms)
         self._groups: dict[Values, Group] = {}
         for location, clients in numbers.items():
             values = self.values_at(location)
             known = self._groups.get(values)
             self._groups[values] = Group(values, clients + (known.clients if known else 0), location)
-        self._wide = self._widest() if len(self._groups) > FEW else None
+        self._wide = self._widest() if len(self._groups) > few else None
         self._of_value: dict[object, list[Group]] = {}
         self._without: dict[Values, list[Group]] = {}  # by the values without the widest
         self._sums: Counter[Values] = Counter()
         if self._wide is not None:
             for group in self._groups.values():
                 rest = self._narrowed(group.values)
-                self._of_value.setdefault(group.values[self._wide], []).append(group)
+                self._of_value.setdefault(group.values.terms[self._wide], []).append(group)
                 self._without.setdefault(rest, []).append(group)
                 self._sums[rest] += group.clients
 
     def values_at(self, location: Location) -> Values:
         """Return the values by which a client at *location* is grouped."""
-        labels = location.labels
         kind = location.known, has_labels(location)
-        return (kind, *map(location.term, self._terms), labels.get(ZONE), labels.get(self._axis))
-
-    def zone_of(self, values: Values) -> str | None:
-        """Return the zone among the values of a group."""
-        zone = values[-2]
-        return zone if isinstance(zone, str) else None
-
-    def axis_of(self, values: Values) -> str | None:
-        """Return the value of the *axis* among the values of a group."""
-        value = values[-1]
-        return value if isinstance(value, str) else None
+        return Values(kind, tuple(map(location.term, self._terms)), location.labels.get(ZONE))
 
     def reduced(self, values: Values, useful: Sequence[frozenset[str | None]]) -> Values:
-        """Return *values* with OTHER for each that is not *useful* (``Constraint.useful_values``)."""
+        """Return *values* with OTHER for each term that is not *useful* (``Constraint.useful_values``)."""
         terms = [
             value if value is None or value in known else OTHER
-            for value, known in zip(values[1:-2], useful, strict=True)
+            for value, known in zip(values.terms, useful, strict=True)
         ]
-        return (values[0], *terms, *values[-2:])
+        return values._replace(terms=tuple(terms))
 
     def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[Location, int]) -> list[Group]:
         """Return the groups of clients that get the same, without as many as *fewer* has at each location."""
@@ -109,9 +104,7 @@ class Grouping:
         """Return groups that the *useful* values tell apart, and maybe more."""
         if self._wide is None:
             return self._groups.values()
-        single = [
-            group for value in (*useful[self._wide - 1], None) for group in self._of_value.get(value, ())
-        ]  # fmt: skip
+        single = [group for value in {*useful[self._wide], None} for group in self._of_value.get(value, ())]
         rest = Counter(self._sums)
         for group in single:
             rest[self._narrowed(group.values)] -= group.clients
@@ -124,9 +117,10 @@ class Grouping:
 
     def _narrowed(self, values: Values) -> Values:
         assert self._wide is not None
-        return (*values[: self._wide], OTHER, *values[self._wide + 1 :])
+        terms = values.terms
+        return values._replace(terms=(*terms[: self._wide], OTHER, *terms[self._wide + 1 :]))
 
     def _widest(self) -> int | None:
         """Return the position of the term with the most values, None if there are no terms."""
-        numbers = [len({values[position] for values in self._groups}) for position in range(1, len(self._terms) + 1)]
-        return numbers.index(max(numbers)) + 1 if numbers else None
+        numbers = [len(set(column)) for column in zip(*(values.terms for values in self._groups), strict=True)]
+        return numbers.index(max(numbers)) if numbers else None

@@ -1,6 +1,7 @@
 """Draws who flows where, as SVG: client domains on the left, the endpoints that they get on the right.
 
-Colour never speaks alone: traffic that crosses zones is dashed, and what is overloaded, idle or unmet says so in words.
+Colour never speaks alone: flows that cross zones are dashed, those that may are dotted, and what is overloaded, idle or
+unmet says so in words.
 Shapes have classes and no styles, so that a page may colour them, and a Content-Security-Policy does not forbid them.
 """
 
@@ -12,8 +13,9 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from dnsserver.simulation.codes import described
-from dnsserver.simulation.service import Simulated
+from dnsserver.simulation.service import IDLE, OVERLOADED, Simulated
 from dnsserver.simulation.text import constraint_text, percent
+from locator.model import ZONE
 from locator.topology.selection import LocatedEndpoint
 
 WIDTH = 760
@@ -23,6 +25,13 @@ MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; what is left is summed up
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
 INK, FAINT, PAPER, SAME, CROSSING, BAD = "#1b1f24", "#6a737d", "#ffffff", "#2f6f9f", "#b4560f", "#a3123a"
+
+# By class: the colour of a flow, its dashes, and what it is.
+KINDS = {
+    "same": (SAME, "", "in the same zone"),
+    "crossing": (CROSSING, "7 4", "to another zone"),
+    "unclear": (FAINT, "2 4", "a zone is not known"),
+}
 
 Value = str | None
 SVG = "http://www.w3.org/2000/svg"
@@ -94,7 +103,7 @@ def _drawn(simulated: Simulated, max_overload: float, *, headed: bool = True) ->
         _text(group, MARGIN, 60, f"{crossing} without the constraint", fill=FAINT)
     origins, targets = _origin_boxes(simulated, top), _target_boxes(simulated, max_overload, top)
     for origin, target, share in _flows(simulated, origins, targets):
-        _flow(group, origins[origin], targets[target], share, crosses=origin != target)
+        _flow(group, origins[origin], targets[target], share, _kind(origin, target))
     for boxes, left, width in ((origins, MARGIN, BOX), (targets, WIDTH - MARGIN - TARGET, TARGET)):
         for box in boxes.values():
             _draw(group, box, left, width)
@@ -110,7 +119,7 @@ def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
         lines = [(f"{clients:,} {'client' if clients == 1 else 'clients'}", "faint")]
         if origin.unmet:
             lines.append((f"\N{BALLOT X} {round(origin.unmet):,} get nothing", "bad"))
-        boxes[value] = _box(_heading(simulated, value), lines, top)
+        boxes[value] = _box(_heading(value), lines, top)
         top += boxes[value].height + GAP
     return boxes
 
@@ -118,14 +127,14 @@ def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
 def _target_boxes(simulated: Simulated, max_overload: float, top: float) -> dict[Value, Box]:
     by_value: dict[Value, list[tuple[float, LocatedEndpoint]]] = {}
     for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
-        by_value.setdefault(located.location.labels.get(simulated.axis), []).append((share, located))
+        by_value.setdefault(located.location.labels.get(ZONE), []).append((share, located))
     boxes: dict[Value, Box] = {}
     for value in _largest({value: len(pairs) for value, pairs in by_value.items()}):
         pairs = sorted(by_value[value], key=lambda pair: -pair[0])
         lines = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
         if (more := len(pairs) - MAX_ENDPOINTS) > 0:
             lines.append((f"{more:,} more endpoints", "faint"))
-        boxes[value] = _box(_heading(simulated, value), lines, top)
+        boxes[value] = _box(_heading(value), lines, top)
         top += boxes[value].height + GAP
     return boxes
 
@@ -134,9 +143,10 @@ def _endpoint_line(
     simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float
 ) -> tuple[str, str]:
     times, name = share * len(simulated.endpoints), _short(described(located), 20)
-    if times > max_overload:
+    rating = simulated.rating(share, max_overload)
+    if rating == OVERLOADED:
         return f"\N{BLACK UP-POINTING TRIANGLE} {name}: {times:.1f}\N{MULTIPLICATION SIGN} overloaded", "bad"
-    if not share:
+    if rating == IDLE:
         return f"\N{WHITE CIRCLE} {name}: idle", "idle"
     return f"{name}: {percent(share)}, {times:.1f}\N{MULTIPLICATION SIGN}", "text"
 
@@ -147,8 +157,8 @@ def _largest(numbers: Mapping[Value, float]) -> list[Value]:
     return sorted(largest, key=lambda value: (value is None, value or ""))
 
 
-def _heading(simulated: Simulated, value: Value) -> str:
-    return f"no {simulated.axis.rpartition('/')[2]}" if value is None else value
+def _heading(value: Value) -> str:
+    return "no zone" if value is None else value
 
 
 def _box(heading: str, lines: Sequence[tuple[str, str]], top: float) -> Box:
@@ -165,9 +175,10 @@ def _flows(
             yield origin, target, share
 
 
-def _flow(group: Element, origin: Box, target: Box, share: float, *, crosses: bool) -> None:
+def _flow(group: Element, origin: Box, target: Box, share: float, kind: str) -> None:
     start, end = MARGIN + BOX, WIDTH - MARGIN - TARGET
-    bend, colour = (start + end) / 2, CROSSING if crosses else SAME
+    bend = (start + end) / 2
+    colour, dashes, where = KINDS[kind]
     path = SubElement(
         group,
         "path",
@@ -175,13 +186,18 @@ def _flow(group: Element, origin: Box, target: Box, share: float, *, crosses: bo
             "d": f"M{start} {origin.middle:.1f} C{bend:.0f} {origin.middle:.1f} {bend:.0f} {target.middle:.1f} "
             f"{end} {target.middle:.1f}",
             "fill": "none", "stroke": colour, "stroke-opacity": "0.65",
-            "stroke-width": f"{max(THINNEST, WIDEST * share):.1f}", "class": "crossing" if crosses else "same",
-            **({"stroke-dasharray": "7 4"} if crosses else {}),
+            "stroke-width": f"{max(THINNEST, WIDEST * share):.1f}", "class": kind,
+            **({"stroke-dasharray": dashes} if dashes else {}),
         },
     )  # fmt: skip
-    where = "to another domain" if crosses else "in the same domain"
     words = f"{origin.heading} to {target.heading}: {percent(share)} of the load, {where}"
     SubElement(path, "title").text = _drawable(words)
+
+
+def _kind(origin: Value, target: Value) -> str:
+    if origin is None or target is None:
+        return "unclear"
+    return "same" if origin == target else "crossing"
 
 
 def _draw(group: Element, box: Box, left: float, width: float) -> None:

@@ -6,35 +6,35 @@ The mildest is the one that lets the least traffic cross zones. Every candidate 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
 from dnsserver.simulation.results import Proposed
-from dnsserver.simulation.service import Groupings, Simulated, World, simulate
+from dnsserver.simulation.service import SLACK, Groupings, Simulated, World, exceeds, simulate
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, in_effect
 from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
 
-MAX_SIZES = 12  # values of min-endpoints that are tried: each is a simulation
-SLACK = 1e-9  # for sums of fractions
+MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
+MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone
 
 
-def proposal(
-    simulated: Simulated, world: World, groupings: Groupings, changes: Changes, max_overload: float
-) -> Proposed | None:
+def proposal(simulated: Simulated, world: World, changes: Changes, max_overload: float) -> Proposed | None:
     """Return what keeps all endpoints at *max_overload* even shares at most; None if nothing has to, or nothing can.
 
     *changes* are those that the *world* was made with.
     """
     compiled = simulated.subject.basis(world.snapshot)
-    if simulated.max_overload <= max_overload + SLACK or type(compiled) is not CompiledService:
+    if not exceeds(simulated, max_overload) or type(compiled) is not CompiledService:
         return None
     best: tuple[float, Simulated, Annotations] | None = None
-    for wanted in _candidates(simulated, compiled):
+    groupings = Groupings(world)  # of other keys, which nobody needs afterwards
+    for wanted in islice(_candidates(simulated, compiled), MAX_TRIED):
         tried = _tried(simulated, world, groupings, compiled, changes, wanted)
-        fits = tried.max_overload <= max_overload + SLACK and tried.unmet <= simulated.unmet
+        fits = not exceeds(tried, max_overload) and tried.unmet <= simulated.unmet
         if fits and (best is None or tried.crossing < best[0] - SLACK):
             best = tried.crossing, tried, wanted
     if best is None:
@@ -51,7 +51,7 @@ def proposal(
 
 def most_overloaded(services: Iterable[Simulated], max_overload: float) -> list[Simulated]:
     """Return the Services with an endpoint that gets more than *max_overload* even shares, the worst first."""
-    skewed = (simulated for simulated in services if simulated.max_overload > max_overload + SLACK)
+    skewed = (simulated for simulated in services if exceeds(simulated, max_overload))
     return sorted(skewed, key=lambda simulated: -simulated.max_overload)
 
 
@@ -71,15 +71,13 @@ def _tried(
 def _candidates(simulated: Simulated, compiled: CompiledService) -> Iterator[Annotations]:
     """Yield annotations to try: those that change the least first."""
     constraint = in_effect(simulated.declaration)
-    sizes = list(_sizes(simulated, constraint))
-    for size in sizes:
-        yield {MIN_ENDPOINTS: str(size)}
+    sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
+    yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
     if simulated.declaration is not None and simulated.declaration.source == POLICY:
         return  # it is heard before any annotation with keys
-    for keys in _wider(constraint, compiled):
-        yield {TOPOLOGY_KEYS: ",".join(keys)}
-        for size in sizes:
-            yield {TOPOLOGY_KEYS: ",".join(keys), MIN_ENDPOINTS: str(size)}
+    lists = [",".join(keys) for keys in islice(_wider(constraint, compiled), MAX_LISTS)]
+    yield from ({TOPOLOGY_KEYS: keys} for keys in lists)
+    yield from ({TOPOLOGY_KEYS: keys, MIN_ENDPOINTS: str(size)} for keys in lists for size in sizes)
 
 
 def _sizes(simulated: Simulated, constraint: Constraint) -> Iterator[int]:
@@ -87,7 +85,7 @@ def _sizes(simulated: Simulated, constraint: Constraint) -> Iterator[int]:
     at_least = constraint.at_least if isinstance(constraint, FirstMatch | Narrowing) else 1
     chosen = {len(row.choice.endpoints) for row in simulated.domains() if row.choice.outcome == NEAREST}
     larger = sorted(size + 1 for size in chosen if at_least <= size < len(simulated.endpoints))
-    yield from larger[:MAX_SIZES]
+    yield from larger
 
 
 def _wider(constraint: Constraint, compiled: CompiledService) -> Iterator[Sequence[str]]:

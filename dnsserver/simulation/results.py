@@ -104,10 +104,10 @@ class Simulation(Struct, frozen=True):
         before = _weighted((service.crossing_before, service.load_before) for service in services)
         cost: BeforeAndAfter | None = None
         if self.price is not None:
-            each = self.price.per_gb * self.price.traffic
+            whole = self.price.per_gb * self.price.traffic
             cost = {
-                "before": each * sum(service.crossing_before for service in services),
-                "after": each * sum(service.crossing for service in services),
+                "before": whole * sum(service.crossing_before for service in services),
+                "after": whole * sum(service.crossing for service in services),
             }
         return {"clients": self.clients, "cross_zone": {"before": before, "after": after}, "cost": cost}
 

@@ -38,7 +38,10 @@ def simulate_all(
 def _distinct_clients(services: Sequence[Simulated], world: World) -> int:
     """Return how many clients ask for any of the names; of counted answers, how many there were."""
     if world.counted is not None:
-        return sum(world.counted.zones.values())
+        counted = world.counted
+        if counted.of_services is None:
+            return sum(counted.zones.values())
+        return sum(sum(counted.of(key).values()) for key in {service.subject.key for service in services})
     of_own = [service for service in services if service.subject.zone.about != FEDERATION]
     federated = [service for service in services if service.subject.zone.about == FEDERATION]
     if not federated:

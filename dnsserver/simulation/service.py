@@ -20,11 +20,14 @@ from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import Basis, FederatedService, Snapshot
+from locator.state.snapshot import Basis, Entry, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY, LocatedEndpoint
 
-Flow = tuple[str | None, str | None]  # from the clients with a value of the axis to the endpoints with a value of it
+OVERLOADED, IDLE = "overloaded", "idle"
+SLACK = 1e-9  # for sums of fractions
+
+Flow = tuple[str | None, str | None]  # from the clients of a zone to the endpoints of a zone
 
 
 class Subject(NamedTuple):
@@ -54,7 +57,7 @@ class World(Struct, frozen=True):
 
     ``clusters`` are those that exist, each by itself, by their names; ``cluster`` is the own one's name. ``own`` are
     the clients in the own cluster, ``everywhere`` those in all of them: only federated names are the same everywhere.
-    ``counted`` says how much they ask, None for one unit a pod. ``axis`` is the label key that tells flows apart.
+    ``counted`` says how much they ask, None for one unit a pod.
     """
 
     snapshot: Snapshot
@@ -65,7 +68,6 @@ class World(Struct, frozen=True):
     own: Clients
     everywhere: Clients
     counted: Counted | None = None
-    axis: str = ZONE
 
     def clients_of(self, subject: Subject) -> Clients:
         """Return who asks for a name."""
@@ -100,14 +102,14 @@ class Simulated(Struct, frozen=True, eq=False):
     ``clients``, ``unmet`` (who get no address) and ``unknown`` (who carry no label) are numbers of clients, or those of
     counted answers. ``load`` is the part of them that arrives; ``shares`` are fractions of it, one for each of the
     ``endpoints``, which are ready. ``crossing`` and ``crossing_before`` are fractions that are known to cross zones: as
-    simulated, and without any constraint. ``flows`` by the label *axis* are fractions of the load, too. ``origins`` has
-    all clients by their value of the axis. ``relations`` are the units of load that arrive, by the client's zone, ""
+    simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
+    clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
     for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
-    ``left_out`` are the pods that are endpoints and do not ask.
+    ``left_out`` are the pods that are endpoints and do not ask. ``counted_nothing``: by what a server has counted,
+    nobody asks.
     """
 
     subject: Subject
-    axis: str
     declaration: Declaration | None
     endpoints: tuple[LocatedEndpoint, ...]
     clients: int
@@ -122,6 +124,7 @@ class Simulated(Struct, frozen=True, eq=False):
     origins: Mapping[str | None, Origin]
     relations: Mapping[tuple[str, str], float]
     left_out: frozenset[PodKey]
+    counted_nothing: bool
     domains: Callable[[], Iterator[DomainOutcome]]
 
     @property
@@ -144,6 +147,28 @@ class Simulated(Struct, frozen=True, eq=False):
         """The ready endpoints that nobody gets."""
         return [located for located, share in zip(self.endpoints, self.shares, strict=True) if not share]
 
+    @property
+    def comparable(self) -> bool:
+        """Whether every client could get each endpoint, so that an uneven load says something.
+
+        Not so where cluster IPs and load balancers of a federated Service are among them: which of these a client could
+        get depends on its cluster.
+        """
+        return not any(isinstance(located, Entry) for located in self.endpoints)
+
+    def rating(self, share: float, max_overload: float) -> str:
+        """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
+        if not self.comparable or not self.load:
+            return ""
+        if share * len(self.endpoints) > max_overload + SLACK:
+            return OVERLOADED
+        return "" if share else IDLE
+
+
+def exceeds(simulated: Simulated, max_overload: float) -> bool:
+    """Whether an endpoint gets more than *max_overload* even shares."""
+    return simulated.rating(max(simulated.shares, default=0.0), max_overload) == OVERLOADED
+
 
 class Groupings:
     """The clients of a world in groups, for each list of terms; made once for all Services."""
@@ -157,7 +182,7 @@ class Groupings:
         clients = self._world.clients_of(subject)
         key = clients is self._world.everywhere, terms
         if key not in self._known:
-            self._known[key] = Grouping(clients.numbers, terms, self._world.axis)
+            self._known[key] = Grouping(clients.numbers, terms)
         return self._known[key]
 
 
@@ -172,7 +197,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     grouping = groupings.of(subject, deciding.terms)
     groups = grouping.groups(deciding.useful, fewer)
     loads = _Loads(subject, world, grouping, groups)
-    spread = _Spread(deciding, grouping, world.axis)
+    spread = _Spread(deciding)
     for group in loads.groups:
         spread.add(group, loads.of(group))
 
@@ -187,7 +212,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
                 if whole := round(load):
                     yield DomainOutcome(dict(domain), whole, choice)
 
-    return spread.result(subject, frozenset(left_out), domains)
+    return spread.result(subject, frozenset(left_out), domains, counted_nothing=loads.counted_nothing)
 
 
 class _Deciding:
@@ -210,7 +235,7 @@ class _Deciding:
             constraint = in_effect(self.declaration)
             self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
         self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
-        self._grouping = Grouping({}, self.terms, world.axis)
+        self._grouping = Grouping({}, self.terms)
 
     def decision(self, location: Location) -> Decision:
         return resolve(self._meaning, A, self._world.snapshot, location, self._world.authority)
@@ -245,14 +270,15 @@ class _Loads:
 
     def __init__(self, subject: Subject, world: World, grouping: Grouping, groups: list[Group]) -> None:
         self.extra: list[Group] = []
-        self._grouping = grouping
+        self.counted_nothing = False
         self._units: Mapping[str, float] | None = None
         if world.counted is not None:
             counted = world.counted.of(subject.key)
+            self.counted_nothing = not any(counted.values())
             clients = Counter[str]()
             for group in groups:
-                clients[grouping.zone_of(group.values) or ""] += group.clients
-            for zone in counted.keys() - clients.keys():
+                clients[group.values.zone or ""] += group.clients
+            for zone in sorted(counted.keys() - clients.keys()):
                 location = somewhere_in(zone, world.cluster)
                 self.extra.append(Group(grouping.values_at(location), 1, location))
                 clients[zone] = 1
@@ -263,16 +289,16 @@ class _Loads:
         """Return the units of load of a group."""
         if self._units is None:
             return group.clients
-        return group.clients * self._units[self._grouping.zone_of(group.values) or ""]
+        return group.clients * self._units[group.values.zone or ""]
 
 
 class _Spread:
     """Adds up what groups of clients get."""
 
-    def __init__(self, deciding: _Deciding, grouping: Grouping, axis: str) -> None:
-        self._deciding, self._grouping, self._axis = deciding, grouping, axis
+    def __init__(self, deciding: _Deciding) -> None:
+        self._deciding = deciding
         self._loads = {id(located): 0.0 for located in deciding.endpoints}
-        self._tallies: dict[int, tuple[Counter[str | None], Counter[str | None]]] = {}
+        self._zones: dict[int, Counter[str | None]] = {}
         self._relations: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._origins: dict[str | None, Origin] = {}
         self._flows: defaultdict[Flow, float] = defaultdict(float)
@@ -286,45 +312,47 @@ class _Spread:
     def add(self, group: Group, load: float) -> None:
         """Add a group with its units of load."""
         endpoints = self._deciding.choice(group).endpoints
-        zone = self._grouping.zone_of(group.values)
+        zone = group.values.zone
         self._clients += load
         if not has_labels(group.location):
             self._unknown += load
         if everything := self._deciding.unconstrained(group):
             self._before += load
-            self._crossing_before += load * _elsewhere(zone, self._tally(everything)[0]) / len(everything)
-        origin = self._grouping.axis_of(group.values)
-        known = self._origins.get(origin, Origin(0, 0))
-        self._origins[origin] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
+            self._crossing_before += load * _elsewhere(zone, self._zones_of(everything)) / len(everything)
+        known = self._origins.get(zone, Origin(0, 0))
+        self._origins[zone] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
         if not endpoints:
             self._unmet += load
             return
         self._arriving += load
-        each = load / len(endpoints)
+        part = load / len(endpoints)
         for located in endpoints:
-            self._loads[id(located)] += each
-        zones, values = self._tally(endpoints)
-        self._crossing += each * _elsewhere(zone, zones)
+            self._loads[id(located)] += part
+        zones = self._zones_of(endpoints)
+        self._crossing += part * _elsewhere(zone, zones)
         self._relations[zone or "", relation(zone or "", frozenset(other or "" for other in zones))] += load
-        for value, number in values.items():
-            self._flows[origin, value] += each * number
+        for other, number in zones.items():
+            self._flows[zone, other] += part * number
 
-    def _tally(self, endpoints: Sequence[LocatedEndpoint]) -> tuple[Counter[str | None], Counter[str | None]]:
-        """Return how many endpoints are in each zone, and how many have each value of the axis."""
+    def _zones_of(self, endpoints: Sequence[LocatedEndpoint]) -> Counter[str | None]:
+        """Return how many of some endpoints are in each zone. The caller keeps *endpoints*."""
         key = id(endpoints)
-        if key not in self._tallies:
-            of_axis = Counter(located.location.labels.get(self._axis) for located in endpoints)
-            self._tallies[key] = Counter(map(_zone, endpoints)), of_axis
-        return self._tallies[key]
+        if key not in self._zones:
+            self._zones[key] = Counter(map(_zone, endpoints))
+        return self._zones[key]
 
     def result(
-        self, subject: Subject, left_out: frozenset[PodKey], domains: Callable[[], Iterator[DomainOutcome]]
+        self,
+        subject: Subject,
+        left_out: frozenset[PodKey],
+        domains: Callable[[], Iterator[DomainOutcome]],
+        *,
+        counted_nothing: bool,
     ) -> Simulated:
         """Return all that was added up."""
         deciding, load = self._deciding, self._arriving or 1.0
         return Simulated(
             subject=subject,
-            axis=self._axis,
             declaration=deciding.declaration,
             endpoints=deciding.endpoints,
             clients=round(self._clients),
@@ -339,6 +367,7 @@ class _Spread:
             origins=self._origins,
             relations=self._relations,
             left_out=left_out,
+            counted_nothing=counted_nothing,
             domains=domains,
         )
 

@@ -153,10 +153,9 @@ def domain_text(domain: Mapping[str, str]) -> str:
 def _endpoint_row(simulated: Simulated, share: float, located: LocatedEndpoint, max_overload: float) -> Row:
     endpoint, times = located.endpoint, share * len(simulated.endpoints)
     values = {key: value for key in simulated.keys if (value := located.location.value(key)) is not None}
-    word = "overloaded" if times > max_overload else "idle" if not share and simulated.load else ""
     return (
         first_address(located), endpoint.pod or "", endpoint.node or "", domain_text(values) if values else "",
-        percent(share), f"{times:.2f} x", word,
+        percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
     )  # fmt: skip
 
 
@@ -165,8 +164,8 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
     for one in services:
         yield (
             one.subject.name, f"{one.clients:,}", f"{len(one.endpoints):,}", f"{one.max_overload:.2f} x",
-            f"{len(one.idle):,}", f"{one.unmet:,}", percent(one.crossing_before), percent(one.crossing),
-            printable(constraint_text(one)),
+            f"{len(one.idle) if one.load else 0:,}", f"{one.unmet:,}", percent(one.crossing_before),
+            percent(one.crossing), printable(constraint_text(one)),
         )  # fmt: skip
 
 
@@ -188,6 +187,8 @@ def as_markdown(simulation: Simulation, proposals: Proposals, *, max_overload: f
         lines += [f"{more:,} more Services.", ""]
     if simulation.findings:
         lines += [f"- **{finding.code}** {_escaped(_about(finding))}" for finding in simulation.findings[:MAX_LISTED]]
+        if (left := len(simulation.findings) - MAX_LISTED) > 0:
+            lines.append(f"- {left:,} more findings")
         lines.append("")
     for simulated in worst:
         if (proposed := proposals.get(proposal_key(simulated))) is not None:
@@ -210,5 +211,6 @@ def _markdown_table(header: Row, rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is: names of a cluster are no markup."""
-    return re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", printable(text))
+    """Return a text that Markdown shows as it is: names of a cluster are no markup, mention nobody and link nowhere."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", printable(text).replace("&", "&amp;"))
+    return escaped.replace("@", "&#64;").replace("://", "&#58;//")

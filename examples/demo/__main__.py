@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
     sys.exit(f"demo: {missing.name} is not installed here; 'make demo' installs what it needs")
 
 LISTEN, HTTP = "127.0.0.1:1053", "127.0.0.1:9153"  # as with 'make run'
+SLOWEST = 100  # times a day of two minutes
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PORTS = "To take other ports: TOPODNS_LISTEN=127.0.0.1:5353 TOPODNS_HTTP=127.0.0.1:9154 make demo"
 
@@ -29,10 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--listen", default=os.environ.get("TOPODNS_LISTEN", LISTEN), help="default: %(default)s")
     parser.add_argument("--http", default=os.environ.get("TOPODNS_HTTP", HTTP), help="default: %(default)s")
     parser.add_argument(
-        "--pace", type=float, default=1.0, help="seconds that a second of the day takes (default: %(default)s)"
+        "--pace", type=_pace, default=1.0, help="seconds that a second of the day takes (default: %(default)s)"
     )
-    parser.add_argument("--days", type=int, help="end after so many days (default: when somebody presses Ctrl-C)")
+    parser.add_argument("--days", type=_days, help="end after so many days (default: when somebody presses Ctrl-C)")
     options = parser.parse_args(arguments)
+    if options.http == "off":
+        parser.error("--http: off found, expected ADDRESS:PORT: the demo is for the console")
     for number in ENDING:
         signal.signal(number, _interrupt)
     try:
@@ -49,6 +52,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _pace(text: str) -> float:
+    pace = float(text)
+    if not 0 <= pace <= SLOWEST:
+        raise argparse.ArgumentTypeError(f"{text!r} found, expected a number from 0 to {SLOWEST}")
+    return pace
+
+
+def _days(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} found, expected a whole number")
+    return int(text)
 
 
 def _welcome(server: Server) -> str:

@@ -147,7 +147,7 @@ def run(arguments: Namespace) -> int:
         proposals = {
             proposal_key(simulated): proposed
             for simulated in most_overloaded(simulation.services, max_overload)[:MAX_PROPOSALS]
-            if (proposed := proposal(simulated, world, groupings, changes, max_overload)) is not None
+            if (proposed := proposal(simulated, world, changes, max_overload)) is not None
         }
     _print(simulation, proposals, arguments, max_overload)
     return FAILED if _found(simulation, fail_on) else DONE
@@ -208,6 +208,8 @@ def _price(arguments: Namespace) -> Price | None:
         if text is None:
             raise WrongInput(f"{flag}: missing, expected both --price and --traffic")
     amounts = [parse_argument(flag, _amount, text or "", "a number from 0 on") for flag, text in given.items()]
+    if not math.isfinite(amounts[0] * amounts[1]):
+        raise WrongInput(f"--price: {arguments.price!r} times --traffic {arguments.traffic!r} is too large")
     return Price(*amounts)
 
 
@@ -255,7 +257,7 @@ def _print(simulation: Simulation, proposals: Proposals, arguments: Namespace, m
 
     if arguments.picture is not None:
         try:
-            Path(arguments.picture).write_text(picture(simulation.services, max_overload))
+            Path(arguments.picture).write_text(picture(simulation.services, max_overload), encoding="utf-8")
         except OSError as error:
             raise WrongInput(f"--picture {arguments.picture}: {error.strerror}, expected a file to write") from None
     if arguments.output == "json":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import urllib3
 from urllib3.exceptions import HTTPError
@@ -15,7 +15,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
 from dnsserver.settings.fields import Settings
 from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
-from dnsserver.simulation.clients import Client, Counted, PodClients
+from dnsserver.simulation.clients import Client, Clients, Counted
 from dnsserver.simulation.results import Simulation
 from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains
 from dnsserver.simulation.service import World
@@ -46,10 +46,9 @@ def read_world(
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
     clients = {name: _clients(name, those, actual) for name, those in pods.items()}
-    own = PodClients(clients.get(settings.cluster_name, ()), endpoints_too=bool(wanted))
-    everywhere = own
+    own = everywhere = _all_of([clients.get(settings.cluster_name, ())], endpoints_too=bool(wanted))
     if len(clients) > 1:
-        everywhere = PodClients((one for those in clients.values() for one in those), endpoints_too=bool(wanted))
+        everywhere = _all_of(clients.values(), endpoints_too=bool(wanted))
     world = World(
         snapshot=_changed(reading, changes, alone),
         actual=actual,
@@ -90,6 +89,14 @@ def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> lis
     """Return pods as clients: each is where a server would locate its first address."""
     locate = snapshot.addresses.locate
     return [Client(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
+
+
+def _all_of(parts: Iterable[Iterable[Client]], *, endpoints_too: bool) -> Clients:
+    clients = Clients(endpoints_too=endpoints_too)
+    for part in parts:
+        for client in part:
+            clients.add(client)
+    return clients
 
 
 def _changed(reading: Reading, changes: Changes, alone: Mapping[str, Snapshot]) -> Snapshot:

@@ -13,6 +13,7 @@ from dnsserver.http.console.views import Missing, Views
 from dnsserver.http.inspected import BUSY, NOT_READY, Busy, NotReady
 from dnsserver.inspection.naming import UnknownName
 from dnsserver.inspection.operations import TAIL, BadParameter, read_parameters
+from dnsserver.inspection.pages.flows import MAX_OVERLOAD
 from dnsserver.simulation.selecting import BadSelection
 from locator.model import Health
 from locator.topology.constraints import MIN_ENDPOINTS
@@ -43,6 +44,7 @@ class Pages:
 
     async def overview(self, request: Request) -> Shown:
         """Return the first page."""
+        parameters.read(parameters.OVERVIEW, request)
         return Shown("overview.html", "Overview", "/", {"view": await self._views.overview()}, COUNTS)
 
     async def findings(self, request: Request) -> Shown:
@@ -81,10 +83,16 @@ class Pages:
             view = await self._views.service(path["namespace"], path["name"], given)
         except (BadParameter, UnknownName, BadSelection) as error:
             errors = _errors(error, form)
-            given = {"client": None, "namespace": None, "keys": "", "least": "", "page": 1}
+            given = {"client": None, "namespace": None, "keys": "", "least": "", "propose": False, "page": 1}
             view = await self._views.service(path["namespace"], path["name"], given)
         title = f"{view.namespace}/{view.name}"
-        parts = {"view": view, "form": form, "errors": errors}
+        parts = {
+            "view": view,
+            "form": form,
+            "errors": errors,
+            "proposes": given["propose"],
+            "max_overload": MAX_OVERLOAD,
+        }
         return Shown("service.html", title, "/services", parts, status=400 if errors else 200)
 
     async def explain(self, request: Request) -> Shown:

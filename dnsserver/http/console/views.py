@@ -21,7 +21,7 @@ from dnsserver.inspection.located import ClusterContents, Located, located_in
 from dnsserver.inspection.pages import completion, services, sites
 from dnsserver.inspection.pages.completion import Proposal
 from dnsserver.inspection.pages.findings import Cause, causes_of
-from dnsserver.inspection.pages.flows import Pods, annotations_of, as_tried, flows_of, pods_at, title_of
+from dnsserver.inspection.pages.flows import Pods, annotations_of, as_tried, check_tried, flows_of, pods_in, title_of
 from dnsserver.inspection.pages.matrix import Expected, expected_in
 from dnsserver.inspection.pages.node import NodePage, node_page
 from dnsserver.inspection.pages.overview import Known, Overview, overview
@@ -92,7 +92,9 @@ class Views:
         """Return what is within some domains. Raises ValueError for a domain of a key that is not in use."""
         found, keys = await self._all_sites()
         inside = sites.read_within(within, keys)
-        key = given["key"] if given["key"] in keys else None
+        key = given["key"]
+        if key is not None and key not in keys:
+            raise ValueError(f"{key!r} is no topology key in use, expected one of {', '.join(keys)}")
         return await run(sites.map_of(found, keys, inside, key=key, number=given["page"]))
 
     async def node(self, cluster: str, name: str, given: Mapping[str, Any]) -> NodePage:
@@ -130,7 +132,11 @@ class Views:
         snapshot, authority = known.snapshot, self._inspected.authority
         compiled = snapshot.services.get(compiled.service.key, compiled)
         pods, honors = await self._pods(snapshot), self._inspected.honor_kubernetes
-        tried = annotations_of(given["keys"], given["least"])
+        tried, key = annotations_of(given["keys"], given["least"]), compiled.service.key
+        if key not in snapshot.services:
+            raise Missing(await self._no_service(namespace, name))
+        if tried is not None:
+            check_tried(key, snapshot, tried, honor_kubernetes=honors)
 
         def page() -> ServicePage:
             own = known._replace(namespace=namespace)
@@ -141,12 +147,12 @@ class Views:
                 asker = naming.asker_named(client, known)
                 answers.append(Answer(NOW, explain(labels, A, asker, snapshot, authority, candidates=True)))
                 if tried is not None:
-                    other = as_tried(compiled.service.key, snapshot, tried, honor_kubernetes=honors)
+                    other = as_tried(key, snapshot, tried, honor_kubernetes=honors)
                     explained = explain(labels, A, asker, other, authority, candidates=True)
                     answers.append(Answer(title_of(tried), explained))
             flows = flows_of(
-                compiled.service.key, snapshot, pods, authority, self._inspected.cluster,
-                tried=tried, honor_kubernetes=honors,
+                key, snapshot, pods, authority, self._inspected.cluster,
+                tried=tried, proposes=given["propose"], honor_kubernetes=honors,
             )  # fmt: skip
             return service_page(compiled, snapshot, nobody, answers, findings, flows, number=given["page"])
 
@@ -192,8 +198,8 @@ class Views:
         kept = self._counted_pods.get(snapshot.addresses)
         if kept is not None:
             return kept
-        known = await self._inspected.own.listed(Pod)
-        return self._counted_pods.keep(await run(pods_at(known, snapshot.addresses.places)), snapshot.addresses)
+        known, cluster = await self._inspected.own.listed(Pod), self._inspected.cluster
+        return self._counted_pods.keep(await run(pods_in(known, snapshot.addresses, cluster)), snapshot.addresses)
 
     async def _all_sites(self) -> tuple[tuple[Site, ...], tuple[str, ...]]:
         """Return all sites, and the keys by which they are divided."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,16 +12,16 @@ from dnsserver.answers.decision import Authority
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
-from dnsserver.simulation.clients import AddressClients
+from dnsserver.simulation.clients import Client, Clients
 from dnsserver.simulation.codes import described
 from dnsserver.simulation.picture import inline_picture
 from dnsserver.simulation.proposals import proposal
 from dnsserver.simulation.results import Proposed, first_address
 from dnsserver.simulation.selecting import BadSelection, check_annotations
-from dnsserver.simulation.service import Groupings, Simulated, Subject, World, simulate
+from dnsserver.simulation.service import Groupings, Simulated, Subject, World, exceeds, simulate
 from dnsserver.simulation.text import commands, constraint_text, domain_text, outcome_of
-from locator.model import Location, Pod
-from locator.places.address_book import Places
+from locator.model import Pod
+from locator.places.address_book import Addresses
 from locator.state.snapshot import Snapshot
 from locator.topology.constraints import MIN_ENDPOINTS, TOPOLOGY_KEYS, min_endpoints
 from locator.topology.key_findings import CarriedKeys, service_key_findings
@@ -86,26 +86,21 @@ class Flows(Struct, frozen=True):
 
 
 class Pods(Struct, frozen=True):
-    """The pods that may ask: how many are at each location, and the places of their addresses.
+    """The pods that may ask. ``watched`` is false where topodns does not know the pods."""
 
-    ``watched`` is false where topodns does not know the pods.
-    """
-
-    numbers: Mapping[Location, int]
-    places: Places
+    clients: Clients
     watched: bool
 
 
-def pods_at(pods: Sequence[Pod], places: Places) -> Steps[Pods]:
-    """Return where *pods* are that have an address and have not finished, each for itself."""
-    numbers = Counter[Location]()
+def pods_in(pods: Sequence[Pod], addresses: Addresses, cluster: str) -> Steps[Pods]:
+    """Return those of the *pods* of a cluster that have an address and have not finished, each for itself."""
+    clients = Clients()
     for number, pod in enumerate(pods):
         if not number % STEP:
             yield
-        place = places.get(pod.addresses[0]) if pod.addresses and not pod.finished else None
-        if place is not None:
-            numbers[place.location] += 1
-    return Pods(numbers, places, watched=bool(pods))
+        if pod.addresses and not pod.finished:
+            clients.add(Client(cluster, pod.key, pod.addresses, addresses.locate(pod.addresses[0]).location))
+    return Pods(clients, watched=bool(pods))
 
 
 def flows_of(
@@ -116,33 +111,37 @@ def flows_of(
     cluster: str,
     *,
     tried: Annotations | None = None,
+    proposes: bool = False,
     honor_kubernetes: bool = True,
 ) -> tuple[Flows, ...]:
     """Return where the load of a headless Service (``namespace/name``) flows; with *tried* annotations once more.
 
-    *cluster* is the name of the own one. Raises BadSelection, whose argument is ``--with`` or the annotation, if the
-    annotations are not valid.
+    *cluster* is the name of the own one. With *proposes*, each has a proposal if an endpoint is overloaded.
+    The annotations must be valid (``check_tried``).
     """
     zone = next((zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse), None)
     compiled = snapshot.services.get(key)
     if zone is None or compiled is None or not compiled.service.headless:
         return ()
-    clients = AddressClients(pods.numbers, pods.places)
     subject = Subject(zone, key)
-    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, clients, clients)
+    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
     groupings = Groupings(world)
     as_is = Changes(honor_kubernetes=honor_kubernetes)
     notes = () if pods.watched else (NOT_WATCHED,)
-    found = [_flows("now", world, groupings, subject, as_is, notes)]
+    flows = partial(_flows, groupings=groupings, subject=subject, changes=as_is, notes=notes, proposes=proposes)
+    found = [flows("now", world)]
     if tried is not None:
-        changes = Changes({key: tried}, honor_kubernetes=honor_kubernetes)
-        check_annotations(snapshot, changes)
-        if min_endpoints(replace(compiled.service, annotations=_present(tried))) is None:
-            text = f"{tried[MIN_ENDPOINTS]!r} found, expected a whole number from 1 to 999999999"
-            raise BadSelection(MIN_ENDPOINTS, text)
         other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
-        found.append(_flows(title_of(tried), replace(world, snapshot=other), groupings, subject, as_is, notes))
+        found.append(flows(title_of(tried), replace(world, snapshot=other)))
     return tuple(found)
+
+
+def check_tried(key: str, snapshot: Snapshot, tried: Annotations, *, honor_kubernetes: bool) -> None:
+    """Raise BadSelection if annotations to try are not valid, or the Service is not headless."""
+    check_annotations(snapshot, Changes({key: tried}, honor_kubernetes=honor_kubernetes))
+    if min_endpoints(replace(snapshot.services[key].service, annotations=_present(tried))) is None:
+        text = f"{tried[MIN_ENDPOINTS]!r} found, expected a whole number from 1 to 999999999"
+        raise BadSelection(MIN_ENDPOINTS, text)
 
 
 def _present(annotations: Annotations) -> dict[str, str]:
@@ -173,12 +172,19 @@ def title_of(tried: Annotations) -> str:
 
 
 def _flows(
-    title: str, world: World, groupings: Groupings, subject: Subject, changes: Changes, notes: Sequence[str]
+    title: str,
+    world: World,
+    *,
+    groupings: Groupings,
+    subject: Subject,
+    changes: Changes,
+    notes: Sequence[str],
+    proposes: bool,
 ) -> Flows:
     simulated = simulate(subject, world, groupings)
     rows = sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
     shares = sorted(_shares(simulated), key=lambda row: (-round(row.share, 6), row.address))
-    proposed = proposal(simulated, world, groupings, changes, MAX_OVERLOAD)
+    proposed = proposal(simulated, world, changes, MAX_OVERLOAD) if proposes else None
     return Flows(
         title=title,
         constraint=constraint_text(simulated),
@@ -187,7 +193,7 @@ def _flows(
         unmet=simulated.unmet,
         unknown=simulated.unknown,
         max_overload=simulated.max_overload,
-        overloaded=simulated.max_overload > MAX_OVERLOAD,
+        overloaded=exceeds(simulated, MAX_OVERLOAD),
         idle=len(simulated.idle) if simulated.load else 0,
         crossing=simulated.crossing,
         crossing_before=simulated.crossing_before,
@@ -211,8 +217,7 @@ def _gets(endpoints: Sequence[LocatedEndpoint]) -> str:
 def _shares(simulated: Simulated) -> Iterator[ShareRow]:
     for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
         times = share * len(simulated.endpoints)
-        word = "overloaded" if times > MAX_OVERLOAD else "idle" if not share and simulated.load else ""
-        yield ShareRow(first_address(located), described(located), share, times, word)
+        yield ShareRow(first_address(located), described(located), share, times, simulated.rating(share, MAX_OVERLOAD))
 
 
 def _notes(world: World, subject: Subject) -> Iterator[str]:

@@ -12,9 +12,8 @@ from dnsserver.inspection.pages.flows import MAX_OVERLOAD, Pods
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
-from dnsserver.simulation.clients import AddressClients
 from dnsserver.simulation.selecting import constrained_subjects
-from dnsserver.simulation.service import Groupings, Simulated, World, simulate
+from dnsserver.simulation.service import Groupings, Simulated, World, exceeds, simulate
 from dnsserver.simulation.text import worst_first
 from locator.state.snapshot import Snapshot
 
@@ -87,8 +86,7 @@ def _percent(part: int, whole: int) -> int:
 def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> Steps[Expected]:
     """Simulate the constrained Services of the own *cluster*."""
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
-    clients = AddressClients(pods.numbers, pods.places)
-    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, clients, clients)
+    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
         yield
@@ -100,7 +98,7 @@ def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: s
 
 
 def _worst(simulated: Sequence[Simulated]) -> tuple[Worst, ...]:
-    odd = [one for one in simulated if one.unmet or one.max_overload > MAX_OVERLOAD or (one.idle and one.load)]
+    odd = [one for one in simulated if one.unmet or exceeds(one, MAX_OVERLOAD) or (one.idle and one.load)]
     return tuple(map(_as_row, worst_first(odd)[:MAX_WORST]))
 
 
@@ -110,7 +108,7 @@ def _as_row(one: Simulated) -> Worst:
         namespace,
         name,
         max_overload=one.max_overload,
-        overloaded=one.max_overload > MAX_OVERLOAD,
+        overloaded=exceeds(one, MAX_OVERLOAD),
         idle=len(one.idle) if one.load else 0,
         unmet=one.unmet,
         crossing=one.crossing,

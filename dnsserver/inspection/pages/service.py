@@ -167,9 +167,7 @@ def _row(
         cluster=located.location.labels.get(CLUSTER, ""),
         ready=endpoint.ready,
         values=tuple(located.location.value(key) or "" for key in keys),
-        verdicts=tuple(
-            column.get(addresses, Verdict(False, "no endpoint of this Service then")) for column in verdicts
-        ),
+        verdicts=tuple(column.get(addresses, ABSENT) for column in verdicts),
     )
 
 
