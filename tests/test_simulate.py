@@ -295,7 +295,7 @@ def test_what_cannot_be_compared_is_not_overloaded(simulate: Simulate) -> None:
     ids=["nothing", "malformed", "infinite", "negative", "none-yet"],
 )  # fmt: skip
 def test_metrics_that_cannot_be_used(simulate: Simulate, metrics: str, message: str) -> None:
-    text = f"# TYPE topodns_answer_zones counter\n{metrics}\n"
+    text = f"# TYPE topodns_answer_zones_total counter\n{metrics}\n"
     with other_server(lambda: Response(200, text.encode(), "text/plain")) as address:
         ran = simulate("--clients-from", f"http://{address}")
     assert ran.status in (1, 2) and message in ran.err
