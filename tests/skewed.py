@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, namespace, node, pod, service
 
 CLIENTS = {"a": 6, "b": 2, "c": 2}
 ENDPOINTS = {"a": 1, "b": 3}
 
 
-def skewed(keys: str | None = f"{ZONE},*", **fields: object) -> list[Item]:
+def skewed(
+    keys: str | None = f"{ZONE},*",
+    *,
+    clients_in: Mapping[str, int] = CLIENTS,
+    endpoints_in: Mapping[str, int] = ENDPOINTS,
+    **fields: object,
+) -> list[Item]:
     """Return the cluster; its Service shop/web has the topology *keys*, shop/plain none."""
     items = [namespace("shop"), namespace("other")]
-    for number, (zone, clients) in enumerate(CLIENTS.items()):
+    for number, (zone, clients) in enumerate(clients_in.items()):
         items.append(node(f"node-{zone}", {ZONE: zone, REGION: "r1" if zone in "ab" else "r2"}))
         for client in range(clients):
             app = {"app": "front", "tier": str(client % 2)}
             items.append(pod(f"client-{zone}{client}", [f"10.{number}.1.{client + 1}"], f"node-{zone}", labels=app))
     rows = []
-    for number, (zone, ready) in enumerate(ENDPOINTS.items()):
+    for number, (zone, ready) in enumerate(endpoints_in.items()):
         for position in range(ready):
             name, address = f"web-{zone}{position}", f"10.{number}.2.{position + 1}"
             items.append(pod(name, [address], f"node-{zone}", labels={"app": "web"}))

@@ -268,9 +268,10 @@ def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
 
 
 def test_a_load_at_the_threshold_is_no_overload(simulate: Simulate) -> None:
-    """Whatever the sum of its fractions is: of ten clients, the endpoint in zone a gets 2.6 even shares."""
-    assert simulate("--max-overload", "2.6", "--fail-on", "overload").status == 0
-    assert simulate("--max-overload", "2.59", "--fail-on", "overload").status == 1
+    """The endpoint in zone a gets 1.5 even shares, whose fractions make a little more."""
+    items = skewed(clients_in={"a": 2, "b": 1, "c": 1, "d": 1, "e": 1}, endpoints_in={"a": 1, "b": 2})
+    assert simulate("--max-overload", "1.5", "--fail-on", "overload", items=items).status == 0
+    assert simulate("--max-overload", "1.49", "--fail-on", "overload", items=items).status == 1
 
 
 def test_what_cannot_be_compared_is_not_overloaded(simulate: Simulate) -> None:
