@@ -71,23 +71,15 @@ class Grouping:
         kind = location.known, has_labels(location)
         return Values(kind, tuple(map(location.term, self._terms)), location.labels.get(ZONE))
 
-    def reduced(self, values: Values, useful: Sequence[frozenset[str | None]]) -> Values:
-        """Return *values* with OTHER for each term that is not *useful* (``Constraint.useful_values``)."""
-        terms = [
-            value if value is None or value in known else OTHER
-            for value, known in zip(values.terms, useful, strict=True)
-        ]
-        return values._replace(terms=tuple(terms))
-
     def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[Location, int]) -> list[Group]:
         """Return the groups of clients that get the same, without as many as *fewer* has at each location."""
         found: dict[Values, Group] = {}
         for group in self._told_apart(useful):
-            values = self.reduced(group.values, useful)
+            values = reduced(group.values, useful)
             known = found.get(values)
             found[values] = Group(values, group.clients + (known.clients if known else 0), group.location)
         for location, clients in fewer.items():
-            values = self.reduced(self.values_at(location), useful)
+            values = reduced(self.values_at(location), useful)
             found[values] = found[values]._replace(clients=found[values].clients - clients)
         return [group for group in found.values() if group.clients]
 
@@ -124,3 +116,11 @@ class Grouping:
         """Return the position of the term with the most values, None if there are no terms."""
         numbers = [len(set(column)) for column in zip(*(values.terms for values in self._groups), strict=True)]
         return numbers.index(max(numbers)) if numbers else None
+
+
+def reduced(values: Values, useful: Sequence[frozenset[str | None]]) -> Values:
+    """Return *values* with OTHER for each term that is not *useful* (``Constraint.useful_values``)."""
+    terms = [
+        value if value is None or value in known else OTHER for value, known in zip(values.terms, useful, strict=True)
+    ]
+    return values._replace(terms=tuple(terms))

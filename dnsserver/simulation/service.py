@@ -17,7 +17,7 @@ from dnsserver.message.wire import A
 from dnsserver.metrics.server_families import relation
 from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
 from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
-from dnsserver.simulation.groups import Group, Grouping, Values
+from dnsserver.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
 from locator.state.snapshot import Basis, Entry, FederatedService, Snapshot
@@ -235,14 +235,13 @@ class _Deciding:
             constraint = in_effect(self.declaration)
             self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
         self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
-        self._grouping = Grouping({}, self.terms)
 
     def decision(self, location: Location) -> Decision:
         return resolve(self._meaning, A, self._world.snapshot, location, self._world.authority)
 
     def choice(self, group: Group) -> Choice:
         """Return what the clients of a group get."""
-        values = self._grouping.reduced(group.values, self.useful)
+        values = reduced(group.values, self.useful)
         if values not in self._decided:
             decision = self.decision(group.location)
             chosen = decision.selection.endpoints if decision.selection is not None else ()
