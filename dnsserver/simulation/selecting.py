@@ -141,7 +141,7 @@ def asking(pods: Mapping[str, Sequence[ClientPod]], wanted: Sequence[Asking]) ->
 
     Raises BadSelection.
     """
-    running = {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
+    running = running_pods(pods)
     if not any(running.values()):
         total = sum(map(len, pods.values()))
         found = f"none of {total} pods runs and has an address" if total else "no pods"
@@ -155,6 +155,11 @@ def asking(pods: Mapping[str, Sequence[ClientPod]], wanted: Sequence[Asking]) ->
             raise BadSelection("--clients", _nobody(one, [pod for those in running.values() for pod in those]))
     return {cluster: [pod for pod in those if any(_matches(one, pod) for one in wanted)]
             for cluster, those in running.items()}  # fmt: skip
+
+
+def running_pods(pods: Mapping[str, Sequence[ClientPod]]) -> dict[str, list[ClientPod]]:
+    """Return those of the pods of each cluster that run and have an address."""
+    return {cluster: [pod for pod in those if pod.running and pod.addresses] for cluster, those in pods.items()}
 
 
 def _matches(wanted: Asking, pod: ClientPod) -> bool:

@@ -148,6 +148,11 @@ class Simulated(Struct, frozen=True, eq=False):
         return [located for located, share in zip(self.endpoints, self.shares, strict=True) if not share]
 
     @property
+    def starved(self) -> int:
+        """How many ready endpoints nobody gets although load arrives."""
+        return len(self.idle) if self.load else 0
+
+    @property
     def comparable(self) -> bool:
         """Whether every client could get each endpoint, so that an uneven load says something.
 

@@ -113,14 +113,12 @@ def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: flo
         f"  {simulated.clients:,} clients, {number:,} ready {'endpoint' if number == 1 else 'endpoints'}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
-    rows = sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
-    yield from _part([("clients in", "clients", "outcome", "get"), *map(_domain_row, rows)], paint)
-    pairs = sorted(
-        zip(simulated.shares, simulated.endpoints, strict=True),
-        key=lambda pair: (-round(pair[0], 6), first_address(pair[1])),
-    )
+    rows = map(_domain_row, largest_domains(simulated))
+    yield from _part([("clients in", "clients", "outcome", "get"), *rows], paint)
     header = ("endpoint", "pod", "node", "in", "load", "of an even share", "")
-    yield from _part([header, *(_endpoint_row(simulated, *pair, max_overload) for pair in pairs)], paint)
+    yield from _part(
+        [header, *(_endpoint_row(simulated, *pair, max_overload) for pair in greatest_shares(simulated))], paint
+    )
     if proposed is not None:
         yield f"  {paint('proposal', GREEN)}  {outcome_of(proposed)}:"
         yield f"    {commands(simulated, proposed)}"
@@ -139,10 +137,27 @@ def _part(rows: Sequence[Row], paint: _Paint) -> Iterator[str]:
 
 
 def _domain_row(row: DomainOutcome) -> Row:
-    number = len(row.choice.endpoints)
-    some = ", ".join(map(first_address, row.choice.endpoints[:3]))
-    gets = f"{some} and {number - 3} more" if number > 3 else some or "nothing"
+    gets = named(list(map(first_address, row.choice.endpoints)))
     return domain_text(row.domain), f"{row.clients:,}", row.choice.outcome, gets
+
+
+def named(names: Sequence[str]) -> str:
+    """Return what clients get: the first few names, and how many more there are."""
+    some = ", ".join(names[:3])
+    return f"{some} and {len(names) - 3} more" if len(names) > 3 else some or "nothing"
+
+
+def largest_domains(simulated: Simulated) -> list[DomainOutcome]:
+    """Return the domains of clients, those with the most first."""
+    return sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
+
+
+def greatest_shares(simulated: Simulated) -> list[tuple[float, LocatedEndpoint]]:
+    """Return the endpoints with their shares, the greatest first."""
+    return sorted(
+        zip(simulated.shares, simulated.endpoints, strict=True),
+        key=lambda pair: (-round(pair[0], 6), first_address(pair[1])),
+    )
 
 
 def domain_text(domain: Mapping[str, str]) -> str:
@@ -164,7 +179,7 @@ def _summary(services: Iterable[Simulated]) -> Iterator[Row]:
     for one in services:
         yield (
             one.subject.name, f"{one.clients:,}", f"{len(one.endpoints):,}", f"{one.max_overload:.2f} x",
-            f"{len(one.idle) if one.load else 0:,}", f"{one.unmet:,}", percent(one.crossing_before),
+            f"{one.starved:,}", f"{one.unmet:,}", percent(one.crossing_before),
             percent(one.crossing), printable(constraint_text(one)),
         )  # fmt: skip
 

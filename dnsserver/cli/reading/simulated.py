@@ -17,7 +17,7 @@ from dnsserver.settings.fields import Settings
 from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
 from dnsserver.simulation.clients import Client, Clients, Counted
 from dnsserver.simulation.results import Simulation
-from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains
+from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains, running_pods
 from dnsserver.simulation.service import World
 from locator.finding_codes import ClusterCode
 from locator.model import ClientPod, Finding
@@ -39,13 +39,14 @@ def read_world(
     try:
         check_annotations(reading.own, changes)
         check_domains(changes.failed, reading.nodes, actual)
-        pods = asking(_pods(reading, settings.cluster_name), wanted) if counted is None or wanted else {}
-        if counted is not None and not wanted:  # which pods there are only says where in a zone the load comes from
-            pods = {name: [pod for pod in those if pod.running and pod.addresses]
-                    for name, those in _pods(reading, settings.cluster_name).items()}  # fmt: skip
+        pods, needed = _pods(reading, settings.cluster_name), wanted or counted is None
+        # With counted answers, the pods only say where in a zone the load comes from: there may be none.
+        clients = {
+            name: _clients(name, those, actual)
+            for name, those in (asking(pods, wanted) if needed else running_pods(pods)).items()
+        }
     except BadSelection as error:
         raise WrongInput(f"{error.argument}: {error}") from None
-    clients = {name: _clients(name, those, actual) for name, those in pods.items()}
     own = everywhere = _all_of([clients.get(settings.cluster_name, ())], endpoints_too=bool(wanted))
     if len(clients) > 1:
         everywhere = _all_of(clients.values(), endpoints_too=bool(wanted))
@@ -64,10 +65,10 @@ def read_world(
 
 def constraint_findings(simulation: Simulation, reading: Reading, world: World, changes: Changes) -> Iterator[Finding]:
     """Yield what is wrong in the constraints of the Services that were simulated, as they are or as they were tried."""
-    keys = {simulated.subject.key for simulated in simulation.services}
+    as_they_are = {simulated.subject.key for simulated in simulation.services} - changes.annotations.keys()
     for finding in reading.publication.findings:
         key = f"{finding.namespace}/{finding.name}"
-        if finding.kind == "Service" and not finding.cluster and key in keys - changes.annotations.keys():
+        if finding.kind == "Service" and not finding.cluster and key in as_they_are:
             yield finding
     carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
     for key in changes.annotations:

@@ -19,7 +19,15 @@ from dnsserver.simulation.proposals import proposal
 from dnsserver.simulation.results import Proposed, first_address
 from dnsserver.simulation.selecting import BadSelection, check_annotations
 from dnsserver.simulation.service import Groupings, Simulated, Subject, World, exceeds, simulate
-from dnsserver.simulation.text import commands, constraint_text, domain_text, outcome_of
+from dnsserver.simulation.text import (
+    commands,
+    constraint_text,
+    domain_text,
+    greatest_shares,
+    largest_domains,
+    named,
+    outcome_of,
+)
 from locator.model import Pod
 from locator.places.address_book import Addresses
 from locator.state.snapshot import Snapshot
@@ -182,8 +190,7 @@ def _flows(
     proposes: bool,
 ) -> Flows:
     simulated = simulate(subject, world, groupings)
-    rows = sorted(simulated.domains(), key=lambda row: (-row.clients, domain_text(row.domain)))
-    shares = sorted(_shares(simulated), key=lambda row: (-round(row.share, 6), row.address))
+    rows, shares = largest_domains(simulated), greatest_shares(simulated)
     proposed = proposal(simulated, world, changes, MAX_OVERLOAD) if proposes else None
     return Flows(
         title=title,
@@ -194,30 +201,29 @@ def _flows(
         unknown=simulated.unknown,
         max_overload=simulated.max_overload,
         overloaded=exceeds(simulated, MAX_OVERLOAD),
-        idle=len(simulated.idle) if simulated.load else 0,
+        idle=simulated.starved,
         crossing=simulated.crossing,
         crossing_before=simulated.crossing_before,
         domains=tuple(
-            DomainRow(domain_text(row.domain), row.clients, row.choice.outcome, _gets(row.choice.endpoints))
+            DomainRow(
+                domain_text(row.domain),
+                row.clients,
+                row.choice.outcome,
+                named(list(map(described, row.choice.endpoints))),
+            )
             for row in rows[:ROWS]
         ),
         more_domains=max(0, len(rows) - ROWS),
-        shares=tuple(shares[:ROWS]),
+        shares=tuple(_share(simulated, *pair) for pair in shares[:ROWS]),
         more_shares=max(0, len(shares) - ROWS),
         notes=(*notes, *_notes(world, subject)),
         proposal=None if proposed is None else _proposal(simulated, proposed),
     )
 
 
-def _gets(endpoints: Sequence[LocatedEndpoint]) -> str:
-    some = ", ".join(map(described, endpoints[:3]))
-    return f"{some} and {len(endpoints) - 3} more" if len(endpoints) > 3 else some or "nothing"
-
-
-def _shares(simulated: Simulated) -> Iterator[ShareRow]:
-    for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
-        times = share * len(simulated.endpoints)
-        yield ShareRow(first_address(located), described(located), share, times, simulated.rating(share, MAX_OVERLOAD))
+def _share(simulated: Simulated, share: float, located: LocatedEndpoint) -> ShareRow:
+    times = share * len(simulated.endpoints)
+    return ShareRow(first_address(located), described(located), share, times, simulated.rating(share, MAX_OVERLOAD))
 
 
 def _notes(world: World, subject: Subject) -> Iterator[str]:

@@ -98,7 +98,7 @@ def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: s
 
 
 def _worst(simulated: Sequence[Simulated]) -> tuple[Worst, ...]:
-    odd = [one for one in simulated if one.unmet or exceeds(one, MAX_OVERLOAD) or (one.idle and one.load)]
+    odd = [one for one in simulated if one.unmet or exceeds(one, MAX_OVERLOAD) or one.starved]
     return tuple(map(_as_row, worst_first(odd)[:MAX_WORST]))
 
 
@@ -109,7 +109,7 @@ def _as_row(one: Simulated) -> Worst:
         name,
         max_overload=one.max_overload,
         overloaded=exceeds(one, MAX_OVERLOAD),
-        idle=len(one.idle) if one.load else 0,
+        idle=one.starved,
         unmet=one.unmet,
         crossing=one.crossing,
         crossing_before=one.crossing_before,

@@ -53,7 +53,6 @@ class Column(Struct, frozen=True, gc=False):
     """The answer to one client, above the verdicts on each endpoint."""
 
     title: str
-    keys: tuple[str, ...]
     steps: tuple[StepExplained, ...]
     outcome: str
     reason: str
@@ -173,10 +172,8 @@ def _row(
 
 def _column(answer: Answer) -> Column:
     explained = answer.explanation
-    constraint = explained["constraint"]
     return Column(
         title=answer.title,
-        keys=() if constraint is None else tuple(constraint["keys"]),
         steps=tuple(explained["steps"]),
         outcome=explained["outcome"],
         reason=explained["reason"],
