@@ -25,14 +25,19 @@ Serving at $udp until Ctrl-C. Ask it from another terminal:
 
 This machine is no client in the cluster. So dig names a client by EDNS client subnet, as CoreDNS
 would, and this server trusts loopback as a forwarder. examples/README.md has more to ask.
+${http:+
+The console shows who asks and gets what: http://$http/
+}
 END
 }
 
 follow() {
+    http=
     while IFS= read -r line; do
         printf '%s\n' "$line"
         case $line in
         'listening udp '*) udp=${line##* } ;;
+    'listening http '*) http=${line##* } ;;
         ready) show ;;
         'topodns: '*'port in use'*) echo "To take another port: TOPODNS_LISTEN=127.0.0.1:5353 make run" ;;
         esac
