@@ -9,7 +9,7 @@ LOCK := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --g
 SECONDS ?= 60
 WORKERS ?= 3
 
-.PHONY: run demo test fuzz bench docs screenshots site lint lock sbom audit clean
+.PHONY: run demo test fuzz reproducible bench docs screenshots site lint lock sbom audit clean
 
 run: $(VENV)/.installed
 	@examples/run.sh
@@ -18,12 +18,17 @@ run: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(VENV)/bin/python -m examples.demo
 
+# Some machines keep no compiled modules, and then each program that a test starts would be compiled anew.
 test: $(VENV)/.installed-tests
-	$(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Looks for packets that break topodns for SECONDS, and goes on where the last run ended.
 fuzz: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS) --keep .cache/fuzz
+
+# Builds the image twice, and compares.
+reproducible: $(VENV)/.installed-tests
+	$(VENV)/bin/pytest tests/reproducible.py
 
 bench: $(VENV)/.installed-tests
 	$(VENV)/bin/python -m bench
