@@ -26,7 +26,7 @@ settings.load_profile("steady")
 
 
 # Files that take minutes. Whoever begins one last keeps the other workers waiting for the end.
-LONG = ("test_image.py", "test_peers.py", "test_every_cluster.py", "test_controller.py", "test_forwarder_caches.py")
+LONG = ("test_image.py", "test_controller.py", "test_peers.py", "test_every_cluster.py", "test_forwarder_caches.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

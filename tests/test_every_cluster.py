@@ -34,7 +34,7 @@ from tests.twin_clusters import (
 )
 from tests.unshrunk import unshrunk
 
-steady = settings(unshrunk, max_examples=30)
+steady = settings(unshrunk, max_examples=15)
 SEEDS = st.integers(0, 100_000)
 
 
@@ -141,7 +141,7 @@ def assert_as_expected(case: Case, responder: CountedResponder, asked: Sequence[
         assert (question, found) == (question, expected)
 
 
-@settings(steady, max_examples=50)
+@settings(steady, max_examples=25)
 @given(seed=SEEDS)
 def test_every_client_gets_what_its_cluster_and_the_others_offer(seed: int) -> None:
     """Federated and plain names, by every type: computed, and remembered among all others' answers."""
