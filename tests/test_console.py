@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import dns.edns
 import dns.message
@@ -355,6 +356,10 @@ def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
         proposed = page(server, "/services/shop/web", propose="on")
         assert f"annotate service web --overwrite {MIN_ENDPOINTS}=2" in proposed.text
         assert "Propose something milder" in found.text and "annotate service" not in found.text
+        other = page(server, "/services/shop/web", keys=f"{HOSTNAME},*", propose="on", client="10.2.1.1")
+        assert f"annotate service web --overwrite {TOPOLOGY_KEYS}='{HOSTNAME},*' {MIN_ENDPOINTS}=2" in other.text
+        tries = [parse_qs(urlsplit(link).query) for link in other.attributes("a", "href") if "least=2" in link]
+        assert tries[-1] == {"client": ["10.2.1.1"], "keys": [f"{HOSTNAME},*"], "least": ["2"]}
         tried = page(server, "/services/shop/web", keys=ZONE, least="2", client="10.2.1.1")
         assert f"With {ZONE} and at least 2 endpoints" in tried.text and "2 clients get nothing" in tried.text
         assert f"{ZONE} is a, not c" in tried.text, "why the client in zone c does not get an endpoint, in a column"

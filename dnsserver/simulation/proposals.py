@@ -25,7 +25,7 @@ MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists 
 def proposal(simulated: Simulated, world: World, changes: Changes, max_overload: float) -> Proposed | None:
     """Return what keeps all endpoints at *max_overload* even shares at most; None if nothing has to, or nothing can.
 
-    *changes* are those that the *world* was made with.
+    *changes* are those that the *world* was made with. What they change in the Service is a part of what is proposed.
     """
     compiled = simulated.subject.basis(world.snapshot)
     if not exceeds(simulated, max_overload) or type(compiled) is not CompiledService:
@@ -41,7 +41,7 @@ def proposal(simulated: Simulated, world: World, changes: Changes, max_overload:
         return None
     crossing, tried, wanted = best
     return {
-        "annotations": dict(wanted),
+        "annotations": {**changes.annotations.get(simulated.subject.key, {}), **wanted},
         "max_overload": tried.max_overload,
         "idle": len(tried.idle),
         "unmet_clients": tried.unmet,

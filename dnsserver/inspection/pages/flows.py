@@ -37,6 +37,7 @@ from locator.topology.selection import LocatedEndpoint
 
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 50
+NONE = "-"  # in the place of topology keys
 NOT_WATCHED = "topodns knows no Pods here (--client-source), so it cannot say how much each zone asks"
 
 
@@ -136,11 +137,11 @@ def flows_of(
     groupings = Groupings(world)
     as_is = Changes(honor_kubernetes=honor_kubernetes)
     notes = () if pods.watched else (NOT_WATCHED,)
-    flows = partial(_flows, groupings=groupings, subject=subject, changes=as_is, notes=notes, proposes=proposes)
-    found = [flows("now", world)]
+    flows = partial(_flows, groupings=groupings, subject=subject, notes=notes, proposes=proposes)
+    found = [flows("now", world, as_is)]
     if tried is not None:
         other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
-        found.append(flows(title_of(tried), replace(world, snapshot=other)))
+        found.append(flows(title_of(tried), replace(world, snapshot=other), replace(as_is, annotations={key: tried})))
     return tuple(found)
 
 
@@ -157,10 +158,10 @@ def _present(annotations: Annotations) -> dict[str, str]:
 
 
 def annotations_of(keys: str, least: str) -> Annotations | None:
-    """Return the annotations of a form, None if it is empty; ``-`` takes the keys away."""
+    """Return the annotations of a form, None if it is empty; ``NONE`` takes the keys away."""
     tried: dict[str, str | None] = {}
     if keys.strip():
-        tried[TOPOLOGY_KEYS] = None if keys.strip() == "-" else keys.strip()
+        tried[TOPOLOGY_KEYS] = None if keys.strip() == NONE else keys.strip()
     if least.strip():
         tried[MIN_ENDPOINTS] = least.strip()
     return tried or None
@@ -182,10 +183,10 @@ def title_of(tried: Annotations) -> str:
 def _flows(
     title: str,
     world: World,
+    changes: Changes,
     *,
     groupings: Groupings,
     subject: Subject,
-    changes: Changes,
     notes: Sequence[str],
     proposes: bool,
 ) -> Flows:
@@ -238,5 +239,5 @@ def _notes(world: World, subject: Subject) -> Iterator[str]:
 
 def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:
     wanted = proposed["annotations"]
-    keys, least = wanted.get(TOPOLOGY_KEYS) or "", wanted.get(MIN_ENDPOINTS) or ""
-    return Proposal(keys, least, outcome_of(proposed), commands(simulated, proposed))
+    keys, least = wanted.get(TOPOLOGY_KEYS, ""), wanted.get(MIN_ENDPOINTS) or ""
+    return Proposal(NONE if keys is None else keys, least, outcome_of(proposed), commands(simulated, proposed))
