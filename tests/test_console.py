@@ -338,6 +338,8 @@ def test_service(server: Server) -> None:
     found = page(server, "/services/shop/near", client="10.244.1.9")
     assert found.rows[0] == "10.244.1.7" and f"has the client's {HOSTNAME}" in found.text
     assert f"{HOSTNAME} is a2, not a1" in found.text and "not ready" in found.text
+    text = page(server, "/services/shop/hard").text
+    assert "1 client gets nothing" in text and "\N{BALLOT X} 1 gets nothing" in text, "in words, and in the picture"
     found = page(server, "/services/shop/wrong")
     assert "InvalidTopology: metadata.annotations" in found.text and "invalid, and so ignored" in found.text
     found = page(server, "/services/shop/nera")
@@ -360,6 +362,8 @@ def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
         assert f"annotate service web --overwrite {TOPOLOGY_KEYS}='{HOSTNAME},*' {MIN_ENDPOINTS}=2" in other.text
         tries = [parse_qs(urlsplit(link).query) for link in other.attributes("a", "href") if "least=2" in link]
         assert tries[-1] == {"client": ["10.2.1.1"], "keys": [f"{HOSTNAME},*"], "least": ["2"]}
+        keys = f"example.com/Rack_A,{ZONE}"
+        assert f"With {keys} and at least 1 endpoint " in page(server, "/services/shop/web", keys=keys, least="1").text
         tried = page(server, "/services/shop/web", keys=ZONE, least="2", client="10.2.1.1")
         assert f"With {ZONE} and at least 2 endpoints" in tried.text and "2 clients get nothing" in tried.text
         assert f"{ZONE} is a, not c" in tried.text, "why the client in zone c does not get an endpoint, in a column"
@@ -387,10 +391,11 @@ def test_endpoints_that_name_no_pod_that_asks(tmp_path: Path, without: str) -> N
     dump = tmp_path / "cluster.json"
     dump.write_text(listed(items))
     with shown(str(dump)) as running:
-        assert page(running, "/").status == 200
-        found = page(running, "/services/shop/web")
-        assert found.status == 200
-        assert ("knows no Pods" in found.text) == (without == "no pods")
+        first, found = page(running, "/"), page(running, "/services/shop/web")
+        assert first.status == found.status == 200
+        assert ("knows no Pods" in found.text) == ("knows no Pods" in first.text) == (without == "no pods")
+        assert ("\N{MULTIPLICATION SIGN} an even share" in found.text) == (without == "finished pods")
+        assert ("crosses zones" in found.text) == (without == "finished pods")
         assert ("zone=a7" in found.text) == (without == "finished pods"), "six, and one that is not running"
 
 

@@ -222,6 +222,12 @@ def test_a_cluster_with_nothing_to_simulate(simulate: Simulate, items: Any, mess
     assert ran.status == 2 and message in ran.err, ran.err
 
 
+def test_one_of_each(simulate: Simulate) -> None:
+    """Is not several."""
+    text = simulate(items=skewed(ZONE, clients_in={"c": 1}, endpoints_in={"a": 1})).out
+    assert "  1 client, 1 ready endpoint, " in text and "1 Service, 1 client, " in text
+
+
 def test_text(simulate: Simulate) -> None:
     out = simulate().out
     assert "web.shop.svc.cluster.local  annotation: topology.kubernetes.io/zone,*" in out

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element, SubElement
 
 from dnsserver.simulation.codes import described
 from dnsserver.simulation.service import IDLE, OVERLOADED, Simulated
-from dnsserver.simulation.text import constraint_text, percent
+from dnsserver.simulation.text import constraint_text, grouped, percent
 from locator.model import ZONE
 from locator.topology.selection import LocatedEndpoint
 
@@ -61,7 +61,7 @@ def picture(services: Sequence[Simulated], max_overload: float) -> str:
         top += height + GAP
     if (more := len(services) - MAX_PICTURES) > 0:
         note = Element("text", {"x": str(MARGIN), "y": f"{top + ROW:.0f}", "fill": INK, "class": "text"})
-        note.text = f"{more:,} more Services; --service NS/NAME draws one"
+        note.text = f"{grouped(more, 'more Service')}; --service NS/NAME draws one"
         parts.append(note)
         top += 2 * ROW
     title = f"Who gets what: {', '.join(simulated.subject.name for simulated in services[:3])}"
@@ -116,9 +116,10 @@ def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
     for value in _largest({value: origin.clients for value, origin in simulated.origins.items()}):
         origin = simulated.origins[value]
         clients = round(origin.clients)
-        lines = [(f"{clients:,} {'client' if clients == 1 else 'clients'}", "faint")]
+        lines = [(grouped(clients, "client"), "faint")]
         if origin.unmet:
-            lines.append((f"\N{BALLOT X} {round(origin.unmet):,} get nothing", "bad"))
+            unmet = round(origin.unmet)
+            lines.append((f"\N{BALLOT X} {unmet:,} {'gets' if unmet == 1 else 'get'} nothing", "bad"))
         boxes[value] = _box(_heading(value), lines, top)
         top += boxes[value].height + GAP
     return boxes
@@ -133,7 +134,7 @@ def _target_boxes(simulated: Simulated, max_overload: float, top: float) -> dict
         pairs = sorted(by_value[value], key=lambda pair: -pair[0])
         lines = [_endpoint_line(simulated, *pair, max_overload) for pair in pairs[:MAX_ENDPOINTS]]
         if (more := len(pairs) - MAX_ENDPOINTS) > 0:
-            lines.append((f"{more:,} more endpoints", "faint"))
+            lines.append((grouped(more, "more endpoint"), "faint"))
         boxes[value] = _box(_heading(value), lines, top)
         top += boxes[value].height + GAP
     return boxes

@@ -53,7 +53,7 @@ def totals_lines(simulation: Simulation) -> list[str]:
     cross, cost = totals["cross_zone"], totals["cost"]
     number = len(simulation.services)
     lines = [
-        f"{number:,} {'Service' if number == 1 else 'Services'}, {totals['clients']:,} clients, cross-zone "
+        f"{grouped(number, 'Service')}, {grouped(totals['clients'], 'client')}, cross-zone "
         f"{percent(cross['before'])} of the load without constraints, {percent(cross['after'])} with them"
     ]
     if cost is not None:
@@ -78,10 +78,15 @@ def commands(simulated: Simulated, proposed: Proposed) -> str:
     return f"kubectl -n {namespace} annotate service {name} --overwrite {' '.join(pairs)}"
 
 
+def grouped(number: int, noun: str) -> str:
+    """Return for example ``1 endpoint`` or ``1,200 endpoints``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def outcome_of(proposed: Proposed) -> str:
     """Return what becomes of a Service with a proposal, in one phrase."""
     idle = f", {proposed['idle']} idle" if proposed["idle"] else ""
-    unmet = f", {proposed['unmet_clients']:,} unmet clients" if proposed["unmet_clients"] else ""
+    unmet = f", {grouped(proposed['unmet_clients'], 'unmet client')}" if proposed["unmet_clients"] else ""
     return (
         f"at most {proposed['max_overload']:.2f} times an even share, cross-zone {percent(proposed['cross_zone'])}"
         f"{idle}{unmet}"
@@ -110,7 +115,7 @@ def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: flo
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
     number = len(simulated.endpoints)
     yield (
-        f"  {simulated.clients:,} clients, {number:,} ready {'endpoint' if number == 1 else 'endpoints'}, cross-zone "
+        f"  {grouped(simulated.clients, 'client')}, {grouped(number, 'ready endpoint')}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
     rows = map(_domain_row, largest_domains(simulated))
@@ -199,11 +204,11 @@ def as_markdown(simulation: Simulation, proposals: Proposals, *, max_overload: f
     header, *rows = _summary(worst[:MAX_LISTED])
     lines = ["### Who would get what", "", *_markdown_table(header, rows), ""]
     if (more := len(worst) - MAX_LISTED) > 0:
-        lines += [f"{more:,} more Services.", ""]
+        lines += [f"{grouped(more, 'more Service')}.", ""]
     if simulation.findings:
         lines += [f"- **{finding.code}** {_escaped(_about(finding))}" for finding in simulation.findings[:MAX_LISTED]]
         if (left := len(simulation.findings) - MAX_LISTED) > 0:
-            lines.append(f"- {left:,} more findings")
+            lines.append(f"- {grouped(left, 'more finding')}")
         lines.append("")
     for simulated in worst:
         if (proposed := proposals.get(proposal_key(simulated))) is not None:

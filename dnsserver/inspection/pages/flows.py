@@ -38,7 +38,10 @@ from locator.topology.selection import LocatedEndpoint
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 50
 NONE = "-"  # in the place of topology keys
-NOT_WATCHED = "topodns knows no Pods here (--client-source), so it cannot say how much each zone asks"
+NOT_WATCHED = (
+    "topodns knows no Pods here, so it cannot say how much each zone asks: a dump must contain them, and "
+    "--client-source must name pods"
+)
 
 
 class DomainRow(Struct, frozen=True):
@@ -73,6 +76,7 @@ class Flows(Struct, frozen=True):
     """One simulation. ``picture`` is an SVG element; it is made by us, and its texts are escaped.
 
     ``crossing`` and ``crossing_before`` are parts of the load that cross zones, with the constraint and without any.
+    ``notes`` are each a word and a text.
     """
 
     title: str
@@ -90,7 +94,7 @@ class Flows(Struct, frozen=True):
     more_domains: int
     shares: tuple[ShareRow, ...]
     more_shares: int
-    notes: tuple[str, ...]
+    notes: tuple[tuple[str, str], ...]
     proposal: Proposal | None
 
 
@@ -136,7 +140,7 @@ def flows_of(
     world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
     groupings = Groupings(world)
     as_is = Changes(honor_kubernetes=honor_kubernetes)
-    notes = () if pods.watched else (NOT_WATCHED,)
+    notes = () if pods.watched else (("no Pods", NOT_WATCHED),)
     flows = partial(_flows, groupings=groupings, subject=subject, notes=notes, proposes=proposes)
     found = [flows("now", world, as_is)]
     if tried is not None:
@@ -177,7 +181,7 @@ def title_of(tried: Annotations) -> str:
     """Return how a page calls what is tried."""
     keys, least = tried.get(TOPOLOGY_KEYS, ""), tried.get(MIN_ENDPOINTS)
     parts = ["without the annotation"] if keys is None else [f"with {keys}"] if keys else []
-    return " and ".join([*parts, *([f"at least {least} endpoints"] if least else [])])
+    return " and ".join([*parts, *([f"at least {least} endpoint{'' if int(least) == 1 else 's'}"] if least else [])])
 
 
 def _flows(
@@ -187,7 +191,7 @@ def _flows(
     *,
     groupings: Groupings,
     subject: Subject,
-    notes: Sequence[str],
+    notes: Sequence[tuple[str, str]],
     proposes: bool,
 ) -> Flows:
     simulated = simulate(subject, world, groupings)
@@ -227,14 +231,14 @@ def _share(simulated: Simulated, share: float, located: LocatedEndpoint) -> Shar
     return ShareRow(first_address(located), described(located), share, times, simulated.rating(share, MAX_OVERLOAD))
 
 
-def _notes(world: World, subject: Subject) -> Iterator[str]:
+def _notes(world: World, subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield which keys of the constraint no node carries, with the nearest that one does."""
     compiled = world.snapshot.services[subject.key]
     declaration = compiled.declaration
     if declaration is not None and declaration.valid:
         carried = CarriedKeys(frozenset(key for location in world.own.numbers for key in location.labels))
         for finding in service_key_findings(compiled.service, declaration, compiled.locations, carried):
-            yield f"{finding.message}; the nearest that nodes have is {finding.expected}"
+            yield "key", f"{finding.message}; the nearest that nodes have is {finding.expected}"
 
 
 def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:

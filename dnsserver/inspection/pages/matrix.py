@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
-from dnsserver.inspection.pages.flows import MAX_OVERLOAD, Pods
+from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
@@ -54,12 +54,14 @@ class Expected(Struct, frozen=True):
     """What the pods of a cluster would get if each asked once for each of the constrained Services.
 
     ``services`` are all of these, ``simulated`` those that were simulated: the first in the alphabet if they are many.
+    ``note`` says what is missing, "" if nothing is.
     """
 
     services: int
     simulated: int
     zones: tuple[ZoneRow, ...]
     worst: tuple[Worst, ...]
+    note: str
 
 
 def zone_rows(answers: Mapping[tuple[str, str], float]) -> tuple[ZoneRow, ...]:
@@ -94,7 +96,8 @@ def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: s
         simulated.append(one)
         for key, load in one.relations.items():
             answers[key] += round(load)
-    return Expected(len(subjects), len(simulated), zone_rows(answers), _worst(simulated))
+    note = "" if pods.watched else NOT_WATCHED
+    return Expected(len(subjects), len(simulated), zone_rows(answers), _worst(simulated), note)
 
 
 def _worst(simulated: Sequence[Simulated]) -> tuple[Worst, ...]:
