@@ -760,6 +760,17 @@ def test_console_of_a_dump(tmp_path: Path, number: signal.Signals) -> None:
         assert running.end(number) == 0
 
 
+def test_a_node_of_another_cluster() -> None:
+    """Nothing leads from it to the own cluster's node or Service of the same name."""
+    europe, central = (str(ROOT / "examples" / "clusters" / f"{name}.yaml") for name in ("europe", "us-central"))
+    with shown(europe, "--cluster-name", "europe", "--cluster", f"us-central={central}") as running:
+        for cluster, leads in (("europe", True), ("us-central", False)):
+            found = page(running, f"/nodes/{cluster}/node-1")
+            assert "shop/web" in found.text and cluster in found.text
+            links = found.attributes("a", "href")
+            assert ("/services/shop/web" in links) == ("/explain?client=node%2Fnode-1" in links) == leads
+
+
 def test_console_of_a_live_cluster(tmp_path: Path) -> None:
     """It can be opened before the cluster can be reached, and says what is wrong."""
     config = kubeconfig(tmp_path, "http://127.0.0.1:1")

@@ -66,7 +66,8 @@ class Pages:
         """Return what is on a node."""
         given, path = parameters.read(parameters.NODE, request), request.path_params
         view = await self._views.node(path["cluster"], path["name"], given)
-        return Shown("node.html", f"Node {view.name}", "/map", {"view": view})
+        parts = {"view": view, "is_own": self._views.is_own(view.cluster)}
+        return Shown("node.html", f"Node {view.name}", "/map", parts)
 
     async def services(self, request: Request) -> Shown:
         """Return the list of Services."""

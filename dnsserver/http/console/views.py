@@ -109,6 +109,10 @@ class Views:
             raise Missing(f"no node {name} in cluster {cluster}, and nothing is on one of this name")
         return found
 
+    def is_own(self, cluster: str) -> bool:
+        """Whether a cluster is the one whose Services have pages, and whose nodes ``explain`` knows."""
+        return cluster == self._inspected.cluster
+
     async def services(self, given: Mapping[str, Any]) -> ServiceList:
         """Return the list of Services."""
         snapshot = self._inspected.current()
