@@ -20,9 +20,14 @@ function rowsOf(main) {
   return rows;
 }
 
-function idOf(list, row) {
+// Several lists may have rows of one sort: each finding stands below its cause.
+function nameOf(list) {
   const named = list.closest("[id]");
-  return `${named ? named.id : ""}\n${list.dataset.rows}\n${row.dataset.key}`;
+  return `${named ? named.id : ""}\n${list.dataset.rows}`;
+}
+
+function idOf(list, row) {
+  return `${nameOf(list)}\n${row.dataset.key}`;
 }
 
 function mark(row, word) {
@@ -47,7 +52,7 @@ function compare(before, after, now) {
   for (const [id, row] of had) {
     if (has.has(id) || !lists.has(row.parentElement.dataset.rows)) continue;
     const previous = row.previousElementSibling;
-    gone.set(id, { row: row.cloneNode(true), before: previous ? previous.dataset.key : null, list: row.parentElement.dataset.rows, until: now + SHOWN_MS });
+    gone.set(id, { row: row.cloneNode(true), before: previous ? previous.dataset.key : null, list: nameOf(row.parentElement), until: now + SHOWN_MS });
     said.push(`${row.dataset.name} has gone`);
   }
   const known = new Set([...before.querySelectorAll("[data-rows]")].map((list) => list.dataset.rows));
@@ -67,7 +72,7 @@ function decorate(main, now) {
     else fresh.delete(id);
   }
   for (const [id, lost] of gone) {
-    const list = lost.until > now && [...main.querySelectorAll("[data-rows]")].find((list) => list.dataset.rows === lost.list);
+    const list = lost.until > now && [...main.querySelectorAll("[data-rows]")].find((list) => nameOf(list) === lost.list);
     if (!list) {
       gone.delete(id);
       continue;
@@ -87,8 +92,7 @@ function sweep() {
   for (const [id, lost] of gone) if (lost.until <= now) gone.delete(id);
   for (const [id, until] of fresh) if (until <= now) fresh.delete(id);
   const main = document.getElementById("main");
-  const left = new Set([...gone.values()].map((lost) => lost.row.dataset.key));
-  for (const row of main.querySelectorAll(".gone[data-key]")) if (!left.has(row.dataset.key)) row.remove();
+  for (const row of main.querySelectorAll(".gone[data-key]")) if (!gone.has(idOf(row.parentElement, row))) row.remove();
   for (const row of main.querySelectorAll(".new[data-key]")) {
     if (fresh.has(idOf(row.parentElement, row))) continue;
     unmark(row);
@@ -97,7 +101,7 @@ function sweep() {
 
 function say(texts) {
   if (!texts.length) return;
-  const more = texts.length > MOST_SAID ? ` and ${texts.length - MOST_SAID} more changes` : "";
+  const more = texts.length > MOST_SAID ? ` and ${texts.length - MOST_SAID} more change${texts.length - MOST_SAID === 1 ? "" : "s"}` : "";
   const line = document.createElement("p");
   line.textContent = texts.slice(0, MOST_SAID).join(", ") + more;
   const said = document.getElementById("said");
