@@ -341,7 +341,8 @@ def test_service(server: Server) -> None:
     text = page(server, "/services/shop/hard").text
     assert "1 client gets nothing" in text and "\N{BALLOT X} 1 gets nothing" in text, "in words, and in the picture"
     found = page(server, "/services/shop/wrong")
-    assert "InvalidTopology: metadata.annotations" in found.text and "invalid, and so ignored" in found.text
+    assert "InvalidTopology: metadata.annotations" in found.text
+    assert "invalid, and so ignored by annotation: '*' is key 1 of 2" in found.text
     found = page(server, "/services/shop/nera")
     assert found.status == 404 and "did you mean shop/near?" in found.text
 
