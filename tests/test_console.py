@@ -73,7 +73,7 @@ T = TypeVar("T")
 SCRIPT = "<script>alert(1)</script>"
 LINK = "javascript:alert(1)"
 ODD = "<b onclick=alert(1)>"  # without a slash, which would end a part of a path
-QUOTES = "\"'><img src=x onerror=alert(1)>{{7*7}}"
+QUOTES = "\"'><img src=x onerror=alert(1)>{{7331*7919}}"
 
 CLUSTER: list[Item] = [
     *map(namespace, ("shop", "lab")),
@@ -260,7 +260,7 @@ def test_hostile_names_are_text(hostile: Server, path: str) -> None:
     answered = request(hostile, path.replace("<", "%3C").replace('"', "%22").replace(" ", "%20"), headers=HTML)
     assert answered.status in (200, 400, 404)
     if answered.headers["content-type"].startswith("text/html"):
-        assert is_safe(Page(answered)) and b"<script>alert" not in answered.body and b"49" not in answered.body
+        assert is_safe(Page(answered)) and b"<script>alert" not in answered.body and b"58054189" not in answered.body
     else:
         json.loads(answered.body)
 
