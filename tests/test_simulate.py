@@ -150,6 +150,16 @@ def test_a_proposal_does_what_it_says(simulate: Simulate, items: Any, flags: tup
     assert row["proposal"] is None
 
 
+def test_a_proposal_includes_what_was_tried(simulate: Simulate) -> None:
+    """The cluster has no annotation of ``--with`` yet, so the command sets it, too, or takes away the one there is."""
+    soft = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json", items=skewed(None)))
+    assert soft["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"{ZONE},*", MIN_ENDPOINTS: "2"}
+    same = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json"))
+    assert same["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
+    none = simulate(*WEB, "--with", "shop/web=", items=skewed(f"{REGION},*", field=[ZONE, "*"]))
+    assert f"--overwrite {TOPOLOGY_KEYS}- {MIN_ENDPOINTS}=2\n" in none.out
+
+
 def test_the_mildest_proposal(simulate: Simulate) -> None:
     """It lets as little traffic cross zones as the threshold allows; of several such ones, it changes the least."""
     assert only(simulate("-o", "json"))["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}

@@ -37,6 +37,7 @@ from locator.topology.selection import LocatedEndpoint
 
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 50
+NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
 NOT_WATCHED = "topodns knows no Pods here (--client-source), so it cannot say how much each zone asks"
 
 
@@ -157,10 +158,10 @@ def _present(annotations: Annotations) -> dict[str, str]:
 
 
 def annotations_of(keys: str, least: str) -> Annotations | None:
-    """Return the annotations of a form, None if it is empty; ``-`` takes the keys away."""
+    """Return the annotations of a form, None if it is empty; NO_KEYS takes the keys away."""
     tried: dict[str, str | None] = {}
     if keys.strip():
-        tried[TOPOLOGY_KEYS] = None if keys.strip() == "-" else keys.strip()
+        tried[TOPOLOGY_KEYS] = None if keys.strip() == NO_KEYS else keys.strip()
     if least.strip():
         tried[MIN_ENDPOINTS] = least.strip()
     return tried or None
@@ -238,5 +239,5 @@ def _notes(world: World, subject: Subject) -> Iterator[str]:
 
 def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:
     wanted = proposed["annotations"]
-    keys, least = wanted.get(TOPOLOGY_KEYS) or "", wanted.get(MIN_ENDPOINTS) or ""
-    return Proposal(keys, least, outcome_of(proposed), commands(simulated, proposed))
+    keys, least = wanted.get(TOPOLOGY_KEYS, ""), wanted.get(MIN_ENDPOINTS) or ""
+    return Proposal(NO_KEYS if keys is None else keys, least, outcome_of(proposed), commands(simulated, proposed))
