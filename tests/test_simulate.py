@@ -297,6 +297,23 @@ def test_what_cannot_be_compared_is_not_overloaded(simulate: Simulate) -> None:
     assert not {"OverloadedEndpoint", "IdleEndpoint"} & {finding["code"] for finding in ran.json["findings"]}
 
 
+def test_clusters_that_share_no_network_are_not_compared(simulate: Simulate, tmp_path: Path) -> None:
+    """No constraint can send the clients of a large cluster to the headless endpoints of a small one."""
+    items = skewed(f"{REGION},*", annotations={"topodns.io/federated": "true"})
+    few = [item for item in items if not item["metadata"]["name"].startswith("client-a")]
+    other = tmp_path / "other.json"
+    other.write_text(listed(few).replace('"10.', '"11.'))
+    both = (*WEB, "--federation", "fed.example", "--cluster", f"other={other}", "--max-overload", "1.2")
+    near = ("--with", "shop/web=topodns.io/cluster", "--fail", f"{ZONE}=b", "-o", "json")
+    for flat, codes in (((), set()), (("--flat-network", "local,other"), {"OverloadedEndpoint"})):
+        found = simulate(*both, *near, *flat, items=items).json
+        assert found["services"][1]["max_overload"] > 1.2
+        assert {finding["code"] for finding in found["findings"]} & {"OverloadedEndpoint", "IdleEndpoint"} == codes
+    items.append(pod("lone", ["10.0.8.1"], "node-a", where="other"))
+    one = simulate(*both, "--clients", "other", "-o", "markdown", items=items)
+    assert "| web.shop.fed.example | 1 | 8 | 2.00 x | 0 |" in one.out, "the four of the other cluster are not idle"
+
+
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [("", "no topodns_answer_zones_total"), ("x{", "no topodns_answer_zones_total"),
