@@ -329,6 +329,17 @@ def test_metrics_that_cannot_be_used(simulate: Simulate, metrics: str, message: 
     assert ran.status in (1, 2) and message in ran.err
 
 
+def test_counted_clients_that_nothing_locates_are_unknown(simulate: Simulate) -> None:
+    metrics = """# TYPE topodns_answer_zones_total counter
+topodns_answer_zones_total{client_zone="a",answer="same"} 30
+topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
+"""
+    with other_server(lambda: Response(200, metrics.encode(), "text/plain")) as address:
+        ran = simulate("--clients-from", f"http://{address}", "-o", "json")
+    assert only(ran)["unknown_clients"] == 20
+    assert "20 of 50 clients carry no label" in [finding["message"] for finding in ran.json["findings"]]
+
+
 def test_many_services_are_a_table(simulate: Simulate) -> None:
     """The worst come first; each proposal stands below."""
     items = skewed()
