@@ -188,6 +188,8 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--with", "shop/web"), "--with: 'shop/web' found, expected NAMESPACE/NAME=KEYS"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
         (("--with", "shop/virtual=a,*"), "--with: shop/virtual has a cluster IP"),
+        (("--service", "shop/plain", "--with", "shop/web=*"),
+         "--with: shop/web is not simulated, expected it among --service: shop/plain"),
         (("--fail", f"{ZONE}=x"), f"--fail: no node has {ZONE}=x; there are a, b, c"),
         (("--fail", "example.com/zone=a"), "--fail: no node has the label example.com/zone, did you mean"),
         (("--fail", "zone"), "--fail: 'zone', expected KEY=VALUE of a node label"),
