@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import dns.edns
 import dns.message
 import pytest
 
+from dnsserver.answers.explanation_text import PLAIN
 from tests.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, listed, pod
 from tests.commands_in_process import Ran, Run
 from tests.other_server import Response, other_server
@@ -238,6 +240,16 @@ def test_text(simulate: Simulate) -> None:
     assert "10.0.2.1  web-a0  node-a  zone=a  65.0 %  2.60 x            overloaded" in out
     assert "1 Service, 10 clients, cross-zone 70.0 % of the load without constraints, 20.0 % with them" in out
     assert "warning  Service shop/web: web-a0 gets 2.6 times an even share of the load" in out
+
+
+def test_colours(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each colour ends, and nothing else does; without them the text is the same."""
+    plain = simulate().out
+    monkeypatch.setattr("dnsserver.cli.commands.simulate.coloured", lambda: True)
+    text = simulate().out
+    codes = re.findall("\033\\[\\d+m", text)
+    assert codes[::2] and PLAIN not in codes[::2] and set(codes[1::2]) == {PLAIN}
+    assert re.sub("\033\\[\\d+m", "", text) == plain
 
 
 def hostile() -> Any:

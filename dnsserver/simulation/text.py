@@ -103,7 +103,7 @@ class _Paint:
         self._colour = colour
 
     def __call__(self, text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if self._colour and text else text
+        return f"{code}{text}{PLAIN}" if self._colour and text and code else text
 
 
 def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
