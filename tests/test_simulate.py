@@ -365,6 +365,19 @@ def test_many_services_are_a_table(simulate: Simulate) -> None:
     assert out.count("kubectl -n shop annotate") == 12
 
 
+def test_the_most_severe_findings_come_first(simulate: Simulate) -> None:
+    """Also where there are too many to print: here each Service has a client that nothing locates."""
+    items = [*skewed(ZONE), pod("lost", ["10.9.9.9"], None)]
+    web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
+    for number in range(50):
+        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"a{number}"').replace('"web-1"', f'"s{number}"')
+                            .replace(ZONE, "*"))  # fmt: skip
+    for output in ("text", "markdown"):
+        ran = simulate("--fail-on", "unmet", "-o", output, items=items)
+        assert ran.status == 1 and "3 of 11 clients get no address" in ran.out, ran.out
+        assert ran.out.index("UnmetClient") < ran.out.index("UnlocatedClient")
+
+
 def with_client(name: str, address: str) -> dns.message.Message:
     return dns.message.make_query(name, "A", use_edns=0, options=[dns.edns.ECSOption(address, 32)])
 
