@@ -242,6 +242,11 @@ def test_text(simulate: Simulate) -> None:
     assert "warning  Service shop/web: web-a0 gets 2.6 times an even share of the load" in out
 
 
+def test_one_of_each(simulate: Simulate) -> None:
+    out = simulate(items=skewed(clients_in={"a": 1}, endpoints_in={"a": 1})).out
+    assert "  1 client, 1 ready endpoint, " in out and "1 Service, 1 client, " in out
+
+
 def test_colours(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each colour ends, and nothing else does; without them the text is the same."""
     plain = simulate().out

@@ -53,7 +53,7 @@ def totals_lines(simulation: Simulation) -> list[str]:
     cross, cost = totals["cross_zone"], totals["cost"]
     number = len(simulation.services)
     lines = [
-        f"{number:,} {'Service' if number == 1 else 'Services'}, {totals['clients']:,} clients, cross-zone "
+        f"{_counted(number, 'Service')}, {_counted(totals['clients'], 'client')}, cross-zone "
         f"{percent(cross['before'])} of the load without constraints, {percent(cross['after'])} with them"
     ]
     if cost is not None:
@@ -63,6 +63,10 @@ def totals_lines(simulation: Simulation) -> list[str]:
             f"them: {abs(saved):,.2f} {'less' if saved >= 0 else 'more'}"
         )
     return lines
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(fraction: float) -> str:
@@ -108,9 +112,9 @@ class _Paint:
 
 def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
-    number = len(simulated.endpoints)
+    clients, endpoints = _counted(simulated.clients, "client"), _counted(len(simulated.endpoints), "ready endpoint")
     yield (
-        f"  {simulated.clients:,} clients, {number:,} ready {'endpoint' if number == 1 else 'endpoints'}, cross-zone "
+        f"  {clients}, {endpoints}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
     rows = map(_domain_row, largest_domains(simulated))
