@@ -287,6 +287,15 @@ def test_picture(simulate: Simulate, tmp_path: Path) -> None:
     assert all("style" not in element.attrib for element in root.iter())
 
 
+def test_a_picture_of_many_zones(simulate: Simulate, tmp_path: Path) -> None:
+    """The largest are drawn, and it says that there are more."""
+    path, zones = tmp_path / "web.svg", [f"z{number}" for number in range(15)]
+    items = skewed(clients_in=dict.fromkeys(zones, 1), endpoints_in=dict.fromkeys(zones[:13], 1))
+    assert simulate("--picture", str(path), items=items).status == 0
+    texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]
+    assert "not drawn: 3 zones of clients, 1 zone of endpoints" in texts
+
+
 def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
     """``make docs`` draws it."""
     drawn = tmp_path / "drawn.svg"
