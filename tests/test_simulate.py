@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import dns.edns
 import dns.message
 import pytest
 
+from dnsserver.answers.explanation_text import PLAIN
 from tests.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, listed, pod
 from tests.commands_in_process import Ran, Run
 from tests.other_server import Response, other_server
@@ -152,6 +154,16 @@ def test_a_proposal_does_what_it_says(simulate: Simulate, items: Any, flags: tup
     assert row["proposal"] is None
 
 
+def test_a_proposal_includes_what_was_tried(simulate: Simulate) -> None:
+    """The cluster has no annotation of ``--with`` yet, so the command sets it, too, or takes away the one there is."""
+    soft = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json", items=skewed(None)))
+    assert soft["proposal"]["annotations"] == {TOPOLOGY_KEYS: f"{ZONE},*", MIN_ENDPOINTS: "2"}
+    same = only(simulate(*WEB, "--with", f"shop/web={ZONE},*", "-o", "json"))
+    assert same["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
+    none = simulate(*WEB, "--with", "shop/web=", items=skewed(f"{REGION},*", field=[ZONE, "*"]))
+    assert f"--overwrite {TOPOLOGY_KEYS}- {MIN_ENDPOINTS}=2\n" in none.out
+
+
 def test_the_mildest_proposal(simulate: Simulate) -> None:
     """It lets as little traffic cross zones as the threshold allows; of several such ones, it changes the least."""
     assert only(simulate("-o", "json"))["proposal"]["annotations"] == {MIN_ENDPOINTS: "2"}
@@ -180,6 +192,8 @@ def test_a_pipeline_fails(simulate: Simulate, keys: str, word: str, status: int)
         (("--with", "shop/web"), "--with: 'shop/web' found, expected NAMESPACE/NAME=KEYS"),
         (("--with", f"shop/web=*,{ZONE}"), "--with: shop/web=*,topology.kubernetes.io/zone: '*' is key 1 of 2"),
         (("--with", "shop/virtual=a,*"), "--with: shop/virtual has a cluster IP"),
+        (("--service", "shop/plain", "--with", "shop/web=*"),
+         "--with: shop/web is not simulated, expected it among --service: shop/plain"),
         (("--fail", f"{ZONE}=x"), f"--fail: no node has {ZONE}=x; there are a, b, c"),
         (("--fail", "example.com/zone=a"), "--fail: no node has the label example.com/zone, did you mean"),
         (("--fail", "zone"), "--fail: 'zone', expected KEY=VALUE of a node label"),
@@ -236,6 +250,16 @@ def test_text(simulate: Simulate) -> None:
     assert "warning  Service shop/web: web-a0 gets 2.6 times an even share of the load" in out
 
 
+def test_colours(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each colour ends, and nothing else does; without them the text is the same."""
+    plain = simulate().out
+    monkeypatch.setattr("dnsserver.cli.commands.simulate.coloured", lambda: True)
+    text = simulate().out
+    codes = re.findall("\033\\[\\d+m", text)
+    assert codes[::2] and PLAIN not in codes[::2] and set(codes[1::2]) == {PLAIN}
+    assert re.sub("\033\\[\\d+m", "", text) == plain
+
+
 def hostile() -> Any:
     items = skewed()
     for item in items:
@@ -264,6 +288,15 @@ def test_picture(simulate: Simulate, tmp_path: Path) -> None:
     assert any("web-a0: 2.6\N{MULTIPLICATION SIGN} overloaded" in text for text in texts)
     assert any(text.startswith("c to b: ") and text.endswith("to another zone") for text in texts)
     assert all("style" not in element.attrib for element in root.iter())
+
+
+def test_a_picture_of_many_zones(simulate: Simulate, tmp_path: Path) -> None:
+    """The largest are drawn, and it says that there are more."""
+    path, zones = tmp_path / "web.svg", [f"z{number}" for number in range(15)]
+    items = skewed(clients_in=dict.fromkeys(zones, 1), endpoints_in=dict.fromkeys(zones[:13], 1))
+    assert simulate("--picture", str(path), items=items).status == 0
+    texts = [element.text for element in ElementTree.fromstring(path.read_text()).iter()]
+    assert "not drawn: 3 zones of clients, 1 zone of endpoints" in texts
 
 
 def test_the_page_shows_the_picture(topodns: Run, tmp_path: Path) -> None:
@@ -295,6 +328,23 @@ def test_what_cannot_be_compared_is_not_overloaded(simulate: Simulate) -> None:
     assert not {"OverloadedEndpoint", "IdleEndpoint"} & {finding["code"] for finding in ran.json["findings"]}
 
 
+def test_clusters_that_share_no_network_are_not_compared(simulate: Simulate, tmp_path: Path) -> None:
+    """No constraint can send the clients of a large cluster to the headless endpoints of a small one."""
+    items = skewed(f"{REGION},*", annotations={"topodns.io/federated": "true"})
+    few = [item for item in items if not item["metadata"]["name"].startswith("client-a")]
+    other = tmp_path / "other.json"
+    other.write_text(listed(few).replace('"10.', '"11.'))
+    both = (*WEB, "--federation", "fed.example", "--cluster", f"other={other}", "--max-overload", "1.2")
+    near = ("--with", "shop/web=topodns.io/cluster", "--fail", f"{ZONE}=b", "-o", "json")
+    for flat, codes in (((), set()), (("--flat-network", "local,other"), {"OverloadedEndpoint"})):
+        found = simulate(*both, *near, *flat, items=items).json
+        assert found["services"][1]["max_overload"] > 1.2
+        assert {finding["code"] for finding in found["findings"]} & {"OverloadedEndpoint", "IdleEndpoint"} == codes
+    items.append(pod("lone", ["10.0.8.1"], "node-a", where="other"))
+    one = simulate(*both, "--clients", "other", "-o", "markdown", items=items)
+    assert "| web.shop.fed.example | 1 | 8 | 2.00 x | 0 |" in one.out, "the four of the other cluster are not idle"
+
+
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [("", "no topodns_answer_zones_total"), ("x{", "no topodns_answer_zones_total"),
@@ -310,6 +360,17 @@ def test_metrics_that_cannot_be_used(simulate: Simulate, metrics: str, message: 
     assert ran.status in (1, 2) and message in ran.err
 
 
+def test_counted_clients_that_nothing_locates_are_unknown(simulate: Simulate) -> None:
+    metrics = """# TYPE topodns_answer_zones_total counter
+topodns_answer_zones_total{client_zone="a",answer="same"} 30
+topodns_answer_zones_total{client_zone="unknown",answer="unknown"} 20
+"""
+    with other_server(lambda: Response(200, metrics.encode(), "text/plain")) as address:
+        ran = simulate("--clients-from", f"http://{address}", "-o", "json")
+    assert only(ran)["unknown_clients"] == 20
+    assert "20 of 50 clients carry no label" in [finding["message"] for finding in ran.json["findings"]]
+
+
 def test_many_services_are_a_table(simulate: Simulate) -> None:
     """The worst come first; each proposal stands below."""
     items = skewed()
@@ -319,6 +380,19 @@ def test_many_services_are_a_table(simulate: Simulate) -> None:
     out = simulate(items=items).out
     assert out.startswith("service ") and "12 Services, " in out
     assert out.count("kubectl -n shop annotate") == 12
+
+
+def test_the_most_severe_findings_come_first(simulate: Simulate) -> None:
+    """Also where there are too many to print: here each Service has a client that nothing locates."""
+    items = [*skewed(ZONE), pod("lost", ["10.9.9.9"], None)]
+    web = [item for item in items if item["kind"] in ("Service", "EndpointSlice") and "web" in json.dumps(item)]
+    for number in range(50):
+        items += json.loads(json.dumps(web[:2]).replace('"web"', f'"a{number}"').replace('"web-1"', f'"s{number}"')
+                            .replace(ZONE, "*"))  # fmt: skip
+    for output in ("text", "markdown"):
+        ran = simulate("--fail-on", "unmet", "-o", output, items=items)
+        assert ran.status == 1 and "3 of 11 clients get no address" in ran.out, ran.out
+        assert ran.out.index("UnmetClient") < ran.out.index("UnlocatedClient")
 
 
 def with_client(name: str, address: str) -> dns.message.Message:

@@ -76,7 +76,7 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
         expected = f"at most {max_overload:g} times (--max-overload)"
         yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
     idle = simulated.idle
-    if idle and simulated.comparable and simulated.load:
+    if simulated.starved:
         more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
         named = ", ".join(map(described, idle[:NAMED]))
         message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}{more}"

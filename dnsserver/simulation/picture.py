@@ -21,7 +21,7 @@ from locator.topology.selection import LocatedEndpoint
 WIDTH = 760
 MARGIN, BOX, TARGET, GAP, ROW, TITLE = 16, 170, 270, 14, 20, 78  # in pixels, as all sizes here
 MIN_HEIGHT = 44  # of a box
-MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; what is left is summed up
+MAX_DOMAINS, MAX_ENDPOINTS = 12, 8  # that are drawn; how many are left is said
 MAX_PICTURES = 20  # Services in one file
 WIDEST, THINNEST = 28.0, 1.5  # strokes, for all of the load and for hardly any
 INK, FAINT, PAPER, SAME, CROSSING, BAD = "#1b1f24", "#6a737d", "#ffffff", "#2f6f9f", "#b4560f", "#a3123a"
@@ -108,7 +108,21 @@ def _drawn(simulated: Simulated, max_overload: float, *, headed: bool = True) ->
         for box in boxes.values():
             _draw(group, box, left, width)
     bottom = max([box.top + box.height for box in (*origins.values(), *targets.values())], default=top)
+    if left_out := _not_drawn(simulated):
+        bottom += GAP + ROW
+        _text(group, MARGIN, bottom, f"not drawn: {left_out}", fill=FAINT)
     return group, bottom + GAP
+
+
+def _not_drawn(simulated: Simulated) -> str:
+    """Return how many zones are too many to draw, "" if none."""
+    numbers = {"clients": len(simulated.origins), "endpoints": len({_zone(one) for one in simulated.endpoints})}
+    more = {side: number - MAX_DOMAINS for side, number in numbers.items() if number > MAX_DOMAINS}
+    return ", ".join(f"{number} {'zone' if number == 1 else 'zones'} of {side}" for side, number in more.items())
+
+
+def _zone(located: LocatedEndpoint) -> Value:
+    return located.location.labels.get(ZONE)
 
 
 def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
@@ -128,7 +142,7 @@ def _origin_boxes(simulated: Simulated, top: float) -> dict[Value, Box]:
 def _target_boxes(simulated: Simulated, max_overload: float, top: float) -> dict[Value, Box]:
     by_value: dict[Value, list[tuple[float, LocatedEndpoint]]] = {}
     for share, located in zip(simulated.shares, simulated.endpoints, strict=True):
-        by_value.setdefault(located.location.labels.get(ZONE), []).append((share, located))
+        by_value.setdefault(_zone(located), []).append((share, located))
     boxes: dict[Value, Box] = {}
     for value in _largest({value: len(pairs) for value, pairs in by_value.items()}):
         pairs = sorted(by_value[value], key=lambda pair: -pair[0])

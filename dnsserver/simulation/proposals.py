@@ -41,7 +41,7 @@ def proposal(simulated: Simulated, world: World, changes: Changes, max_overload:
         return None
     crossing, tried, wanted = best
     return {
-        "annotations": {**changes.annotations.get(simulated.subject.key, {}), **wanted},
+        "annotations": {**_tried_already(simulated, world, compiled), **wanted},
         "max_overload": tried.max_overload,
         "idle": len(tried.idle),
         "unmet_clients": tried.unmet,
@@ -53,6 +53,14 @@ def most_overloaded(services: Iterable[Simulated], max_overload: float) -> list[
     """Return the Services with an endpoint that gets more than *max_overload* even shares, the worst first."""
     skewed = (simulated for simulated in services if exceeds(simulated, max_overload))
     return sorted(skewed, key=lambda simulated: -simulated.max_overload)
+
+
+def _tried_already(simulated: Simulated, world: World, compiled: CompiledService) -> Annotations:
+    """Return the annotations that differ from those in the cluster: a proposal builds on them."""
+    actual = world.actual.services[simulated.subject.key].service.annotations
+    annotations = compiled.service.annotations
+    keys = [key for key in {**actual, **annotations} if actual.get(key) != annotations.get(key)]
+    return {key: annotations.get(key) for key in keys}
 
 
 def _tried(

@@ -43,6 +43,9 @@ def subjects(snapshot: Snapshot, authority: Authority, named: Sequence[str], tri
     Services whose constraints are *tried* are among the latter. Raises BadSelection.
     """
     if named:
+        if idle := [key for key in tried if key not in named]:
+            expected = f"expected it among --service: {', '.join(named[:FEW])}"
+            raise BadSelection("--with", f"{idle[0]} is not simulated, {expected}")
         return [subject for key in dict.fromkeys(named) for subject in _subjects_of(key, snapshot, authority)]
     found = constrained_subjects(snapshot, authority, tried)
     if not found:

@@ -20,7 +20,7 @@ from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
-from locator.state.snapshot import Basis, Entry, FederatedService, Snapshot
+from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, in_effect
 from locator.topology.selection import ANY, LocatedEndpoint
 
@@ -105,8 +105,9 @@ class Simulated(Struct, frozen=True, eq=False):
     simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
     clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
     for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
-    ``left_out`` are the pods that are endpoints and do not ask. ``counted_nothing``: by what a server has counted,
-    nobody asks.
+    ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients
+    would get all endpoints, so that an uneven load says something; of a federated name, what a client could get may
+    depend on its cluster. ``counted_nothing``: by what a server has counted, nobody asks.
     """
 
     subject: Subject
@@ -124,6 +125,7 @@ class Simulated(Struct, frozen=True, eq=False):
     origins: Mapping[str | None, Origin]
     relations: Mapping[tuple[str, str], float]
     left_out: frozenset[PodKey]
+    comparable: bool
     counted_nothing: bool
     domains: Callable[[], Iterator[DomainOutcome]]
 
@@ -149,17 +151,8 @@ class Simulated(Struct, frozen=True, eq=False):
 
     @property
     def starved(self) -> int:
-        """How many ready endpoints nobody gets although load arrives."""
-        return len(self.idle) if self.load else 0
-
-    @property
-    def comparable(self) -> bool:
-        """Whether every client could get each endpoint, so that an uneven load says something.
-
-        Not so where cluster IPs and load balancers of a federated Service are among them: which of these a client could
-        get depends on its cluster.
-        """
-        return not any(isinstance(located, Entry) for located in self.endpoints)
+        """How many endpoints are IDLE."""
+        return len(self.idle) if self.comparable and self.load else 0
 
     def rating(self, share: float, max_overload: float) -> str:
         """Return OVERLOADED or IDLE for the share of one endpoint, "" if it is neither."""
@@ -311,6 +304,7 @@ class _Spread:
         self._unknown: float = 0
         self._arriving: float = 0
         self._before: float = 0
+        self._comparable = True
         self._crossing = self._crossing_before = 0.0
 
     def add(self, group: Group, load: float) -> None:
@@ -322,6 +316,7 @@ class _Spread:
             self._unknown += load
         if everything := self._deciding.unconstrained(group):
             self._before += load
+            self._comparable &= len(everything) == len(self._deciding.endpoints)
             self._crossing_before += load * _elsewhere(zone, self._zones_of(everything)) / len(everything)
         known = self._origins.get(zone, Origin(0, 0))
         self._origins[zone] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
@@ -371,6 +366,7 @@ class _Spread:
             origins=self._origins,
             relations=self._relations,
             left_out=left_out,
+            comparable=self._comparable,
             counted_nothing=counted_nothing,
             domains=domains,
         )

@@ -108,14 +108,14 @@ class _Paint:
         self._colour = colour
 
     def __call__(self, text: str, code: str) -> str:
-        return f"{code}{text}{PLAIN}" if self._colour and text else text
+        return f"{code}{text}{PLAIN}" if self._colour and text and code else text
 
 
 def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: float, paint: _Paint) -> Iterator[str]:
     yield f"{paint(simulated.subject.name, BOLD)}  {printable(constraint_text(simulated))}"
-    number = len(simulated.endpoints)
+    clients, endpoints = grouped(simulated.clients, "client"), grouped(len(simulated.endpoints), "ready endpoint")
     yield (
-        f"  {grouped(simulated.clients, 'client')}, {grouped(number, 'ready endpoint')}, cross-zone "
+        f"  {clients}, {endpoints}, cross-zone "
         f"{percent(simulated.crossing_before)} without the constraint, {percent(simulated.crossing)} with it"
     )
     rows = map(_domain_row, largest_domains(simulated))

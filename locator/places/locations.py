@@ -134,7 +134,7 @@ class Locations:
 
 def has_labels(location: Location) -> bool:
     """Whether a location has any label besides the cluster."""
-    return len(location.labels) > 1 or CLUSTER not in location.labels
+    return len(location.labels) > (CLUSTER in location.labels)
 
 
 def _by_key(kept: Callable[[], Iterable[Location]]) -> dict[object, list[Location]]:

@@ -122,6 +122,7 @@ def run(arguments: Namespace) -> int:
     from dnsserver.simulation.selecting import BadSelection, subjects
     from dnsserver.simulation.service import Groupings
     from dnsserver.simulation.text import proposal_key
+    from locator.model import SEVERITIES
 
     changes, wanted, price = _changes(arguments, settings), list(_asking(arguments.clients)), _price(arguments)
     max_overload, fail_on = _factor(arguments.max_overload), _fail_on(arguments.fail_on)
@@ -142,6 +143,7 @@ def run(arguments: Namespace) -> int:
             report=lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
         )  # fmt: skip
         findings = [*constraint_findings(simulation, reading, world, changes), *simulation.findings]
+        findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
         simulation = replace(simulation, findings=findings)
         report("looking for proposals")
         proposals = {

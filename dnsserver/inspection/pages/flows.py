@@ -37,7 +37,7 @@ from locator.topology.selection import LocatedEndpoint
 
 MAX_OVERLOAD = 1.5  # even shares, as ``topodns simulate`` warns by default
 ROWS = 50
-NONE = "-"  # in the place of topology keys
+NO_KEYS = "-"  # in a form: the annotation with the keys is taken away
 NOT_WATCHED = (
     "topodns knows no Pods here, so it cannot say how much each zone asks: a dump must contain them, and "
     "--client-source must name pods"
@@ -141,11 +141,11 @@ def flows_of(
     groupings = Groupings(world)
     as_is = Changes(honor_kubernetes=honor_kubernetes)
     notes = () if pods.watched else (("no Pods", NOT_WATCHED),)
-    flows = partial(_flows, groupings=groupings, subject=subject, notes=notes, proposes=proposes)
-    found = [flows("now", world, as_is)]
+    flows = partial(_flows, groupings=groupings, subject=subject, changes=as_is, notes=notes, proposes=proposes)
+    found = [flows("now", world)]
     if tried is not None:
         other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
-        found.append(flows(title_of(tried), replace(world, snapshot=other), replace(as_is, annotations={key: tried})))
+        found.append(flows(title_of(tried), replace(world, snapshot=other)))
     return tuple(found)
 
 
@@ -162,10 +162,10 @@ def _present(annotations: Annotations) -> dict[str, str]:
 
 
 def annotations_of(keys: str, least: str) -> Annotations | None:
-    """Return the annotations of a form, None if it is empty; ``NONE`` takes the keys away."""
+    """Return the annotations of a form, None if it is empty; NO_KEYS takes the keys away."""
     tried: dict[str, str | None] = {}
     if keys.strip():
-        tried[TOPOLOGY_KEYS] = None if keys.strip() == NONE else keys.strip()
+        tried[TOPOLOGY_KEYS] = None if keys.strip() == NO_KEYS else keys.strip()
     if least.strip():
         tried[MIN_ENDPOINTS] = least.strip()
     return tried or None
@@ -187,10 +187,10 @@ def title_of(tried: Annotations) -> str:
 def _flows(
     title: str,
     world: World,
-    changes: Changes,
     *,
     groupings: Groupings,
     subject: Subject,
+    changes: Changes,
     notes: Sequence[tuple[str, str]],
     proposes: bool,
 ) -> Flows:
@@ -244,4 +244,4 @@ def _notes(world: World, subject: Subject) -> Iterator[tuple[str, str]]:
 def _proposal(simulated: Simulated, proposed: Proposed) -> Proposal:
     wanted = proposed["annotations"]
     keys, least = wanted.get(TOPOLOGY_KEYS, ""), wanted.get(MIN_ENDPOINTS) or ""
-    return Proposal(NONE if keys is None else keys, least, outcome_of(proposed), commands(simulated, proposed))
+    return Proposal(NO_KEYS if keys is None else keys, least, outcome_of(proposed), commands(simulated, proposed))
