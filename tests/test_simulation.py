@@ -133,7 +133,8 @@ def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> No
         others += ["--cluster", f"{name}={path}"] if name != world.own else []
     flags = tmp_path / "flags.yaml"
     flags.write_text(yaml.safe_dump({**world.flags(), "upstream": "off", "client-source": "pods,nodes"}))
-    twin = TwinClusters(world)
+    twins = {name: TwinClusters(world._replace(own=name)) for name in kept}  # each asks the server of its own cluster
+    twin = twins[world.own]
     keys = sorted({(found["metadata"]["namespace"], found["metadata"]["name"])
                    for items in kept.values() for found in items if found["kind"] == "Service"})  # fmt: skip
     keys = [key for key in keys if any(twin.entries(key, context) for context in (*kept, None))]
@@ -145,12 +146,14 @@ def test_random_federations(simulate: Simulate, tmp_path: Path, seed: int) -> No
     for key, row in federated.items():
         exported = twin.exported(key)
         clients = [
-            text for name, items in kept.items() for text in clients_of(items, key if name in exported else NONE)
+            (name, text)
+            for name, items in kept.items()
+            for text in clients_of(items, key if name in exported else NONE)
         ]
         loads, unmet = Counter[str](), 0
         known = {endpoint["address"] for endpoint in row["endpoints"]}
-        for client in clients:
-            chosen = twin.tiers(key, client)[0]
+        for name, client in clients:
+            chosen = twins[name].tiers(key, client)[0]
             unmet += not chosen
             for entry in chosen:
                 (address,) = known & entry.addresses  # the seeds have no two entries that share one

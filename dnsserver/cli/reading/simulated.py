@@ -42,7 +42,7 @@ def read_world(
         pods, needed = _pods(reading, settings.cluster_name), wanted or counted is None
         # With counted answers, the pods only say where in a zone the load comes from: there may be none.
         clients = {
-            name: _clients(name, those, actual)
+            name: _clients(name, those, alone.get(name, actual))
             for name, those in (asking(pods, wanted) if needed else running_pods(pods)).items()
         }
     except BadSelection as error:
@@ -87,7 +87,10 @@ def _pods(reading: Reading, own: str) -> dict[str, Sequence[ClientPod]]:
 
 
 def _clients(cluster: str, pods: Sequence[ClientPod], snapshot: Snapshot) -> list[Client]:
-    """Return pods as clients: each is where a server would locate its first address."""
+    """Return pods as clients: each is where a server of its own cluster would locate its first address.
+
+    Pods of two clusters may have one address.
+    """
     locate = snapshot.addresses.locate
     return [Client(cluster, pod.key, pod.addresses, locate(pod.addresses[0]).location) for pod in pods]
 
