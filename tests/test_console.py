@@ -308,6 +308,8 @@ def test_map(server: Server) -> None:
     assert [row for row in found.rows if row.startswith("local/")] == ["local/a2 "]
     found = page(server, f"/map?within={ZONE}=")
     assert [row for row in found.rows if row.startswith("local/")] == ["local/bare "]
+    found = page(server, f"/map?within={ZONE}=typo")
+    assert "Nothing is here: no node, endpoint or client has this label" in found.text
     found = page(server, "/map?within=typo=a")
     assert (
         found.status == 400 and f"within: 'typo=a' found, expected KEY=VALUE with a key in use: {REGION}" in found.text

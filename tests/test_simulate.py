@@ -223,7 +223,8 @@ def test_bad_input(simulate: Simulate, flags: tuple[str, ...], message: str) -> 
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([item for item in skewed() if item["kind"] != "Pod"], "--clients: no pods, expected some that ask"),
+        ([item for item in skewed() if item["kind"] != "Pod"],
+         "--clients: no pods (a dump must contain them), expected some that ask"),
         ([item for item in skewed() if item["kind"] != "Pod"] + [pod("done", ["10.0.0.9"], None, phase="Failed")],
          "--clients: none of 1 pods runs and has an address"),
         (skewed(None), "--service: none of 2 headless Services has a constraint, expected one; --with NS/NAME=KEYS"),

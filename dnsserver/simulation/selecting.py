@@ -147,7 +147,7 @@ def asking(pods: Mapping[str, Sequence[ClientPod]], wanted: Sequence[Asking]) ->
     running = running_pods(pods)
     if not any(running.values()):
         total = sum(map(len, pods.values()))
-        found = f"none of {total} pods runs and has an address" if total else "no pods"
+        found = f"none of {total} pods runs and has an address" if total else "no pods (a dump must contain them)"
         raise BadSelection(
             "--clients", f"{found}, expected some that ask; --clients-from takes who asks from a running server"
         )
