@@ -96,6 +96,8 @@ def test_a_policy_is_heard_before_what_is_tried(simulate: Simulate) -> None:
     ran = simulate(*WEB, "--with", "shop/web=*", "-o", "json", items=items)
     assert only(ran)["constraint"] == {"source": "policy", "keys": [ZONE]}
     assert "SourceNotHeard" in [finding["code"] for finding in ran.json["findings"]]
+    text = simulate(*WEB, items=items).out
+    assert "  no proposal: none that was tried keeps every endpoint at 1.5 times an even share\n" in text
 
 
 def test_a_domain_fails(simulate: Simulate) -> None:

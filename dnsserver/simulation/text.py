@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dnsserver.answers.explanation_text import BOLD, DIM, GREEN, PLAIN, RED, YELLOW, printable, table
 from dnsserver.simulation.results import Proposed, Simulation, first_address
-from dnsserver.simulation.service import DomainOutcome, Simulated
+from dnsserver.simulation.service import DomainOutcome, Simulated, exceeds
 from locator.model import Finding
 from locator.topology.selection import LocatedEndpoint
 
@@ -127,6 +127,8 @@ def _detailed(simulated: Simulated, proposed: Proposed | None, max_overload: flo
     if proposed is not None:
         yield f"  {paint('proposal', GREEN)}  {outcome_of(proposed)}:"
         yield f"    {commands(simulated, proposed)}"
+    elif exceeds(simulated, max_overload):
+        yield f"  no proposal: none that was tried keeps every endpoint at {max_overload:g} times an even share"
 
 
 def _part(rows: Sequence[Row], paint: _Paint) -> Iterator[str]:
