@@ -22,10 +22,13 @@ MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentie
 MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone
 
 
-def proposal(simulated: Simulated, world: World, changes: Changes, max_overload: float) -> Proposed | None:
+def proposal(
+    simulated: Simulated, world: World, max_overload: float, *, honor_kubernetes: bool = True
+) -> Proposed | None:
     """Return what keeps all endpoints at *max_overload* even shares at most; None if nothing has to, or nothing can.
 
-    *changes* are those that the *world* was made with. What they change in the Service is a part of what is proposed.
+    What differs from the cluster in the Service's annotations is a part of what is proposed. For *honor_kubernetes* see
+    ``Store``.
     """
     compiled = simulated.subject.basis(world.snapshot)
     if not exceeds(simulated, max_overload) or type(compiled) is not CompiledService:
@@ -33,7 +36,8 @@ def proposal(simulated: Simulated, world: World, changes: Changes, max_overload:
     best: tuple[float, Simulated, Annotations] | None = None
     groupings = Groupings(world)  # of other keys, which nobody needs afterwards
     for wanted in islice(_candidates(simulated, compiled), MAX_TRIED):
-        tried = _tried(simulated, world, groupings, compiled, changes, wanted)
+        changed = service_as_if(compiled, Changes(honor_kubernetes=honor_kubernetes), wanted)
+        tried = _tried(simulated, world, groupings, changed)
         fits = not exceeds(tried, max_overload) and tried.unmet <= simulated.unmet
         if fits and (best is None or tried.crossing < best[0] - SLACK):
             best = tried.crossing, tried, wanted
@@ -63,16 +67,8 @@ def _tried_already(simulated: Simulated, world: World, compiled: CompiledService
     return {key: annotations.get(key) for key in keys}
 
 
-def _tried(
-    simulated: Simulated,
-    world: World,
-    groupings: Groupings,
-    compiled: CompiledService,
-    changes: Changes,
-    annotations: Annotations,
-) -> Simulated:
-    alone = replace(changes, failed=())  # the world is without the failed domains already
-    services = {**world.snapshot.services, simulated.subject.key: service_as_if(compiled, alone, annotations)}
+def _tried(simulated: Simulated, world: World, groupings: Groupings, compiled: CompiledService) -> Simulated:
+    services = {**world.snapshot.services, simulated.subject.key: compiled}
     return simulate(simulated.subject, replace(world, snapshot=replace(world.snapshot, services=services)), groupings)
 
 

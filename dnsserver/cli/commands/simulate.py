@@ -149,7 +149,8 @@ def run(arguments: Namespace) -> int:
         proposals = {
             proposal_key(simulated): proposed
             for simulated in most_overloaded(simulation.services, max_overload)[:MAX_PROPOSALS]
-            if (proposed := proposal(simulated, world, changes, max_overload)) is not None
+            if (proposed := proposal(simulated, world, max_overload, honor_kubernetes=changes.honor_kubernetes))
+            is not None
         }
     _print(simulation, proposals, arguments, max_overload)
     return FAILED if _found(simulation, fail_on) else DONE

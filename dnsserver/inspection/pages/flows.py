@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
+from dnsserver.answers.explanation_text import counted
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
@@ -116,6 +117,11 @@ def pods_in(pods: Sequence[Pod], addresses: Addresses, cluster: str) -> Steps[Po
     return Pods(clients, watched=bool(pods))
 
 
+def world_of(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> World:
+    """Return what to simulate: the own *cluster*, alone and as it is."""
+    return World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
+
+
 def flows_of(
     key: str,
     snapshot: Snapshot,
@@ -137,11 +143,17 @@ def flows_of(
     if zone is None or compiled is None or not compiled.service.headless:
         return ()
     subject = Subject(zone, key)
-    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
+    world = world_of(snapshot, pods, authority, cluster)
     groupings = Groupings(world)
-    as_is = Changes(honor_kubernetes=honor_kubernetes)
     notes = () if pods.watched else (("no Pods", NOT_WATCHED),)
-    flows = partial(_flows, groupings=groupings, subject=subject, changes=as_is, notes=notes, proposes=proposes)
+    flows = partial(
+        _flows,
+        groupings=groupings,
+        subject=subject,
+        notes=notes,
+        proposes=proposes,
+        honor_kubernetes=honor_kubernetes,
+    )
     found = [flows("now", world)]
     if tried is not None:
         other = as_tried(key, snapshot, tried, honor_kubernetes=honor_kubernetes)
@@ -181,7 +193,7 @@ def title_of(tried: Annotations) -> str:
     """Return how a page calls what is tried."""
     keys, least = tried.get(TOPOLOGY_KEYS, ""), tried.get(MIN_ENDPOINTS)
     parts = ["without the annotation"] if keys is None else [f"with {keys}"] if keys else []
-    return " and ".join([*parts, *([f"at least {least} endpoint{'' if int(least) == 1 else 's'}"] if least else [])])
+    return " and ".join([*parts, *([f"at least {counted(int(least), 'endpoint')}"] if least else [])])
 
 
 def _flows(
@@ -190,13 +202,15 @@ def _flows(
     *,
     groupings: Groupings,
     subject: Subject,
-    changes: Changes,
     notes: Sequence[tuple[str, str]],
     proposes: bool,
+    honor_kubernetes: bool,
 ) -> Flows:
     simulated = simulate(subject, world, groupings)
     rows, shares = largest_domains(simulated), greatest_shares(simulated)
-    proposed = proposal(simulated, world, changes, MAX_OVERLOAD) if proposes else None
+    proposed = None
+    if proposes:
+        proposed = proposal(simulated, world, MAX_OVERLOAD, honor_kubernetes=honor_kubernetes)
     return Flows(
         title=title,
         constraint=constraint_text(simulated),

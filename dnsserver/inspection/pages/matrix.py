@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
-from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods
+from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods, world_of
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
 from dnsserver.simulation.selecting import constrained_subjects
-from dnsserver.simulation.service import Groupings, Simulated, World, exceeds, simulate
+from dnsserver.simulation.service import Groupings, Simulated, exceeds, simulate
 from dnsserver.simulation.text import worst_first
 from locator.state.snapshot import Snapshot
 
@@ -88,7 +88,7 @@ def _percent(part: int, whole: int) -> int:
 def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> Steps[Expected]:
     """Simulate the constrained Services of the own *cluster*."""
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
-    world = World(snapshot, snapshot, {cluster: snapshot}, authority, cluster, pods.clients, pods.clients)
+    world = world_of(snapshot, pods, authority, cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
         yield
