@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import unique
 
-from dnsserver.simulation.service import OVERLOADED, Simulated
+from dnsserver.simulation.service import Simulated, exceeds
 from locator.finding_codes import FindingCode
 from locator.ip import address_text
 from locator.model import INFO, WARNING, Finding
@@ -68,15 +68,13 @@ BY_CODE = {code.name: word for code, word in FAILS.items()}
 
 def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
     """Yield what is worth a warning in what became of a Service."""
-    load, located = max(
-        zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0], default=(0.0, None)
-    )
-    if located is not None and simulated.rating(load, max_overload) == OVERLOADED:
+    if exceeds(simulated, max_overload):
+        load, located = max(zip(simulated.shares, simulated.endpoints, strict=True), key=lambda pair: pair[0])
         message = f"{described(located)} gets {load * len(simulated.endpoints):.1f} times an even share of the load"
         expected = f"at most {max_overload:g} times (--max-overload)"
         yield _finding(SimulationCode.OverloadedEndpoint, simulated, message, expected)
-    idle = simulated.idle
     if simulated.starved:
+        idle = simulated.idle
         more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
         named = ", ".join(map(described, idle[:NAMED]))
         message = f"{len(idle)} of {len(simulated.endpoints)} ready endpoints get no load: {named}{more}"

@@ -118,7 +118,7 @@ def _not_drawn(simulated: Simulated) -> str:
     """Return how many zones are too many to draw, "" if none."""
     numbers = {"clients": len(simulated.origins), "endpoints": len({_zone(one) for one in simulated.endpoints})}
     more = {side: number - MAX_DOMAINS for side, number in numbers.items() if number > MAX_DOMAINS}
-    return ", ".join(f"{number} {'zone' if number == 1 else 'zones'} of {side}" for side, number in more.items())
+    return ", ".join(f"{grouped(number, 'zone')} of {side}" for side, number in more.items())
 
 
 def _zone(located: LocatedEndpoint) -> Value:

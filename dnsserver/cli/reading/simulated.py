@@ -36,13 +36,14 @@ def read_world(
     reading = read_clients(settings, [one.selector for one in wanted])
     actual, now = reading.publication.snapshot, int(time.time())
     alone = {name: reading.own if name == OWN else view.publish(now).snapshot for name, view in reading.views.items()}
+    clusters = {name or settings.cluster_name: snapshot for name, snapshot in alone.items()}
     try:
         check_annotations(reading.own, changes)
         check_domains(changes.failed, reading.nodes, actual)
         pods, needed = _pods(reading, settings.cluster_name), wanted or counted is None
         # With counted answers, the pods only say where in a zone the load comes from: there may be none.
         clients = {
-            name: _clients(name, those, alone.get(name, actual))
+            name: _clients(name, those, clusters[name])
             for name, those in (asking(pods, wanted) if needed else running_pods(pods)).items()
         }
     except BadSelection as error:
@@ -53,7 +54,7 @@ def read_world(
     world = World(
         snapshot=_changed(reading, changes, alone),
         actual=actual,
-        clusters={name or settings.cluster_name: snapshot for name, snapshot in alone.items()},
+        clusters=clusters,
         authority=authority_of(settings),
         cluster=settings.cluster_name,
         own=own,
