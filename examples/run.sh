@@ -37,7 +37,7 @@ follow() {
         printf '%s\n' "$line"
         case $line in
         'listening udp '*) udp=${line##* } ;;
-    'listening http '*) http=${line##* } ;;
+        'listening http '*) http=${line##* } ;;
         ready) show ;;
         'topodns: '*'port in use'*) echo "To take another port: TOPODNS_LISTEN=127.0.0.1:5353 make run" ;;
         esac

@@ -128,17 +128,17 @@ class Views:
 
         Raises Missing, UnknownName, BadSelection.
         """
-        compiled = self._inspected.current().services.get(object_key(namespace, name))
-        if compiled is None:
+        key = object_key(namespace, name)
+        if key not in self._inspected.current().services:
             raise Missing(await self._no_service(namespace, name))
         client, findings = given["client"], self._changes.findings
         known = await self._inspected.known(client, given["namespace"] or namespace)
         snapshot, authority = known.snapshot, self._inspected.authority
-        compiled = snapshot.services.get(compiled.service.key, compiled)
-        pods, honors = await self._pods(snapshot), self._inspected.honor_kubernetes
-        tried, key = annotations_of(given["keys"], given["least"]), compiled.service.key
-        if key not in snapshot.services:
+        compiled = snapshot.services.get(key)
+        if compiled is None:  # it went meanwhile
             raise Missing(await self._no_service(namespace, name))
+        pods, honors = await self._pods(snapshot), self._inspected.honor_kubernetes
+        tried = annotations_of(given["keys"], given["least"])
         if tried is not None:
             check_tried(key, snapshot, tried, honor_kubernetes=honors)
 
