@@ -22,9 +22,7 @@ MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentie
 MAX_SIZES, MAX_LISTS = 8, 8  # of them values of min-endpoints alone, and lists of keys alone
 
 
-def proposal(
-    simulated: Simulated, world: World, max_overload: float, *, honor_kubernetes: bool = True
-) -> Proposed | None:
+def proposal(simulated: Simulated, world: World, max_overload: float, *, honor_kubernetes: bool) -> Proposed | None:
     """Return what keeps all endpoints at *max_overload* even shares at most; None if nothing has to, or nothing can.
 
     What differs from the cluster in the Service's annotations is a part of what is proposed. For *honor_kubernetes* see
