@@ -303,7 +303,8 @@ def dashed_label(address: bytes) -> str:
     if len(address) == 4:
         return "-".join(map(str, address))
     dashed = address_text(address).replace(":", "-")
-    return f"{dashed}0" if dashed.endswith("-") else dashed  # a host name's label cannot end with a dash
+    # A host name's label begins and ends with a letter or a digit (RFC 1123, section 2.1).
+    return f"{'0' if dashed.startswith('-') else ''}{dashed}{'0' if dashed.endswith('-') else ''}"
 
 
 _ADDRESS_LETTERS = frozenset("0123456789abcdef-")
