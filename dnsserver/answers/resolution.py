@@ -17,11 +17,13 @@ from dnsserver.answers.decision import Authority, Decision, EndpointNames, Reque
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
+from locator.ip import Network, is_within
 from locator.model import Location
 from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
+IPV4, MAPPED = Network(bytes(4), 0), Network(bytes(10) + b"\xff\xff" + bytes(4), 96)  # and the same as IPv6
 MAX_ALIASES = 8  # followed in one answer, so that loops end
 
 
@@ -155,9 +157,9 @@ def _reverse(request: Request) -> Decision:
     if network is None or zone is None:
         return request.decision(wire.NXDOMAIN)
     if network.length < 8 * len(network.address):
-        return request.decision(
-            wire.NOERROR if request.snapshot.service_addresses.any_within(network) else wire.NXDOMAIN
-        )
+        addresses = request.snapshot.service_addresses
+        exists = addresses.any_within(network) or (is_within(MAPPED, network) and addresses.any_within(IPV4))
+        return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
     owners = dict.fromkeys(_names_of(request, network.address, zone))
     if not owners:
         return request.decision(wire.NXDOMAIN)
