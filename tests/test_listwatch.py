@@ -344,9 +344,7 @@ STATES = {
 }
 # How long the watch before lasted, and how it ended.
 ENDINGS = [
-    (lasted, reason)
-    for reason in (ENDED, CUT, SILENT)
-    for lasted in (0.1, 4.0, STEADY - 1, STEADY, 2 * STEADY, 600.0)
+    (lasted, reason) for reason in (ENDED, CUT, SILENT) for lasted in (0.1, 4.0, STEADY - 1, STEADY, 2 * STEADY, 600.0)
 ] + [(0.0, UNREACHABLE), (0.0, ENDED)]
 
 

@@ -139,6 +139,8 @@ class ListWatch:
         """Whether the rest of the current answer is useless: close it and call ``ended``."""
         self.absent = False
         """Whether the API did not know the kind, an optional one, at the last request."""
+        self.went_back = False
+        """Whether the last answer lets one doubt that the API server still has the history that topodns knows."""
         self._resource = resource
         self._path = resource.path
         self._tried_other = False  # since the last request that the API server accepted
@@ -157,9 +159,14 @@ class ListWatch:
         self._limit = PAGE
         self._backoff = Backoff()
 
+    @property
+    def lists(self) -> bool:
+        """Whether the next request, or the present one, is for a list; else for changes since then, or a check."""
+        return self._state not in (_State.WATCH, _State.CHECK)
+
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
-        self.over, self.pause, self.restart_reason = False, 0.0, ""
+        self.over, self.pause, self.restart_reason, self.went_back = False, 0.0, "", False
         self._requested = self._state
         if self._state is _State.CHECK:
             path, query = self._checks[0].request(self._path)
@@ -246,10 +253,10 @@ class ListWatch:
     def _check(self, page: _Page) -> None:
         """Watch on if the server has what topodns knows, else list again."""
         found = witness_untrusted(page.items[0]) if page.items else None
-        is_older = precedes(page.metadata.version or "", self._version)
-        if is_older or self._checks.pop(0).fails(found):
-            self.restart_reason, self.problem = EXPIRED, HAS_EXPIRED
-            self._list_again()
+        check, is_older = self._checks.pop(0), precedes(page.metadata.version or "", self._version)
+        if is_older or check.fails(found):
+            self.went_back = is_older or bool(check.witness.name)
+            self.doubt_history()
         elif not self._checks:
             self._state = _State.WATCH
 
@@ -302,6 +309,12 @@ class ListWatch:
     def server_is_back(self) -> None:
         """Note that the API server is ready after it was not: what failed before does not count any more."""
         self._backoff = Backoff()
+
+    def doubt_history(self) -> None:
+        """List again at once instead of watching on: the API server may have gone back to an older state."""
+        if not self.lists:
+            self.restart_reason, self.problem, self.pause = EXPIRED, HAS_EXPIRED, 0.0
+            self._list_again()
 
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""

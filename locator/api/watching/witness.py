@@ -98,7 +98,10 @@ class Witnesses:
             if (witness := witness_untrusted(existing[key].raw)).name:
                 self._existing[key] = witness
         gone = [change for change in self._changes.values() if change.gone]
-        if gone and (witness := witness_untrusted(max(gone, key=lambda change: version_order(change.version)).raw)).name:
+        if (
+            gone
+            and (witness := witness_untrusted(max(gone, key=lambda change: version_order(change.version)).raw)).name
+        ):
             self._gone = witness
         self._changes = {}
         if len(self._existing) > KEPT:  # the oldest stays: it is the least likely to be deleted soon
@@ -132,9 +135,11 @@ _OBJECT, _EVENT = Decoder(_Object), Decoder(_Event)  # created on import, since 
 
 def witness_untrusted(raw: Raw | bytes) -> Witness:
     """Return an object, or that of a watch event, as a witness; one without a name if it is none. Never raises."""
-    for decode in (lambda: _EVENT.decode(raw).object, lambda: _OBJECT.decode(raw)):
-        try:
-            return decode().metadata
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
-    return Witness()
+    try:
+        return _EVENT.decode(raw).object.metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        return _OBJECT.decode(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Witness()
