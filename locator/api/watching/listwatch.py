@@ -28,7 +28,7 @@ from msgspec.json import Decoder
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.api.watching.versions import precedes
-from locator.api.watching.witness import Change, Check, Witnesses, witness_untrusted
+from locator.api.watching.witness import Check, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
@@ -200,14 +200,19 @@ class ListWatch:
                 self._change(typed.type, converted(self._resource, typed.object), line)
             else:
                 self._other_line(line)
-        self._witnesses.settle()
         return self._deltas.pop_batch()
 
     def _change(self, event: str, decoded: Decoded, line: bytes) -> None:
-        add = self._deltas.list_object if self._state is _State.STREAM else self._deltas.change_object
         gone = event == "DELETED"
-        add(decoded, gone=gone)
-        self._witnesses.note(decoded.key, Change(decoded.version, line, gone))
+        if self._state is not _State.STREAM:
+            self._deltas.change_object(decoded, gone=gone)
+            self._witnesses.change_object(decoded.key, line, gone=gone)
+        else:
+            self._deltas.list_object(decoded, gone=gone)
+            if gone:
+                self._witnesses.forget(decoded.key)
+            else:
+                self._witnesses.list_object(decoded.key, decoded.version, line)
         self._version = decoded.version or self._version
 
     def _other_line(self, line: bytes) -> None:
@@ -242,8 +247,7 @@ class ListWatch:
         for position, raw in enumerate(page.items or ()):
             decoded = decode_untrusted(self._resource, raw, f"item {position}")
             self._deltas.list_object(decoded)
-            self._witnesses.note(decoded.key, Change(decoded.version, raw))
-        self._witnesses.settle()
+            self._witnesses.list_object(decoded.key, decoded.version, raw)
         self._version = page.metadata.version or self._version
         self._continue = page.metadata.more or ""
         if not self._continue:

@@ -19,7 +19,6 @@ The documentation of etcd says how to prevent that for all clients of Kubernetes
 
 from __future__ import annotations
 
-from heapq import nlargest
 from typing import NamedTuple
 
 import msgspec
@@ -28,7 +27,7 @@ from msgspec.json import Decoder
 
 from locator.api.watching.versions import precedes, version_order
 
-KEPT = 8  # objects of a kind: what changed last is often deleted next, and another one is then the witness
+KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
 
 
 class Witness(Struct, frozen=True):
@@ -70,56 +69,65 @@ class Check(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change of an object: its version afterwards, its JSON or that of its event, and whether it was deleted."""
+    """A change of an object: its event's JSON, and whether the object was deleted."""
 
-    version: str
-    raw: Raw | bytes
-    gone: bool = False
+    event: bytes
+    gone: bool
 
 
 class Witnesses:
-    """The objects of a kind that changed last, a few, and the last one that was deleted."""
+    """The objects of a kind that changed last, a few of a list and a few of the watch that follows it.
+
+    Noting a change costs next to nothing: its event is kept, and read only for the next check.
+    """
 
     def __init__(self) -> None:
-        self._existing: dict[str, Witness] = {}
-        self._gone: Witness | None = None
-        self._changes: dict[str, Change] = {}
+        self._listed: dict[str, Witness] = {}  # none of them has changed since, but for one that may come later
+        self._changed: dict[str, Change] = {}  # in their order
+        self._oldest = (0, "")  # version that is kept of a list
 
-    def note(self, key: str, change: Change) -> None:
-        """Note a change of the object with this key, until ``settle``."""
-        self._changes[key] = change
+    def list_object(self, key: str, version: str, raw: Raw | bytes) -> None:
+        """Note an object of a list, or of the event that brings it. Never raises."""
+        order = version_order(version)
+        if order < self._oldest:
+            return
+        if (witness := witness_untrusted(raw)).name:
+            self._listed[key] = witness
+        if len(self._listed) > KEPT:
+            by_age = sorted(self._listed, key=lambda key: version_order(self._listed[key].version))
+            del self._listed[by_age[0]]
+            self._oldest = version_order(self._listed[by_age[1]].version)
 
-    def settle(self) -> None:
-        """Read the changes noted last, and keep none of the JSON. Never raises."""
-        existing = {key: change for key, change in self._changes.items() if not change.gone}
-        for key in self._changes:
-            self._existing.pop(key, None)
-        for key in nlargest(KEPT, existing, key=lambda key: version_order(existing[key].version)):
-            if (witness := witness_untrusted(existing[key].raw)).name:
-                self._existing[key] = witness
-        gone = [change for change in self._changes.values() if change.gone]
-        if (
-            gone
-            and (witness := witness_untrusted(max(gone, key=lambda change: version_order(change.version)).raw)).name
-        ):
-            self._gone = witness
-        self._changes = {}
-        if len(self._existing) > KEPT:  # the oldest stays: it is the least likely to be deleted soon
-            oldest, *others = sorted(self._existing.items(), key=lambda item: version_order(item[1].version))
-            self._existing = dict([oldest, *others[1 - KEPT :]])
+    def forget(self, key: str) -> None:
+        """Forget an object that was deleted while it was listed."""
+        self._listed.pop(key, None)
+
+    def change_object(self, key: str, event: bytes, *, gone: bool) -> None:
+        """Note a change after the list. Never raises."""
+        self._listed.pop(key, None)
+        self._changed.pop(key, None)
+        self._changed[key] = Change(event, gone)
+        if len(self._changed) > KEPT:
+            first = next(iter(self._changed))
+            oldest = self._changed.pop(first)
+            if not self._listed and not oldest.gone:  # one stays, in case that all others are deleted
+                self._listed[first] = witness_untrusted(oldest.event)
 
     def checks(self) -> list[Check]:
         """Return what to check: the object that changed last, rather one that is not about to be deleted."""
-        existing = max(
-            self._existing.values(),
+        changed = [(change.gone, witness_untrusted(change.event)) for change in self._changed.values()]
+        existing = [*self._listed.values(), *(witness for gone, witness in changed if not gone)]
+        newest = max(
+            (witness for witness in existing if witness.name),
             key=lambda witness: (witness.deleted is None, version_order(witness.version)),
             default=None,
         )
-        if existing is None:
+        last_gone = next((witness for gone, witness in reversed(changed) if gone and witness.name), None)
+        if newest is None:
             return [Check(Witness())]
-        if self._gone is None or precedes(self._gone.version, existing.version):
-            return [Check(existing)]
-        return [Check(existing), Check(self._gone, gone=True)]
+        if last_gone is None or precedes(last_gone.version, newest.version):
+            return [Check(newest)]
+        return [Check(newest), Check(last_gone, gone=True)]
 
 
 class _Object(Struct):
