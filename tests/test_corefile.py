@@ -547,6 +547,14 @@ FOUND = {
         "which nothing in this block knows: topodns is not asked, "
         "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]",
     ]),
+    "rewritten-by-many-groups": ("", f".:53 {{\nrewrite name regex x {'{1}' * 200}\n"
+                                 f"rewrite name regex x {'{1}.' * 9}local\nrewrite name regex x {'{1}' * 200}y\n"
+                                 "rewrite name regex x a{1}svc{2}local\n}\n" + SHOP, [
+        f"warning  F: line {line}: .:53: x becomes a name of shop.svc.cluster.local, "
+        "which nothing in this block knows: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]"
+        for line in (2, 5)
+    ]),
     "rewritten-for-another-server": (
         "--for=nodelocal --to=10.96.0.53", NODELOCAL_ASKS.format("cluster.local") + ".:53 {\nbind 169.254.20.10\n"
         "rewrite name git.my.domain git.gogs.svc.cluster.local\nforward . 198.51.100.2\n}\n", [

@@ -161,11 +161,25 @@ class _Rewrite(NamedTuple):
     def _matched(self, zone: str, chosen: _Choice) -> str | None:
         """Judge a regular expression by what its replacement can be, and by what its matches end with."""
         *_, ending = texts = _GROUP.split(self.target.rstrip("."))
-        pattern = re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
-        if not within(ending.lstrip("."), zone) and not any(map(pattern.fullmatch, (zone, f"a.{zone}", f"a.b.{zone}"))):
+        possible = (_fits(texts, name) for name in (zone, f"a.{zone}", f"a.b.{zone}"))
+        if not within(ending.lstrip("."), zone) and not any(possible):
             return None
         name = _match_of(self.source.lower())
         return name if not name or chosen.takes(name) else None
+
+
+def _fits(texts: Sequence[str], name: str) -> bool:
+    """Whether *name* is *texts*, with anything between them."""
+    first, *others = texts
+    if not others:
+        return name == first
+    *middle, last = others
+    at, end = len(first), len(name) - len(last)
+    for text in middle:
+        at = name.find(text, at, end) + len(text)
+        if at < len(text):
+            return False
+    return name.startswith(first) and name.endswith(last) and at <= end
 
 
 def _match_of(pattern: str) -> str:
