@@ -36,15 +36,18 @@ class CoreDNS(NamedTuple):
 
 
 @contextmanager
-def running_coredns(folder: Path, block: str, *, name: str = "coredns") -> Iterator[CoreDNS]:
+def running_coredns(folder: Path, block: str, *, name: str = "coredns", others: str = "") -> Iterator[CoreDNS]:
     """Run CoreDNS with the plugins of *block* on the wildcard address until the block ends; wait until it is ready.
 
+    *others* are further server blocks, whose zones have ``:53`` in place of the port.
     Raises ``waiting.NotReadyError``, with the last lines of output, if it does not become ready.
     """
     program = go_programs.coredns()
     port, ready = free_port(address="0.0.0.0"), free_port()
     corefile = folder / f"{name}.Corefile"
-    corefile.write_text(f".:{port} {{\nerrors\nready 127.0.0.1:{ready}\n{block}\n}}\n")
+    corefile.write_text(
+        f".:{port} {{\nerrors\nready 127.0.0.1:{ready}\n{block}\n}}\n{others.replace(':53 ', f':{port} ')}"
+    )
     daemon = Daemon.start([str(program), "-conf", str(corefile)], folder, name=name)
     try:
         daemon.until(lambda: _is_ready("127.0.0.1", ready) and _answers("127.0.0.1", port))

@@ -51,6 +51,17 @@ def control_plane() -> Path:
     return _built("controlplane", [path.read_bytes() for path in sorted(source.iterdir())], build)
 
 
+def etcdutl() -> Path:
+    """Return the path of etcdutl, which restores a snapshot of etcd."""
+    source = Path(__file__).parent / "etcdutl"  # a module that only names it: ``go install`` refuses its go.mod
+
+    def build(go: str, folder: Path) -> None:
+        package = "go.etcd.io/etcd/etcdutl/v3"
+        _compile((go, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(folder / "etcdutl"), package), cwd=source)
+
+    return _built("etcdutl", [path.read_bytes() for path in sorted(source.iterdir())], build) / "etcdutl"
+
+
 def coredns() -> Path:
     """Return the path of CoreDNS."""
     return _installed("github.com/coredns/coredns", COREDNS)

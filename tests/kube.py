@@ -6,6 +6,7 @@ There is no kubelet. A test creates Nodes, and Pods with a ``nodeName``, and wri
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import shutil
@@ -13,6 +14,7 @@ import signal
 import ssl
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -267,6 +269,30 @@ class ControlPlane:
         for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
             self._kill(name)
         shutil.rmtree(self.folder / "etcd")
+        self._start_etcd()
+        self.start()
+        self._start_controllers()
+
+    def save_etcd(self, snapshot: Path) -> None:
+        """Write a snapshot of etcd, as ``etcdctl snapshot save`` does: by its Maintenance API, as JSON."""
+        with urllib.request.urlopen(f"{self._etcd}/v3/maintenance/snapshot", b"{}", PATIENCE) as response:
+            parts = [json.loads(line)["result"].get("blob", "") for line in response]
+        snapshot.write_bytes(b"".join(map(base64.b64decode, parts)))
+
+    def restore_etcd(self, snapshot: Path, *, politely: bool = False) -> None:
+        """End the whole control plane, restore etcd from *snapshot*, and start all again at the same addresses.
+
+        *politely*: the API server gets SIGTERM, and ends its watches; otherwise it is killed.
+        """
+        self.api.close()
+        if politely:
+            self._programs["kube-apiserver"].end()
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            self._kill(name)
+        shutil.rmtree(self.folder / "etcd")
+        command = [go_programs.etcdutl(), "snapshot", "restore", snapshot, f"--data-dir={self.folder / 'etcd'}"]
+        cluster = (f"--initial-cluster=default={self._peer}", f"--initial-advertise-peer-urls={self._peer}")
+        subprocess.run([*command, *cluster], check=True, capture_output=True, timeout=PATIENCE)
         self._start_etcd()
         self.start()
         self._start_controllers()

@@ -14,11 +14,12 @@ import trio.testing
 from locator.api.decoding import RESOURCES
 from locator.api.deltas import DeltaBatch, Put, Replace
 from locator.api.watching.listwatch import CUT, DOUBT, EXPIRED, REASONS, REFUSED, SILENT
+from locator.backoff import STEADY
 from locator.cluster import reflector
 from locator.cluster.api_client import Readiness, Returns
 from locator.cluster.reflector import Reflector
 from locator.cluster.responses import Refused, Unreachable
-from locator.model import Namespace
+from locator.model import Namespace, Service
 from tests.api_answers import INITIAL_END, Answer, bookmark, error, line, page, raw
 from tests.waiting import PATIENCE, until_in_trio
 
@@ -32,6 +33,7 @@ class Answers:
         self.answers = list(answers)
         self.readiness = [Readiness.READY]
         self.returns = Returns(self.ask)
+        self.doubters: list[Callable[[float], None]] = []
         self.takes = 0.0
         """The seconds that a check takes."""
         self.waited = list[float]()
@@ -51,6 +53,86 @@ class Answers:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+class Restored:
+    """A cluster of Namespaces and Services whose watches end one after the other, and which then is an older one.
+
+    Only the Namespaces show it: their object is older than before. The Services' one is the same, and another one is
+    new to topodns, with a version that it has seen.
+    """
+
+    def __init__(self) -> None:
+        self.returns = Returns(self.ask)
+        self.doubters: list[Callable[[float], None]] = []
+        self.restored = False
+        self.lists: list[str] = []
+        self.watches: dict[str, Answer] = {}
+
+    async def ask(self) -> Readiness:
+        await trio.lowlevel.checkpoint()
+        return Readiness.READY
+
+    def open(self, path: str, query: Any, *, silence: float) -> Answer:
+        resource = path.rpartition("/")[2]
+        before = [raw("web", 10)] if resource == "services" else [raw("a", 90)]
+        after = [raw("late", 50), raw("web", 10)] if resource == "services" else [raw("a", 60)]
+        items = after if self.restored else before
+        if "fieldSelector" in query:
+            name = query["fieldSelector"].removeprefix("metadata.name=")
+            return Answer(page=page(*(item for item in items if item["metadata"]["name"] == name), version=1_000))
+        if "resourceVersion" in query:
+            self.watches[resource] = Answer(waits=True)
+            return self.watches[resource]
+        self.lists.append(resource)
+        end = bookmark(1_000 if self.restored else 100, INITIAL_END)
+        self.watches[resource] = Answer([*(line("ADDED", item) for item in items), end], waits=True)
+        return self.watches[resource]
+
+
+@pytest.mark.parametrize("steady", [0.0, STEADY], ids=["watches lasted", "watches ended early"])
+@pytest.mark.parametrize("order", [("services", "namespaces"), ("namespaces",)], ids=str)
+def test_one_kind_that_shows_a_lost_history_speaks_for_all(
+    monkeypatch: pytest.MonkeyPatch, steady: float, order: tuple[str, ...]
+) -> None:
+    """All kinds list again, each once, whether they have checked before it, or still watch."""
+    monkeypatch.setattr("locator.api.watching.listwatch.STEADY", steady)
+    cluster, views = Restored(), dict[type[Any], list[str]]()
+
+    async def follow(nursery: trio.Nursery, kind: type[Any]) -> Reflector:
+        send, receive = trio.open_memory_channel[DeltaBatch](1)
+        fake: Any = cluster
+        one = Reflector(fake, kind, RESOURCES[kind], send)
+
+        async def take_in() -> None:
+            async for batch in receive:
+                for delta in batch.deltas:
+                    assert isinstance(delta, Replace)
+                    views[kind] = sorted(item.name for item in delta.objects)
+
+        nursery.start_soon(take_in)
+        nursery.start_soon(one.run)
+        await until_in_trio(lambda: one.listed)
+        return one
+
+    async def main() -> None:
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                kinds = {"services": Service, "namespaces": Namespace}
+                following = {name: await follow(nursery, kind) for name, kind in kinds.items()}
+                cluster.restored = True
+                for name in order:
+                    before = cluster.watches[name]
+                    before.end()
+                    await until_in_trio(lambda name=name, before=before: cluster.watches[name] is not before)  # type: ignore[misc]
+                await until_in_trio(lambda: views[Service] == ["late", "web"])
+                await until_in_trio(lambda: not any(one.problem for one in following.values()))
+                assert following["services"].restarts[EXPIRED] == 1
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert sorted(cluster.lists) == ["namespaces", "namespaces", "services", "services"]
+    assert not cluster.doubters
 
 
 def run(cluster: Answers, check: Callable[[Reflector, trio.MemoryReceiveChannel[DeltaBatch]], Awaitable[None]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,7 @@ import dns.query
 import dns.reversename
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.cli.dispatch import run_command
@@ -259,6 +260,18 @@ def test_reverse_zones_alone_fall_back_to_the_whole_cluster() -> None:
     assert "\n    kubernetes cluster.local ip6.arpa\n" in text
 
 
+@pytest.mark.parametrize("forwarder", stub_blocks.FORWARDERS)
+def test_a_whole_reverse_zone_is_printed_with_a_remark(forwarder: str) -> None:
+    """It is what was asked for, but not what one should want; the remark is a comment of the program."""
+    first, *others = stub_blocks.stub_block(forwarder, addresses("10.96.0.53"), ["in-addr.arpa"]).splitlines()
+    assert first == (
+        f"{'--' if forwarder == 'dnsdist' else '#'} in-addr.arpa: addresses outside the cluster lose their names. "
+        "Better name its networks: --zone 10.96.0.0/12"
+    )
+    assert "in-addr.arpa" in "".join(others)
+    assert "outside" not in stub_blocks.stub_block(forwarder, addresses("10.96.0.53"), ["10.in-addr.arpa"])
+
+
 def syntax_check(forwarder: str, path: Path) -> list[str]:
     return {
         "dnsmasq": [needs_tool("dnsmasq"), "--test", "-C", str(path)],
@@ -393,6 +406,10 @@ __PILLAR__DNS__DOMAIN__:53 {
 ASKS_ITSELF = (f"cluster.local:53 {{\n{GOOD} 127.0.0.1:53 {{\npolicy sequential\n"
                "failover SERVFAIL REFUSED\n}\n}\n")  # fmt: skip
 FALLBACK = "cluster.local:5301 {{\n{}\nkubernetes cluster.local\n}}\n"
+SHOP = f"shop.svc.cluster.local:53 {{\n{GOOD}\n}}\n"
+AUTOPATH = (".:53 {\nautopath @kubernetes\nkubernetes cluster.local in-addr.arpa {\npods verified\n}\n"
+            "forward . /etc/resolv.conf\ncache\n}\n")  # fmt: skip
+NODELOCAL_ASKS = "{}:53 {{\nbind 169.254.20.10\nforward . 10.96.0.53 {{\nforce_tcp\n}}\n}}\n"
 # Flags, a Corefile, and the lines of what is found in it.
 FOUND = {
     "no-ecs": ("", "shop.svc.cluster.local:53 {\nforward . 10.96.0.53\n}", [
@@ -499,6 +516,73 @@ FOUND = {
     "prefer-udp": ("", f"cluster.local {{\n{GOOD} {{\nprefer_udp\n}}\n}}", [
         "warning  F: line 4: cluster.local: prefer_udp: CoreDNS asks over UDP first, even for a client that asks over "
         "TCP, expected no such line [UdpPreferred]",
+    ]),
+    "autopath": ("--to=10.96.0.53", AUTOPATH + SHOP, [
+        "warning  F: line 2: .:53: web.shop.default.svc.cluster.local becomes a name of shop.svc.cluster.local by "
+        "autopath, which kubernetes answers in this block: topodns is not asked, "
+        "expected svc.cluster.local forwarded at line 9 [AutopathBypassesStub]",
+    ]),
+    "autopath-beside-the-namespace-default": ("", (AUTOPATH + SHOP).replace("shop.svc", "default.svc"), [
+        "warning  F: line 2: .:53: web.default.kube-system.svc.cluster.local becomes a name of "
+        "default.svc.cluster.local by autopath, which kubernetes answers in this block: topodns is not asked, "
+        "expected svc.cluster.local forwarded at line 9 [AutopathBypassesStub]",
+    ]),
+    "rewritten": ("--to=10.96.0.53", ".:53 {\nrewrite name web.example.com web.shop.svc.cluster.local\n"
+                  "rewrite name suffix .intern.example.com .shop.svc.cluster.local answer auto\n"
+                  "kubernetes cluster.local\nforward . /etc/resolv.conf\n}\n" + SHOP, [
+        f"warning  F: line {line}: .:53: {name} becomes a name of shop.svc.cluster.local, "
+        "which kubernetes answers in this block: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]"
+        for line, name in ((2, "web.example.com"), (3, "a.intern.example.com"))
+    ]),
+    "rewritten-in-the-middle": ("", ".:53 {\n"
+                                "rewrite name substring .old. .svc.\nwhoami\n}\n" + SHOP, [
+        "warning  F: line 2: .:53: shop.old.cluster.local becomes a name of shop.svc.cluster.local, "
+        "which nothing in this block knows: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 5 [RewriteBypassesStub]",
+    ]),
+    "rewritten-in-braces": ("", ".:53 {\nrewrite continue {\nname regex (.*)-(.*) {1}.{2}.svc.cluster.local\n}\n"
+                            "whoami\n}\n" + SHOP, [
+        "warning  F: line 2: .:53: what it matches becomes a name of shop.svc.cluster.local, "
+        "which nothing in this block knows: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]",
+    ]),
+    "rewritten-by-many-groups": ("", f".:53 {{\nrewrite name regex x {'{1}' * 200}\n"
+                                 f"rewrite name regex x {'{1}.' * 9}local\nrewrite name regex x {'{1}' * 200}y\n"
+                                 "rewrite name regex x a{1}svc{2}local\n}\n" + SHOP, [
+        f"warning  F: line {line}: .:53: x becomes a name of shop.svc.cluster.local, "
+        "which nothing in this block knows: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]"
+        for line in (2, 5)
+    ]),
+    "rewritten-for-another-server": (
+        "--for=nodelocal --to=10.96.0.53", NODELOCAL_ASKS.format("cluster.local") + ".:53 {\nbind 169.254.20.10\n"
+        "rewrite name git.my.domain git.gogs.svc.cluster.local\nforward . 198.51.100.2\n}\n", [
+        "warning  F: line 9: .:53: git.my.domain becomes a name of cluster.local, "
+        "which this block forwards to 198.51.100.2: topodns is not asked, "
+        "expected this rule in a block of its own that forwards as the one at line 1 [RewriteBypassesStub]",
+    ]),
+    "reverse-zones-whole": (
+        "--for=nodelocal --to=10.96.0.53", NODELOCAL_ASKS.format("cluster.local")
+        + NODELOCAL_ASKS.format("in-addr.arpa").replace("{\n", "{\nerrors\n", 1) + NODELOCAL_ASKS.format("::/0"), [
+        f"warning  F: line {line}: {block}: {zone} is forwarded whole: topodns has no names for addresses outside the "
+        f"cluster, expected the cluster's own networks, such as {network} [ReverseZoneForwardedWhole]"
+        for line, block, zone, network in ((10, "in-addr.arpa:53", "in-addr.arpa", "10.96.0.0/12"),
+                                           (16, "::/0:53", "ip6.arpa", "fd00:10:96::/112"))
+    ]),
+    "reverse-zone-whole-in-a-block-of-its-own": ("", f"cluster.local {{\n{GOOD}\n}}\nip6.arpa {{\n{GOOD}\n}}", [
+        "warning  F: line 7: ip6.arpa: ip6.arpa is forwarded whole: topodns has no names for addresses outside the "
+        "cluster, expected the cluster's own networks, such as fd00:10:96::/112 [ReverseZoneForwardedWhole]",
+    ]),
+    "reverse-zone-whole-as-it-is-meant": ("--for=nodelocal --zone=in-addr.arpa",
+                                          NODELOCAL_ASKS.format("in-addr.arpa"), [
+        "warning  F: line 3: in-addr.arpa:53: in-addr.arpa is forwarded whole: topodns has no names for addresses "
+        "outside the cluster, expected the cluster's own networks, such as 10.96.0.0/12 [ReverseZoneForwardedWhole]",
+    ]),
+    "reverse-zone-whole-beside-another": ("", f"cluster.local in-addr.arpa {{\n{GOOD}\n}}", [
+        "warning  F: line 3: cluster.local in-addr.arpa: in-addr.arpa is forwarded whole: topodns has no names for "
+        "addresses outside the cluster, expected the cluster's own networks, such as 10.96.0.0/12 "
+        "[ReverseZoneForwardedWhole]",
     ]),
     "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
         "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
@@ -643,7 +727,9 @@ def test_found(
 def test_each_code_is_found() -> None:
     """Each code occurs for some Corefile above."""
     found = {line.rpartition(" ")[2] for _, _, lines in FOUND.values() for line in lines}
-    assert found == {f"[{code.name}]" for code in CorefileCode}
+    assert found == {f"[{code.name}]" for code in CorefileCode} - {"[ExternalNameBypassesStub]"}, (
+        "but what doctor knows"
+    )
 
 
 # Flags, and a Corefile in which nothing is wrong.
@@ -691,6 +777,29 @@ CLEAN = {
     "fallback-is-for-others-too": (
         "", f"cluster.local:1053 {{\n{GOOD} 127.0.0.1:53 {{\npolicy sequential\nfailover SERVFAIL REFUSED\n}}\n}}\n"
         + STOCK),
+    "autopath-of-all-namespaces": ("", AUTOPATH + SHOP.replace("shop.", "")),
+    "autopath-that-knows-no-pods": ("", AUTOPATH.replace("verified", "insecure") + SHOP),
+    "autopath-by-a-file": ("", AUTOPATH.replace("@kubernetes", "/etc/resolv.conf") + SHOP),
+    "autopath-for-another-zone": ("", AUTOPATH.replace("@", "example.com @") + SHOP),
+    "autopath-at-another-port": ("", AUTOPATH.replace(":53", ":1053") + SHOP),
+    "autopath-at-another-address": (
+        "", AUTOPATH.replace("cache", "bind 10.0.0.1") + SHOP.replace("{\n", "{\nbind 10.0.0.2\n", 1)),
+    "rewritten-elsewhere": ("", ".:53 {\nrewrite name a.example.com web.other.svc.cluster.local\n"
+        "rewrite name suffix .example.com .ashop.svc.cluster.local\nrewrite name prefix shop. other.\n"
+        "rewrite name regex (.*)\\.example\\.com {1}.default.svc.cluster.local\n"
+        "rewrite name regex (.*)\\.shop\\.svc\\.cluster\\.local web.shop.svc.cluster.local\n"
+        "rewrite name exact a.shop.svc.cluster.local web.shop.svc.cluster.local\nrewrite ttl suffix . 30\n"
+        "rewrite cname exact a.example.com web.shop.svc.cluster.local\nrewrite name\nrewrite name other a b\n"
+        "kubernetes cluster.local\n}\n" + SHOP),
+    "rewritten-by-a-block-that-asks-topodns": (
+        "--to=10.96.0.53", "example.com {\nrewrite continue name suffix .example.com .shop.svc.cluster.local\n"
+        f"{GOOD}\n}}\n{SHOP}"),
+    "rewritten-of-another-block": ("", ".:53 {\nrewrite name a.example.com web.shop.svc.cluster.local\nwhoami\n}\n"
+                                       "example.com {\nwhoami\n}\n" + SHOP),
+    "reverse-zones-of-networks": (
+        "--to=10.96.0.53", f"cluster.local 10.96.0.0/12 10.in-addr.arpa fd00::/8 {{\n{GOOD}\n}}"),
+    "reverse-zones-of-nodelocal-as-they-come": (
+        "--for=nodelocal", "cluster.local in-addr.arpa ip6.arpa {\nforward . 10.96.0.10 {\nforce_tcp\n}\n}\n"),
     "reverse-block-of-addresses": ("--zone=1.10.in-addr.arpa", f"10.0.0.0/15:53 fd00::/8 {{\n{GOOD}\n}}"),
 }  # fmt: skip
 
@@ -699,6 +808,122 @@ CLEAN = {
 def test_clean(capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: str, text: str) -> None:
     """A correct Corefile has no findings."""
     assert checked(capsys, tmp_path / "Corefile", text, flags) == (DONE, ["0 errors, 0 warnings"], "")
+
+
+HEAD = ".:53 {\nerrors\nhealth {\nlameduck 5s\n}\nready\n"
+PLUGIN = (
+    "kubernetes cluster.local in-addr.arpa ip6.arpa {\npods insecure\nfallthrough in-addr.arpa ip6.arpa\nttl 30\n}\n"
+)
+REST = "prometheus :9153\nforward . /etc/resolv.conf {\nmax_concurrent 1000\n}\ncache 30\nloop\nreload\nloadbalance\n"
+# The Corefiles of clusters as they are installed: CoreDNS's, and NodeLocal DNSCache's.
+INSTALLED = {
+    "kubeadm": f"{HEAD}{PLUGIN}{REST}}}\n",
+    "kind": f"{HEAD}{PLUGIN}{REST}}}\n".replace("cache 30", "cache 30 {\ndisable success cluster.local\n"
+                                                 "disable denial cluster.local\n}"),
+    "kops": f"{HEAD}{PLUGIN}{REST}}}\n".replace("cluster.local ", "cluster.local. "),
+    "EKS": f"{HEAD}{PLUGIN}{REST}}}\n".replace("ttl 30\n", "").replace(" {\nmax_concurrent 1000\n}", ""),
+    "AKS": f"{HEAD}{PLUGIN}{REST}template ANY ANY internal.cloudapp.net {{\n"
+           'match "^(?:[^.]+\\.){4,}internal\\.cloudapp\\.net\\.$"\nrcode NXDOMAIN\nfallthrough\n}\n'
+           "template ANY ANY reddog.microsoft.com {\nrcode NXDOMAIN\n}\n}\n",
+    "k3s": f"{HEAD}{PLUGIN}hosts /etc/coredns/NodeHosts {{\nttl 60\nreload 15s\nfallthrough\n}}\n{REST}}}\n",
+    "OpenShift": f".:5353 {{\nbufsize 1232\n{PLUGIN}{REST}}}\nhostname.bind:5353 {{\nchaos\n}}\n",
+}  # fmt: skip
+INSTALLED_NODELOCAL = STOCK_NODELOCAL + "".join(
+    f"{zone}:53 {{\nerrors\ncache 30\nreload\nloop\nbind __PILLAR__LOCAL__DNS__ __PILLAR__DNS__SERVER__\n"
+    "forward . __PILLAR__CLUSTER__DNS__ {\nforce_tcp\n}\nprometheus :9253\n}\n"
+    for zone in stub_blocks.ARPA
+)
+BYPASSES = {code.name for code in CorefileCode if code.name.endswith("BypassesStub")} | {"ReverseZoneForwardedWhole"}
+
+
+@pytest.mark.parametrize("zone", ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "10.96.in-addr.arpa"])
+@pytest.mark.parametrize("name", [*INSTALLED, "nodelocal"])
+def test_no_false_alarm_about_what_clusters_have(name: str, zone: str) -> None:
+    """With our block beside it, no Corefile that comes with a cluster answers names of the stub zone by itself."""
+    forwarder = name if name == "nodelocal" else "coredns"
+    stub = stub_blocks.stub_block(forwarder, addresses("10.96.0.53"), [zone])
+    corefile = (INSTALLED_NODELOCAL if name == "nodelocal" else INSTALLED[name]) + stub
+    for to in ((), addresses("10.96.0.53")):
+        found = corefile_check.check(corefile, forwarder=forwarder, to=to)
+        assert not BYPASSES & {finding.code for finding in found}, found
+
+
+LABELS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(".".join)  # few, so that they meet
+PIECES = st.tuples(st.sampled_from(["", "."]), LABELS).map("".join)
+
+
+@settings(max_examples=500)
+@given(
+    form=st.sampled_from(["exact", "prefix", "suffix", "substring"]),
+    source=PIECES, target=PIECES, zone=LABELS, head=st.sampled_from(["", "a", "x.", "b.a."]), tail=LABELS,
+)  # fmt: skip
+def test_whatever_rule_leads_into_the_stub_zone_is_found(
+    form: str, source: str, target: str, zone: str, head: str, tail: str
+) -> None:
+    """A name that the rule makes one of the stub zone, and that is none itself, is enough."""
+    corefile = f".:53 {{\nrewrite name {form} {source} {target}\nwhoami\n}}\n{zone}:53 {{\n{GOOD}\n}}\n"
+    found = corefile_check.check(corefile, forwarder="coredns", to=addresses("10.96.0.53"))
+    asked = (f"{head}{source}", f"{source}.{tail}", f"{head}{source}.{tail}", f"{head}{source}{tail}")
+    names = [f"{name}." for name in asked if all(name.split("."))]
+    rewritten = _rewritten(form, f"{source}.", f"{target}.", names)
+    leads = [
+        name
+        for name, after in zip(names, rewritten, strict=True)
+        if f".{after}".endswith(f".{zone}.") and not f".{name}".endswith(f".{zone}.")
+    ]
+    if leads:
+        assert "RewriteBypassesStub" in {finding.code for finding in found}, leads
+
+
+def _rewritten(form: str, source: str, target: str, names: Sequence[str]) -> list[str]:
+    """Return what a rule makes of names, by regular expressions and not by what the check does."""
+    pattern = {"exact": "^{}$", "prefix": "^{}", "suffix": "{}$", "substring": "{}"}[form].format(re.escape(source))
+    return [re.sub(pattern, target, name) for name in names]
+
+
+CODE = re.compile(r"^ *```\w*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("manifests/**/*.md"), *ROOT.glob("examples/**/*.md"), ROOT / "README.md"]
+
+
+def test_no_false_alarm_about_our_own_pages() -> None:
+    """What pages and manifests show of Corefiles is parsed, and bypasses nothing."""
+    texts = [text for page in PAGES for text in CODE.findall(page.read_text()) if "forward ." in text]
+    for path in (path for end in ("yaml", "txt") for path in ROOT.glob(f"manifests/**/*.{end}")):
+        if "{{" not in (text := path.read_text()):
+            maps = [
+                item for item in yaml.safe_load_all(text) if isinstance(item, dict) and item.get("kind") == "ConfigMap"
+            ]
+            texts += [item["data"]["Corefile"] for item in maps if "Corefile" in item.get("data", {})]
+    assert len(texts) >= 3
+    for text in texts:
+        try:
+            found = corefile_check.check(text, forwarder="coredns")
+        except Unparsable:
+            continue
+        assert not BYPASSES & {finding.code for finding in found}, text
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("web.shop.svc.cluster.local", True),
+        ("WEB.shop.svc.cluster.local.", True),
+        ("web.other.svc.cluster.local", False),
+        ("web.shop.svc.other.example", False),
+    ],
+)
+def test_external_names_that_the_cluster_has(target: str, found: bool) -> None:
+    """A Service of a namespace that is not forwarded, whose target is in one that is."""
+    names = {"default/alias": target, "shop/inside": "web.shop.svc.cluster.local"}
+    corefile = STOCK + stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["shop.svc.cluster.local"])
+    findings = corefile_check.check(corefile, forwarder="coredns", external_names=names)
+    expected = (
+        "line 2: .:53: Service default/alias names web.shop.svc.cluster.local, which kubernetes answers in this block: "
+        "topodns is not asked, expected default.svc.cluster.local, too, forwarded at line 27 [ExternalNameBypassesStub]"
+    )
+    assert list(map(str, findings)) == [expected] * found
+    whole = STOCK + stub_blocks.stub_block("coredns", addresses("10.96.0.53"), ["svc.cluster.local"])
+    assert not corefile_check.check(whole, forwarder="coredns", external_names=names)
 
 
 def test_what_is_printed_is_clean() -> None:

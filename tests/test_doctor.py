@@ -194,6 +194,28 @@ def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) ->
         assert [step.message for step in steps_of(facts, code) if step.status != "passed"] == []
 
 
+def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
+    """Only the cluster knows them: a Service of another namespace whose target is in the stub zone."""
+    aliases = [api_objects.external(name, f"{name}.shop.svc.cluster.local", where=name) for name in ("shop", "other")]
+    snapshot = snapshot_of(listed([*map(api_objects.namespace, ("shop", "other")), *aliases]))
+    view = View(snapshot, (), authority_of(Settings()))
+    facts = replace(FACTS, view=view, config_maps=config_map(COREDNS, STUB + KUBEADM))
+    (step,) = steps_of(facts, StepCode.ForwarderForwards)
+    assert step.status == "passed"
+    assert step.message == (
+        "shop.svc.cluster.local go to topodns; warning: line 8: .:53: Service other/other names "
+        "other.shop.svc.cluster.local, which kubernetes answers in this block: topodns is not asked, expected "
+        "other.svc.cluster.local, too, forwarded at line 1 [ExternalNameBypassesStub]"
+    )
+
+
+def test_autopath_in_the_cluster() -> None:
+    """The step has the warning of ``corefile --check``."""
+    corefile = STUB + KUBEADM.replace("insecure", "verified").replace("errors", "autopath @kubernetes")
+    (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, corefile)), StepCode.ForwarderForwards)
+    assert (step.status, "[AutopathBypassesStub]" in step.message) == ("passed", True)
+
+
 def test_a_corefile_that_cannot_be_read() -> None:
     """The step names the line, and the command opens an editor: nobody knows what was meant."""
     (step,) = steps_of(replace(FACTS, config_maps=config_map(COREDNS, "shop {\n")), StepCode.ForwarderForwards)

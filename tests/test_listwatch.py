@@ -52,12 +52,12 @@ def watching(resource: Resource = RESOURCE) -> ListWatch:
     return machine
 
 
-def checked(machine: ListWatch, *found: Raw, version: int = 1_000) -> ListWatchRequest:
-    """Answer the check that comes after a failure: the witness is there, or *found* is; return the next request."""
-    ask = machine.next_request()
-    assert (ask.path, ask.query) == (RESOURCE.path, {"fieldSelector": "metadata.name=a"})
+def checked(machine: ListWatch, found: Raw | None = None, *, version: int = 1_000) -> ListWatchRequest:
+    """Answer the check that comes before a new watch: *found* is as it was; return the next request."""
+    found, ask = found or raw("a", 5), machine.next_request()
+    assert (ask.path, ask.query) == (RESOURCE.path, {"fieldSelector": f"metadata.name={found['metadata']['name']}"})
     assert ask.check and not ask.watch
-    assert not machine.page(page(*(found or [raw("a", 5)]), version=version))
+    assert not machine.page(page(found, version=version))
     return machine.next_request()
 
 
@@ -97,7 +97,7 @@ def test_a_list_is_streamed_where_the_server_can() -> None:
     assert not machine.problem
     machine.ended(300)
     assert machine.pause == 0
-    assert machine.next_request().query["resourceVersion"] == "10"
+    assert checked(machine, raw("d", 10)).query["resourceVersion"] == "10"
 
 
 def test_what_changes_while_a_list_is_streamed_is_in_it() -> None:
@@ -225,24 +225,28 @@ def test_no_items_is_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "expected", "version"),
+    ("events", "expected", "version", "exists"),
     [
-        pytest.param([line("ADDED", raw("b", 11))], [Put(kind("b"))], "11", id="added"),
-        pytest.param([line("MODIFIED", raw("a", 12, "2"))], [Put(kind("a", "2"))], "12", id="modified"),
-        pytest.param([line("DELETED", raw("a", 13))], [Drop(Namespace, "a")], "13", id="deleted"),
-        pytest.param([line("DELETED", raw("a", 13, 5))], [Drop(Namespace, "a")], "13", id="unreadable one deleted"),
-        pytest.param([bookmark(99)], [], "99", id="bookmark"),
-        pytest.param([line("ADDED", raw("a", 5))] * 2, [Put(kind("a"))] * 2, "5", id="the same again"),
-        pytest.param([line("ADDED", {"metadata": {"resourceVersion": "8"}})], [], "8", id="nameless"),
-        pytest.param([], [], "10", id="nothing"),
+        pytest.param([line("ADDED", raw("b", 11))], [Put(kind("b"))], "11", [raw("b", 11)], id="added"),
+        pytest.param([line("MODIFIED", raw("a", 12, "2"))], [Put(kind("a", "2"))], "12", [raw("a", 12)], id="modified"),
+        pytest.param([line("DELETED", raw("a", 13))], [Drop(Namespace, "a")], "13", [], id="deleted"),
+        pytest.param([line("DELETED", raw("a", 13, 5))], [Drop(Namespace, "a")], "13", [], id="unreadable one deleted"),
+        pytest.param([bookmark(99)], [], "99", [raw("a", 5)], id="bookmark"),
+        pytest.param([line("ADDED", raw("a", 5))] * 2, [Put(kind("a"))] * 2, "5", [raw("a", 5)], id="the same again"),
+        pytest.param([line("ADDED", {"metadata": {"resourceVersion": "8"}})], [], "8", [raw("a", 5)], id="nameless"),
+        pytest.param([], [], "10", [raw("a", 5)], id="nothing"),
     ],
 )
-def test_events_become_changes(events: Sequence[bytes], expected: list[object], version: str) -> None:
+def test_events_become_changes(
+    events: Sequence[bytes], expected: list[object], version: str, exists: list[Raw]
+) -> None:
     """Each event gives a delta, and advances the version."""
     machine = watching()
     assert changes(machine.lines(events)) == expected
     assert not machine.over
     machine.ended(300)
+    machine.next_request()
+    machine.page(page(*exists, version=1_000))
     assert machine.next_request().query["resourceVersion"] == version
 
 
@@ -287,15 +291,14 @@ def test_doubt_about_what_was_missed_means_listing_again(last: bytes, reason: st
     ],
 )
 def test_a_watch_that_ends_is_watched_on(lived: float, reason: str, waits: bool) -> None:
-    """The next watch begins at the last version; without pause and check if the last one lived and ended normally."""
+    """The next watch begins at the last version, after a check; without a pause if the last one lived and ended."""
     machine = watching()
     machine.lines([line("ADDED", raw("b", 11))])
     machine.ended(lived, reason, "" if reason == ENDED else "why")
     assert machine.restart_reason == reason
     assert bool(machine.problem) == waits
     assert (machine.pause >= 0.8) == waits
-    ask = checked(machine) if waits else machine.next_request()
-    assert ask.query["resourceVersion"] == "11"
+    assert checked(machine, raw("b", 11)).query["resourceVersion"] == "11"
     assert bool(machine.problem) == waits
     machine.begun()
     assert not machine.problem
@@ -306,7 +309,7 @@ def test_a_version_that_is_refused_means_listing_again(status: int) -> None:
     """410, too old: at once, as long as nothing else failed."""
     machine = watching()
     machine.ended(300)
-    machine.next_request()
+    checked(machine)
     machine.refused(status, "no")
     assert (machine.pause >= 0.8) == (status != 410)
     assert machine.restart_reason == (EXPIRED if status == 410 else REFUSED)
@@ -324,51 +327,132 @@ def test_lists_for_versions_that_expire_again_and_again_wait() -> None:
     assert pauses == pytest.approx([0, 1.6, 3.2, 6.4])
 
 
+# What the API server has in the place of the object that changed last, ``b`` at version 11; the list's version; whether
+# it may be the same history.
+STATES = {
+    "the same version": ([raw("b", 11)], 11, True),
+    "the object has changed": ([raw("b", 12, "2")], 12, True),
+    "etcd restored from a backup": ([raw("b", 9)], 10, False),
+    "restored, and the version is overtaken": ([raw("b", 9)], 1_300, False),
+    "restored to a time before the object": ([], 1_300, False),
+    "restored, and its version has fewer digits": ([raw("b", 9)], 100_000, False),
+    "another cluster": ([raw("b", 1_299, uid="2")], 1_300, False),
+    "the object is deleted": ([], 12, False),
+    "nothing but an older version of the list": ([raw("b", 11)], 10, False),
+    "versions that nobody can compare": ([{"metadata": {"name": "b", "uid": "1", "resourceVersion": "x"}}], 11, True),
+    "an object that cannot be read": ([{"metadata": 5}], 11, False),
+}
+# How long the watch before lasted, and how it ended.
+ENDINGS = [
+    (lasted, reason) for reason in (ENDED, CUT, SILENT) for lasted in (0.1, 4.0, STEADY - 1, STEADY, 2 * STEADY, 600.0)
+] + [(0.0, UNREACHABLE), (0.0, ENDED)]
+
+
+@pytest.mark.parametrize(("lasted", "reason"), ENDINGS)
+@pytest.mark.parametrize(("found", "version", "same"), STATES.values(), ids=STATES)
+def test_before_each_watch_the_cluster_is_compared_with_what_is_known(
+    lasted: float, reason: str, found: list[Raw], version: int, same: bool
+) -> None:
+    """However the last one ended: the API server grants a watch from a version of the future, and is silent."""
+    machine = watching()
+    machine.lines([line("ADDED", raw("b", 11))])
+    machine.ended(lasted, reason, "" if reason == ENDED else "why")
+    assert machine.pause <= 0.8, "within 5 s"
+    ask = machine.next_request()
+    assert ask.check and ask.query == {"fieldSelector": "metadata.name=b"}
+    assert not machine.page(page(*found, version=version))
+    assert machine.pause == 0
+    assert machine.restart_reason == ("" if same else EXPIRED)
+    ask = machine.next_request()
+    assert ask.watch == same
+    assert ask.query.get("resourceVersion") == ("11" if same else None)
+
+
 @pytest.mark.parametrize(
     ("found", "version", "same"),
     [
-        pytest.param([raw("a", 5)], 11, True, id="the same version"),
-        pytest.param([raw("a", 12, "2")], 12, True, id="the object has changed"),
-        pytest.param([raw("a", 5)], 10, False, id="etcd restored from a backup"),
-        pytest.param([raw("a", 5, uid="2")], 11, False, id="another cluster"),
-        pytest.param([], 11, False, id="the object is gone"),
+        pytest.param([], 1_300, True, id="gone"),
+        pytest.param([raw("b", 15, uid="2")], 1_300, True, id="made again"),
+        pytest.param([raw("b", 11)], 1_300, False, id="there again"),
+        pytest.param([raw("b", 9, uid="0")], 1_300, False, id="its predecessor is there again"),
+        pytest.param([], 11, False, id="an older version"),
     ],
 )
-def test_after_a_failure_the_cluster_is_compared_with_what_is_known(found: list[Raw], version: int, same: bool) -> None:
-    """The API server grants a watch from a version of the future, and skips all events up to it."""
+def test_what_was_deleted_last_must_not_be_there_again(found: list[Raw], version: int, same: bool) -> None:
+    """An etcd restored to a time before the deletion has the object; the one that changed last is asked for, too."""
     machine = watching()
-    machine.lines([line("ADDED", raw("b", 11))])
-    machine.ended(300, CUT, "cut")
-    machine.next_request()
-    assert not machine.page(page(*found, version=version))
-    assert machine.problem
-    assert machine.pause == 0
-    assert machine.restart_reason == ("" if same else EXPIRED)
+    machine.lines([line("ADDED", raw("b", 11)), line("DELETED", raw("b", 12))])
+    machine.ended(300)
+    assert machine.next_request().query == {"fieldSelector": "metadata.name=a"}
+    machine.page(page(raw("a", 5), version=1_300))
+    assert not machine.restart_reason
+    ask = machine.next_request()
+    assert ask.check and ask.query == {"fieldSelector": "metadata.name=b"}
+    machine.page(page(*found, version=version))
     assert machine.next_request().watch == same
 
 
-def test_any_object_that_still_exists_can_be_compared() -> None:
-    """In its namespace, by its name; without one that is known, by whether there is one."""
+@pytest.mark.parametrize("events", [[], [line("ADDED", raw("b", 10)), line("DELETED", raw("b", 10))]], ids=len)
+@pytest.mark.parametrize(
+    ("found", "version", "same"),
+    [
+        pytest.param([], 10, True, id="still none"),
+        pytest.param([], 9, False, id="an older version"),
+        pytest.param([raw("b", 11)], 11, False, id="one"),
+    ],
+)
+def test_of_a_kind_without_objects_any_may_be_old(
+    events: list[bytes], found: list[Raw], version: int, same: bool
+) -> None:
+    """One that exists may be new, or prove another history; a list of a few objects tells."""
+    machine = listwatch(streaming=False)
+    machine.next_request()
+    machine.page(page(version=10))
+    machine.next_request()
+    machine.lines(events)
+    machine.ended(300)
+    assert machine.next_request() == ListWatchRequest(RESOURCE.path, {"limit": "1"}, watch=False, check=True)
+    machine.page(page(*found, version=version))
+    assert machine.next_request().watch == same
+
+
+def test_the_object_that_changed_last_is_asked_for() -> None:
+    """In its namespace, by its name; not one that is about to be deleted, as long as another one is known."""
     machine = listwatch()
+    machine.next_request()
 
-    def asked() -> tuple[str, object]:
-        machine.ended(0, CUT, "cut")
+    def shown(name: str, version: int, **more: object) -> Raw:
+        return {"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": str(version), **more}}
+
+    def asked(*events: bytes) -> str:
+        machine.lines(events)
+        machine.ended(300)
         ask = machine.next_request()
-        machine.page(page(version=1))  # is older: list again
-        return ask.path, ask.query
+        assert ask.check and ask.path == "/api/v1/namespaces/n/namespaces"
+        name = ask.query["fieldSelector"].removeprefix("metadata.name=")
+        machine.page(page(shown(name, 1_000), version=1_000))
+        assert machine.next_request().watch
+        return name
 
-    def shown(name: str) -> Raw:
-        return {"metadata": {"name": name, "namespace": "n", "uid": name}}
+    many = [line("ADDED", shown(f"pod-{number}", (number * 7) % 100)) for number in range(100)]
+    assert asked(*many, bookmark(100, INITIAL_END)) == "pod-57", "of a list, the one with the newest version"
+    assert asked(line("MODIFIED", shown("pod-3", 101))) == "pod-3"
+    assert asked(line("MODIFIED", shown("pod-4", 102, deletionTimestamp="2026-01-01T00:00:00Z"))) == "pod-3"
+    assert asked(line("DELETED", shown("pod-3", 103)), line("MODIFIED", shown("pod-9", 104))) == "pod-9"
+    gone = [line("DELETED", shown(f"pod-{number}", 200 + number)) for number in range(100)]
+    machine.lines([*gone, line("MODIFIED", shown("old", 50)), line("DELETED", shown("last", 301))])
+    machine.ended(300)
+    assert machine.next_request().query == {"fieldSelector": "metadata.name=old"}
 
+
+def test_versions_of_any_length_are_compared() -> None:
+    """Also one that is far too long to be the number of a version."""
+    machine = watching()
+    machine.lines([line("ADDED", {"metadata": {"name": "b", "uid": "1", "resourceVersion": "9" * 10_000}})])
+    machine.ended(300)
     machine.next_request()
-    machine.lines([line("ADDED", shown("a")), line("ADDED", shown("b")), bookmark(9, INITIAL_END)])
-    assert asked() == ("/api/v1/namespaces/n/namespaces", {"fieldSelector": "metadata.name=a"})
-    machine.next_request()
-    machine.lines([line("ADDED", shown("a")), line("DELETED", shown("a")), bookmark(9, INITIAL_END)])
-    assert asked() == ("/api/v1/namespaces", {"limit": "1"})
-    machine.next_request()
-    machine.lines([bookmark(9, INITIAL_END), line("ADDED", shown("c")), line("ADDED", shown("d"))])
-    assert asked() == ("/api/v1/namespaces/n/namespaces", {"fieldSelector": "metadata.name=c"})
+    machine.page(page(raw("b", 11), version=11))
+    assert machine.restart_reason == EXPIRED
 
 
 @pytest.mark.parametrize("fault", [401, 403, 429, 503, 504, CUT, UNREACHABLE])
@@ -394,7 +478,7 @@ def test_a_watch_that_is_refused_for_now_is_asked_for_again(status: int) -> None
     """The last version still holds; meanwhile the refusal is reported as a problem."""
     machine = watching()
     machine.ended(300)
-    ask = machine.next_request()
+    ask = checked(machine)
     machine.refused(status, f"{status} why")
     assert machine.problem == f"{status} why"
     assert machine.restart_reason == REFUSED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import settings
@@ -19,6 +20,8 @@ from tests.api_answers import INITIAL_END, bookmark, error, line, page, raw
 NAMES = st.sampled_from("abcdefg")
 LABELS = st.sampled_from(["1", "2", 5])  # a number makes the object unreadable
 STREAMS, REFUSES, IGNORES = "streams lists", "refuses to", "ignores the wish"
+# How long a watch lasted, and how it ended.
+ENDINGS = st.tuples(st.sampled_from([0.1, 4.0, 200.0]), st.sampled_from([CUT, SILENT, ENDED]))
 SMALL = 2  # objects on a page, whatever is asked for, so that there are many pages
 
 
@@ -30,14 +33,15 @@ class Server:
         self.version = 1
         self.compacted = 0
         self._streaming = streaming
-        self._cluster = 0
+        self._made = 0  # objects so far: a UID is never used again
         self._events: list[tuple[int, bytes]] = []
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # by continue token: version, what is left
 
     def put(self, name: str, label: object) -> None:
         self.version += 1
         kind = "MODIFIED" if name in self.objects else "ADDED"
-        uid = self.objects[name]["metadata"]["uid"] if name in self.objects else f"{self._cluster}.{self.version}"
+        self._made += 1
+        uid = self.objects[name]["metadata"]["uid"] if name in self.objects else str(self._made)
         self.objects[name] = raw(name, self.version, label, uid=uid)
         self._events.append((self.version, line(kind, self.objects[name])))
 
@@ -53,10 +57,24 @@ class Server:
 
     def rebuild(self, names: Sequence[str]) -> None:
         """Become another cluster, whose versions begin anew."""
-        self._cluster += 1
         self.objects, self.version, self.compacted, self._events, self._pages = {}, 1, 0, [], {}
         for name in names:
             self.put(name, "1")
+
+    def saved(self) -> Server:
+        """Return a snapshot of etcd."""
+        return deepcopy(self)
+
+    def restore(self, saved: Server, *, overtake: bool) -> None:
+        """Become what was *saved*. With *overtake*, other kinds change until the version is newer than before.
+
+        Not if objects of this kind were deleted since: not everything that is there again can be noticed.
+        """
+        version, deleted = self.version, any(b"DELETED" in event for _, event in self.since(saved.version))
+        self.objects, self._events = deepcopy(saved.objects), list(saved._events)
+        self.version, self.compacted, self._pages = saved.version, saved.compacted, {}
+        if overtake and not deleted:
+            self.version = max(self.version, version + 1)
 
     def since(self, version: int) -> list[tuple[int, bytes]]:
         return [event for event in self._events if event[0] > version]
@@ -125,13 +143,36 @@ class Model(RuleBasedStateMachine):
     def compact(self) -> None:
         self.server.compact()
 
-    @rule(names=st.lists(NAMES, max_size=12))
-    def rebuild(self, names: list[str]) -> None:
-        """No connection outlives that."""
+    @rule(names=st.lists(NAMES, max_size=12), ending=ENDINGS)
+    def rebuild(self, names: list[str], ending: tuple[float, str]) -> None:
         self.server.rebuild(names)
-        self.over(0.1, CUT)
-        if self.machine.next_request().watch:
+        self.reconnect(*ending)
+
+    @rule(changes=st.lists(st.tuples(NAMES, LABELS | st.none()), max_size=5), ending=ENDINGS, overtake=st.booleans())
+    def go_back(self, changes: list[tuple[str, object]], ending: tuple[float, str], overtake: bool) -> None:
+        """Restore etcd from a snapshot after some changes, of which at most some have arrived."""
+        saved = self.server.saved()
+        for name, label in changes:
+            if label is None:
+                self.server.delete(name)
+            else:
+                self.server.put(name, label)
+        if self.coming is not None:
+            self.send()
+            self.take_in(len(self.coming))
+        self.server.restore(saved, overtake=overtake)
+        self.reconnect(*ending)
+
+    def reconnect(self, lasted: float, reason: str) -> None:
+        """Let all connections end, in any way, and the ListWatch come back before anything changes."""
+        if self.coming is not None:
+            self.over(lasted, reason)
+        elif self.machine.next_request().watch:
             self.machine.ended(0.0, UNREACHABLE, "no answer")
+        while (ask := self.machine.next_request()).check:
+            self.taken(self.server.page(ask))
+        self.settle()  # without another fault, by which a new list might come
+        self.compare()
 
     # We follow.
 
@@ -153,12 +194,12 @@ class Model(RuleBasedStateMachine):
     # Faults on the way.
 
     @precondition(lambda self: self.coming is not None)
-    @rule(count=st.integers(0, 3), lived=st.sampled_from([0.1, 200.0]), reason=st.sampled_from([CUT, SILENT, ENDED]))
-    def break_off(self, count: int, lived: float, reason: str) -> None:
+    @rule(count=st.integers(0, 3), ending=ENDINGS)
+    def break_off(self, count: int, ending: tuple[float, str]) -> None:
         """Some lines arrive; the next is cut in two, and the rest never arrives."""
         self.send()
         self.take_in(count)
-        self.over(lived, reason)
+        self.over(*ending)
 
     @precondition(lambda self: self.coming is None)
     @rule(status=st.sampled_from([401, 403, 429, 500, 503, 504]))
@@ -271,6 +312,10 @@ class Model(RuleBasedStateMachine):
         if not hasattr(self, "server"):
             return
         self.settle()
+        self.compare()
+
+    def compare(self) -> None:
+        """The view has what the server has, and changes will arrive."""
         labels = {name: item["metadata"]["labels"]["v"] for name, item in self.server.objects.items()}
         readable = {name: label for name, label in labels.items() if isinstance(label, str)}
         assert {name: obj.labels["v"] for name, obj in self.view.items()} == readable

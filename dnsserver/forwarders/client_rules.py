@@ -15,7 +15,7 @@ _EXPECTED = f"the line {ECS_RULE!r}"
 _WHOLE = ("32", "128")  # the prefix lengths of one address
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """A ``rewrite`` rule: its line, whether CoreDNS continues with the next rule, and its words from its type on."""
 
     line: int
@@ -37,7 +37,7 @@ class _Rule(NamedTuple):
 
 def client_findings(stub: Stub) -> Iterator[Finding]:
     """Yield findings about how a block names clients."""
-    server, rules = stub.server, list(_rules(stub.server))
+    server, rules = stub.server, list(rules_of(stub.server))
     # Only the best of several rules is checked, not their combined effect.
     naming = sorted((rule for rule in rules if rule.action), key=lambda rule: (rule.action != "set", rule.code != ""))
     if not naming:
@@ -65,10 +65,11 @@ def client_findings(stub: Stub) -> Iterator[Finding]:
             yield line_finding(CorefileCode.RewriteStopsEarlier, earlier.line, server, message, expected)
 
 
-def _rules(server: Server) -> Iterator[_Rule]:
+def rules_of(server: Server) -> Iterator[Rule]:
+    """Yield the ``rewrite`` rules of a block."""
     for rewrite in server.directives("rewrite"):
         words = list(rewrite.arguments)
         if len(words) < 2:
             words += [word for line in rewrite.body for word in line.words]
         mode = words[0].lower() if words else ""
-        yield _Rule(rewrite.line, mode == "continue", tuple(words[mode in ("stop", "continue") :]))
+        yield Rule(rewrite.line, mode == "continue", tuple(words[mode in ("stop", "continue") :]))

@@ -6,16 +6,18 @@ Each rule was tried with CoreDNS 1.14.7. Other purposes of a Corefile are not ch
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
+from dnsserver.forwarders.bypasses import bypass_findings
 from dnsserver.forwarders.caddyfile import IMPORT, Block, Directive, Unparsable, cut, parse
 from dnsserver.forwarders.client_rules import client_findings
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.fallback_rules import fallback_findings
-from dnsserver.forwarders.stub_blocks import COREDNS, MAX_UPSTREAMS, NODELOCAL, NODELOCAL_TTL
+from dnsserver.forwarders.stub_blocks import ARPA, COREDNS, MAX_UPSTREAMS, NETWORKS, NODELOCAL, NODELOCAL_TTL
 from dnsserver.forwarders.stub_zones import (
     Key,
     Server,
@@ -23,7 +25,9 @@ from dnsserver.forwarders.stub_zones import (
     line_finding,
     overlap,
     server_of,
+    share_address,
     stubs_of,
+    upstreams_of,
     within,
     zone_text,
     zones_named,
@@ -42,12 +46,19 @@ _ANSWERING = {
 
 
 def check(
-    text: str, *, forwarder: str, file: str = "", to: Sequence[ListenAddress] = (), zones: Sequence[str] = ()
+    text: str,
+    *,
+    forwarder: str,
+    file: str = "",
+    to: Sequence[ListenAddress] = (),
+    zones: Sequence[str] = (),
+    external_names: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Finding]:
     """Return the findings of a Corefile in the order of its lines. Raises ``caddyfile.Unparsable`` only.
 
     *forwarder* is one of ``stub_blocks.CHECKED``. *to* and *zones* say which blocks are meant to ask topodns; see
-    ``stubs_of``.
+    ``stubs_of``. *external_names* are the cluster's ExternalName Services, as far as they are known: their namespace
+    and name, and their targets.
     """
     if (data := _DATA.match(text.removeprefix("\ufeff"))) is not None:
         command = f"kubectl -n kube-system get configmap {_CONFIGMAPS[forwarder]} -o jsonpath='{{.data.Corefile}}'"
@@ -59,6 +70,9 @@ def check(
     zones = [zones_named(zone)[0] for zone in zones]
     stubs = list(stubs_of(servers, to=to, zones=zones))
     rules = _NODELOCAL if forwarder == NODELOCAL else _COREDNS
+    # NodeLocal DNSCache comes with blocks for all zones, which forward to the cluster's DNS. They may be meant or not.
+    certain = forwarder == COREDNS or any(zone in ARPA for zone in zones)
+    asked = set(to) or ({upstream for stub in stubs for upstream in stub.upstreams if upstream} if certain else set())
     findings = chain(
         _imports(blocks),
         _zones_served_twice(servers),
@@ -67,6 +81,8 @@ def check(
         (finding for stub in stubs for rule in rules for finding in rule(stub)),
         (finding for stub in stubs for finding in fallback_findings(stub, servers, to)),
         _subzones_served_elsewhere(servers, stubs),
+        (finding for stub in stubs for finding in bypass_findings(stub, servers, external_names)),
+        _reverse_zones_forwarded_whole(servers, asked),
     )
     unique = dict.fromkeys(findings)  # two forwards in one block find the same problems in their block
     by_line = sorted(unique, key=lambda finding: finding.line or 0)
@@ -93,7 +109,7 @@ def _zones_served_twice(servers: Iterable[Server]) -> Iterator[Finding]:
     for server in servers:
         for key in server.keys if not server.directives("view") else ():  # a view selects by more than the zone
             others = by_key.setdefault(key, [])
-            first = next((other.block.line for other in others if _share_address(server, other)), None)
+            first = next((other.block.line for other in others if share_address(server, other)), None)
             others.append(server)
             if first is not None:
                 message = f"{zone_text(key.zone)}:{key.port} is served at line {first}, too: CoreDNS does not start"
@@ -137,10 +153,23 @@ def _subzones_served_elsewhere(servers: Iterable[Server], stubs: Iterable[Stub])
         for key in server.keys if server.block not in forwarding else ():
             enclosing = (stub_of.get((key.port, zone)) for zone in _parents(key.zone))
             stub = next((stub for stub in enclosing if stub is not None), None)
-            if stub is not None and _share_address(server, stub.server):
+            if stub is not None and share_address(server, stub.server):
                 message = f"names under {zone_text(key.zone)} are answered here: topodns is not asked"
                 expected = f"no zone below the one forwarded at line {stub.server.block.line}"
                 yield line_finding(CorefileCode.SubzoneNotForwarded, server.block.line, server, message, expected)
+
+
+def _reverse_zones_forwarded_whole(servers: Iterable[Server], asked: Set[ListenAddress]) -> Iterator[Finding]:
+    """Find blocks that forward the reverse zones of the whole Internet to one of *asked*."""
+    for server in servers:
+        for forward in server.directives("forward"):
+            to_topodns = not asked.isdisjoint(upstreams_of(forward)) and forward.arguments
+            for zone in server.forwarded(forward) if to_topodns else ():
+                if zone in ARPA:
+                    message = f"{zone} is forwarded whole: topodns has no names for addresses outside the cluster"
+                    expected = f"the cluster's own networks, such as {NETWORKS[zone]}"
+                    code = CorefileCode.ReverseZoneForwardedWhole
+                    yield line_finding(code, forward.line, server, message, expected)
 
 
 def _parents(zone: str) -> Iterator[str]:
@@ -148,11 +177,6 @@ def _parents(zone: str) -> Iterator[str]:
     while zone:
         zone = zone.partition(".")[2]
         yield zone
-
-
-def _share_address(server: Server, other: Server) -> bool:
-    """Whether two blocks listen on a common address."""
-    return not (server.bound and other.bound and set(server.bound).isdisjoint(other.bound))
 
 
 # --- A block that forwards to topodns ---------------------------------------------------------------------------------

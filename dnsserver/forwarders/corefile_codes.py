@@ -74,6 +74,26 @@ class CorefileCode(FindingCode):
         " longest matching zone, so it does not ask topodns for names in that zone.",
         "Remove that block, or forward its zone to topodns, too.",
     )
+    AutopathBypassesStub = (
+        WARNING,
+        "A block with `autopath` answers names of the zone that is forwarded to topodns. A pod of another namespace"
+        " asks first for `web.shop.default.svc.cluster.local` if it looks for `web.shop`. CoreDNS picks the block of"
+        " `default`, where `autopath` then finds `web.shop.svc.cluster.local` and stays in that block.",
+        "Forward all namespaces (`svc.cluster.local`) to topodns, or remove `autopath`.",
+    )
+    RewriteBypassesStub = (
+        WARNING,
+        "A `rewrite name` in another block makes a name of the zone that is forwarded to topodns. CoreDNS picks the"
+        " block before it rewrites, and stays in it.",
+        "Make a block for the names that are rewritten: `rewrite continue name` with the same words, then the lines of"
+        " the block that forwards to topodns.",
+    )
+    ExternalNameBypassesStub = (
+        WARNING,
+        "A Service of type ExternalName, in a namespace that is not forwarded to topodns, names a Service in one that"
+        " is. The plugin `kubernetes` answers both by itself. Only `topodns doctor` knows such Services.",
+        "Forward the namespace of the ExternalName, too, or all namespaces (`svc.cluster.local`).",
+    )
     KubernetesAnswersFirst = (
         ERROR,
         "The block that forwards to topodns has the plugin `kubernetes` for the same zone. CoreDNS runs this plugin"
@@ -94,6 +114,13 @@ class CorefileCode(FindingCode):
         ERROR,
         "The `except` of the `forward` to topodns names a part of the zone. Names in that part get SERVFAIL.",
         "Remove the zone from `except`.",
+    )
+    ReverseZoneForwardedWhole = (
+        WARNING,
+        "A block forwards all of `in-addr.arpa` or `ip6.arpa` to topodns. It answers for them with authority, so"
+        " addresses outside the cluster have no name any more.",
+        "Forward the networks of the cluster instead: those of Services and pods.",
+        "topodns corefile --for coredns --to ADDRESS --zone ZONE --zone NETWORK",
     )
     # Caches.
     CacheMixesClients = (

@@ -24,6 +24,7 @@ FALLBACK_PORT = 5301  # where CoreDNS answers without topodns; neither registere
 _FALLBACK = ListenAddress(b"\x7f\0\0\1", FALLBACK_PORT)
 CLUSTER_DOMAIN = "cluster.local"
 ARPA = ("in-addr.arpa", "ip6.arpa")
+NETWORKS = {"in-addr.arpa": "10.96.0.0/12", "ip6.arpa": "fd00:10:96::/112"}  # of Services, say, in each of them
 NODELOCAL_TTL = 5  # seconds: topodns's default TTL
 NODELOCAL_BIND = ("169.254.20.10", "10.96.0.10")  # NodeLocal DNSCache's usual address, and that of kube-dns
 MAX_UPSTREAMS = 15  # limit of CoreDNS's forward
@@ -66,7 +67,13 @@ def stub_block(
     else:
         lines = ["# CoreDNS 1.13 or later", *_coredns_failing_open(to, plain, imported)]
         lines += _coredns(to, federated) if federated else []
-    return "".join(f"{line}\n" for line in lines)
+    comment = "--" if forwarder == DNSDIST else "#"
+    remarks = [
+        f"{comment} {zone}: addresses outside the cluster lose their names. Better name its networks: --zone {network}"
+        for zone, network in NETWORKS.items()
+        if zone in plain
+    ]
+    return "".join(f"{line}\n" for line in (*remarks, *lines))
 
 
 def stub_address(text: str) -> ListenAddress:

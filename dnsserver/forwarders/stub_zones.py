@@ -47,6 +47,10 @@ class Server(NamedTuple):
         taken = zones_named(forward.arguments[0])[0]
         return [zone for key in self.keys if (zone := _common(taken, key.zone)) is not None]
 
+    def would_forward(self, forward: Directive, zone: str) -> bool:
+        """Whether a ``forward`` takes the names of *zone*, if they come to this block by a plugin before it."""
+        return bool(forward.arguments) and any(within(zone, taken) for taken in zones_named(forward.arguments[0]))
+
 
 class Stub(NamedTuple):
     """A ``forward`` to topodns: its zones, and its upstreams in order; None stands for one that is not an address."""
@@ -101,7 +105,7 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
             if not forward.arguments:
                 continue
             stub = server.forwarded(forward)
-            upstreams = tuple(map(_upstream, forward.arguments[1:]))
+            upstreams = upstreams_of(forward)
             if not to:
                 enclosing = [zone for zone in stub if zone and any(within(part, zone) for part in zones)]
                 stub = [zone for zone in stub if zone in enclosing or any(within(zone, parent) for parent in wanted)]
@@ -117,6 +121,16 @@ def _cluster_zones(servers: Iterable[Server]) -> list[str]:
     plugins = ((server, plugin) for server in servers for plugin in server.directives("kubernetes"))
     named = (zone for server, plugin in plugins for zone in server.zones_of(plugin))
     return [zone for zone in named if zone and not any(within(zone, arpa) for arpa in ARPA)] or [CLUSTER_DOMAIN]
+
+
+def upstreams_of(forward: Directive) -> tuple[ListenAddress | None, ...]:
+    """Return the servers that a ``forward`` names, in order; None stands for one that is not an address."""
+    return tuple(map(_upstream, forward.arguments[1:]))
+
+
+def share_address(server: Server, other: Server) -> bool:
+    """Whether two blocks listen on a common address."""
+    return not (server.bound and other.bound and set(server.bound).isdisjoint(other.bound))
 
 
 def _upstream(text: str) -> ListenAddress | None:

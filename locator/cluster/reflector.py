@@ -5,6 +5,9 @@ reads and decodes whole batches of lines. The deltas go to trio through a bounde
 slows down the thread, and with it the API server, instead of filling the memory.
 
 *Contact*: the objects of the kind are complete, and a watch brings their changes.
+
+All kinds share the API server's history. If one finds that it may be lost, all list again: another kind may have no
+object that shows it.
 """
 
 from __future__ import annotations
@@ -70,35 +73,65 @@ class Reflector:
         self._send = send
         self._silence, self._check_silence = silence, CHECK_SILENCE
         self._warned = ""  # the problem logged last, empty after contact
+        self._response = _Response()
+        self._doubted = False  # whether another kind doubts the history since the last request
+        self._listed_at = 0.0  # when the last request for a list began
+        self._followed_until = 0.0  # when the last list or watch ended
         self._threads = trio.CapacityLimiter(1)  # its own: a watch lasts for minutes, and others need threads too
 
     async def run(self) -> None:
         """List and watch for ever. Failures are logged, shown as ``problem``, and tried again."""
         self.problem_since = self.lost_since = trio.current_time()
-        while True:
-            lost_before, response, back = self.lost_since, _Response(), self._client.returns.next
-            try:
-                await trio.to_thread.run_sync(self._try, response, abandon_on_cancel=True, limiter=self._threads)
-            except Exception as error:  # boundary: one try; a new list replaces whatever was lost
-                log.exception("%s: internal error while reading", self._name)
-                self._listwatch.failed(f"internal error: {error!r}")
-            finally:
-                response.end()
-            if self._listwatch.restart_reason:
-                self.restarts[self._listwatch.restart_reason] += 1
-            self._update()
-            still_lost = lost_before is not None and self.lost_since is not None and not response.was_contact
-            if still_lost:
-                self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
-            else:
-                self._warned = self._client.returns.warned = ""  # there was contact, so the next problem is new: log it
-            if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
-                self._warn()
-            await self._pause(back)
-            if self._listwatch.restart_reason == SILENT:
-                self._check_silence *= LONGER
-            if not self._client.returns.ready:
-                self._check_silence = CHECK_SILENCE
+        self._client.doubters.append(self._doubt)
+        try:
+            while True:
+                await self._list_or_watch()
+        finally:
+            self._client.doubters.remove(self._doubt)
+
+    def _doubt(self, since: float) -> None:
+        """List again, unless a list began *since*: another kind found that the API server may have gone back."""
+        if not self._listwatch.lists and self._listed_at <= since:
+            self._doubted = True
+            self._response.end()
+
+    async def _list_or_watch(self) -> None:
+        """Send one request, process the response to its end, and wait until the next one is due."""
+        lost_before, response, back = self.lost_since, _Response(), self._client.returns.next
+        self._response, self._doubted = response, False
+        if self._listwatch.lists:
+            self._listed_at = trio.current_time()
+        try:
+            await trio.to_thread.run_sync(self._try, response, abandon_on_cancel=True, limiter=self._threads)
+        except Exception as error:  # boundary: one try; a new list replaces whatever was lost
+            log.exception("%s: internal error while reading", self._name)
+            self._listwatch.failed(f"internal error: {error!r}")
+        finally:
+            response.end()
+        if response.followed:
+            self._followed_until = trio.current_time()
+        if self._doubted:
+            self._listwatch.doubt_history()
+        elif self._listwatch.went_back:
+            for doubt in self._client.doubters:
+                doubt(self._followed_until)
+        if self._listwatch.restart_reason:
+            self.restarts[self._listwatch.restart_reason] += 1
+        self._update()
+        still_lost = lost_before is not None and self.lost_since is not None and not response.was_contact
+        if still_lost:
+            self.lost_since = lost_before  # if a watch began, it broke off at once: contact was not back
+        else:
+            self._warned = self._client.returns.warned = ""  # there was contact, so the next problem is new: log it
+        if self._listwatch.restart_reason:  # otherwise nothing failed: the next page, or pages instead of a stream
+            self._warn()
+        await self._pause(back)
+        if self._doubted:
+            self._listwatch.doubt_history()
+        if self._listwatch.restart_reason == SILENT:
+            self._check_silence *= LONGER
+        if not self._client.returns.ready:
+            self._check_silence = CHECK_SILENCE
 
     async def _pause(self, back: trio.Event) -> None:
         """Wait until the next request is due, or until *back*: the API server was away, and is ready again."""
@@ -129,7 +162,7 @@ class Reflector:
         try:
             silence = min(self._silence, self._check_silence) if request.check else self._silence
             with self._client.open(request.path, request.query, silence=silence) as stream:
-                began = response.begin(stream)
+                began, response.followed = response.begin(stream), not request.check
                 if not request.watch:
                     body, self._check_silence = stream.read(), CHECK_SILENCE
                     response.brought_data = not request.check
@@ -197,6 +230,8 @@ class _Response:
     def __init__(self) -> None:
         self.brought_data = False
         """Whether it brought a page, or an event of a watch that is not a 410."""
+        self.followed = False
+        """Whether it brings objects, or their changes."""
         self._lock = threading.Lock()
         self._began: float | None = None
         self._stream: Stream | None = None

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.control.versions import precedes
+from locator.api.watching.versions import precedes
 from locator.control.workqueue import WorkQueue
 from locator.health.conditions import Condition, first_seen
 from locator.health.objects import (

@@ -26,7 +26,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
-from locator.control.versions import precedes
+from locator.api.watching.versions import precedes
 from locator.control.workqueue import WorkQueue
 from locator.podlocators.label_filter import LabelFilter
 from locator.podlocators.objects import (

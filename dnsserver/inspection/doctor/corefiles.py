@@ -43,12 +43,16 @@ TRY_FIRST = (
 
 
 class Target(Struct, frozen=True):
-    """Where queries should go: the addresses of topodns, and the zones that it serves for them."""
+    """Where queries should go: the addresses of topodns, and the zones that it serves for them.
+
+    ``external_names`` are the ExternalName Services, ``namespace/name``, with their targets.
+    """
 
     to: tuple[ListenAddress, ...]
     zones: tuple[str, ...]
     federation: tuple[str, ...]
     multicluster: tuple[str, ...]
+    external_names: Mapping[str, str] = {}
 
     @property
     def names(self) -> list[str]:
@@ -79,7 +83,9 @@ def target_of(facts: Facts, *, below: bool = False) -> Target:
         zones = [f"{namespace}.svc.{zone}" for namespace in settings.namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
-    return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"))
+    services = {} if isinstance(facts.view, Unread) else facts.view.snapshot.services
+    aliases = {key: compiled.service.alias for key, compiled in services.items() if compiled.service.alias}
+    return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"), aliases)
 
 
 def _names(settings: Settings, field: str) -> tuple[str, ...]:
@@ -185,7 +191,9 @@ def judged(text: str, forwarder: str, target: Target) -> Judged:
     """Judge a Corefile as *forwarder*, one of ``stub_blocks.CHECKED``."""
     zones = () if target.to else target.names
     try:
-        findings = corefile_check.check(text, forwarder=forwarder, to=target.to, zones=zones)
+        findings = corefile_check.check(
+            text, forwarder=forwarder, to=target.to, zones=zones, external_names=target.external_names
+        )
         servers = [server_of(block) for block in parse(text) if block.keys]
         stubs = stubs_of(servers, to=target.to, zones=zones)
         forwarded = dict.fromkeys(zone for stub in stubs for zone in stub.zones)

@@ -9,8 +9,10 @@ List again only if changes may have been missed; the Replace then corrects whate
     PAGES    pages of all objects            the last page: WATCH; 410 for the continue token: PAGES from the
                                              beginning, larger ones
     WATCH    changes since the last version  410, another ERROR or an unreadable line: list again;
-                                             any other failure: CHECK
-    CHECK    one object that is known        the same object, and no older version: WATCH; else list again
+                                             any other end, as planned or not: CHECK
+    CHECK    the object that changed last    the same object, and no older version: WATCH; else list again
+
+Each watch lasts five to ten minutes, so that CHECK costs one small request a kind in that time (``witness``).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from msgspec.json import Decoder
 
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
-from locator.api.watching.witness import Witness, is_older, witness_of_event_untrusted, witness_of_item_untrusted
+from locator.api.watching.versions import precedes
+from locator.api.watching.witness import Check, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
@@ -136,6 +139,8 @@ class ListWatch:
         """Whether the rest of the current answer is useless: close it and call ``ended``."""
         self.absent = False
         """Whether the API did not know the kind, an optional one, at the last request."""
+        self.went_back = False
+        """Whether the last answer lets one doubt that the API server still has the history that topodns knows."""
         self._resource = resource
         self._path = resource.path
         self._tried_other = False  # since the last request that the API server accepted
@@ -148,17 +153,23 @@ class ListWatch:
         self._listing = _State.STREAM if streaming else _State.PAGES
         self._state = self._requested = self._listing
         self._version = ""
-        self._witness: Witness | None = None
+        self._witnesses = Witnesses()
+        self._checks: list[Check] = []
         self._continue = ""
         self._limit = PAGE
         self._backoff = Backoff()
 
+    @property
+    def lists(self) -> bool:
+        """Whether the next request, or the present one, is for a list; else for changes since then, or a check."""
+        return self._state not in (_State.WATCH, _State.CHECK)
+
     def next_request(self) -> ListWatchRequest:
         """Return the request to send now."""
-        self.over, self.pause, self.restart_reason = False, 0.0, ""
+        self.over, self.pause, self.restart_reason, self.went_back = False, 0.0, "", False
         self._requested = self._state
         if self._state is _State.CHECK:
-            path, query = (self._witness or Witness()).request(self._path)
+            path, query = self._checks[0].request(self._path)
             return ListWatchRequest(path, query, watch=False, check=True)
         if self._state is _State.PAGES:
             query = {"limit": str(self._limit)} if self._limit <= WHOLE else {}
@@ -168,7 +179,7 @@ class ListWatch:
         query = {"watch": "1", "allowWatchBookmarks": "true"}
         if self._state is _State.STREAM:
             self._deltas.forget_list()
-            self._witness = None
+            self._witnesses = Witnesses()
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         else:
             query["resourceVersion"] = self._version
@@ -186,18 +197,22 @@ class ListWatch:
                 self._other_line(line)
                 continue
             if typed.type in CHANGES:
-                self._change(typed.type, converted(self._resource, typed.object))
-                if self._witness is None and typed.type != "DELETED":
-                    self._witness = witness_of_event_untrusted(line)
+                self._change(typed.type, converted(self._resource, typed.object), line)
             else:
                 self._other_line(line)
         return self._deltas.pop_batch()
 
-    def _change(self, event: str, decoded: Decoded) -> None:
-        add = self._deltas.list_object if self._state is _State.STREAM else self._deltas.change_object
-        add(decoded, gone=event == "DELETED")
-        if event == "DELETED" and self._witness is not None and self._witness.key == decoded.key:
-            self._witness = None
+    def _change(self, event: str, decoded: Decoded, line: bytes) -> None:
+        gone = event == "DELETED"
+        if self._state is not _State.STREAM:
+            self._deltas.change_object(decoded, gone=gone)
+            self._witnesses.change_object(decoded.key, line, gone=gone)
+        else:
+            self._deltas.list_object(decoded, gone=gone)
+            if gone:
+                self._witnesses.forget(decoded.key)
+            else:
+                self._witnesses.list_object(decoded.key, decoded.version, line)
         self._version = decoded.version or self._version
 
     def _other_line(self, line: bytes) -> None:
@@ -205,7 +220,7 @@ class ListWatch:
         try:
             event = _EVENT.decode(line)
             if event.type in CHANGES:
-                self._change(event.type, decode_untrusted(self._resource, event.object))
+                self._change(event.type, decode_untrusted(self._resource, event.object), line)
             elif event.type == "BOOKMARK":
                 self._bookmark(_BOOKMARK.decode(event.object).metadata)
             elif event.type == "ERROR":
@@ -228,9 +243,11 @@ class ListWatch:
             return self._deltas.pop_batch()
         if not self._continue:
             self._deltas.forget_list()
-            self._witness = witness_of_item_untrusted(page.items[0]) if page.items else None
+            self._witnesses = Witnesses()
         for position, raw in enumerate(page.items or ()):
-            self._deltas.list_object(decode_untrusted(self._resource, raw, f"item {position}"))
+            decoded = decode_untrusted(self._resource, raw, f"item {position}")
+            self._deltas.list_object(decoded)
+            self._witnesses.list_object(decoded.key, decoded.version, raw)
         self._version = page.metadata.version or self._version
         self._continue = page.metadata.more or ""
         if not self._continue:
@@ -239,12 +256,18 @@ class ListWatch:
 
     def _check(self, page: _Page) -> None:
         """Watch on if the server has what topodns knows, else list again."""
-        found = witness_of_item_untrusted(page.items[0]) if page.items else None
-        if is_older(page.metadata.version or "", self._version) or found != self._witness:
-            self.restart_reason, self.problem = EXPIRED, HAS_EXPIRED
-            self._list_again()
-        else:
+        found = witness_untrusted(page.items[0]) if page.items else None
+        check, is_older = self._checks.pop(0), precedes(page.metadata.version or "", self._version)
+        if is_older or check.fails(found):
+            self.went_back = is_older or bool(check.witness.name)
+            self.doubt_history()
+        elif not self._checks:
             self._state = _State.WATCH
+
+    def _check_next(self) -> None:
+        """Ask whether the server still has what topodns knows before the next watch, if that is what comes next."""
+        if self._state is _State.WATCH:
+            self._state, self._checks = _State.CHECK, self._witnesses.checks()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
@@ -283,6 +306,7 @@ class ListWatch:
             self._listing = self._state = _State.PAGES  # an older server sends no end of the list
         if reason == ENDED and lasted >= STEADY:
             self._backoff = Backoff()
+            self._check_next()
         else:
             self._fail(text or "the watch ended early", lasted)
 
@@ -290,14 +314,19 @@ class ListWatch:
         """Note that the API server is ready after it was not: what failed before does not count any more."""
         self._backoff = Backoff()
 
+    def doubt_history(self) -> None:
+        """List again at once instead of watching on: the API server may have gone back to an older state."""
+        if not self.lists:
+            self.restart_reason, self.problem, self.pause = EXPIRED, HAS_EXPIRED, 0.0
+            self._list_again()
+
     def failed(self, text: str) -> None:
         """Note that processing an answer failed in an unexpected way."""
         self._leave(DOUBT, text)
         self._fail(text)
 
     def _fail(self, problem: str, lasted: float = 0.0) -> None:
-        if self._state is _State.WATCH:
-            self._state = _State.CHECK
+        self._check_next()
         self.problem = problem
         if lasted >= (STEADY_WATCH if self._requested is _State.WATCH else STEADY):
             self._backoff = Backoff()
@@ -315,7 +344,6 @@ class ListWatch:
     def _list_again(self) -> None:
         self._state = self._listing
         self._continue = ""
-        self._witness = None
 
     def _end_list(self) -> None:
         self._deltas.end_list()

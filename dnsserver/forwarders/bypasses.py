@@ -1,0 +1,251 @@
+"""Finds names of a stub zone that another block of the Corefile answers by itself.
+
+CoreDNS chooses a block once, by the name that was asked. Three things then make a name of the stub zone out of it and
+stay in their block (as CoreDNS 1.14.7 does in ``core/dnsserver/server.go``): ``autopath``, ``rewrite name``, and the
+plugin ``kubernetes``, which follows an ExternalName within its own zones. A CNAME that leads elsewhere, also by
+``rewrite cname``, is asked for anew, and so comes to the right block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dnsserver.forwarders.caddyfile import Directive, cut
+from dnsserver.forwarders.client_rules import Rule, rules_of
+from dnsserver.forwarders.corefile_codes import CorefileCode
+from dnsserver.forwarders.stub_blocks import ARPA
+from dnsserver.forwarders.stub_zones import (
+    Server,
+    Stub,
+    line_finding,
+    share_address,
+    upstreams_of,
+    within,
+    zones_named,
+)
+from locator.model import Finding
+
+_FORMS = ("exact", "prefix", "suffix", "substring", "regex")
+_GROUP = re.compile(r"\{\d+\}")
+# What a regular expression ends with, backwards: letters, and dots with the backslash before them.
+_TAIL = re.compile(r"^(?:[\w-]|\.\\?)*")
+
+
+def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what other blocks answer of the zones of *stub*.
+
+    *external_names* are the ExternalName Services of the cluster, ``NAMESPACE/NAME``, with their targets.
+    """
+    others = [
+        server for server in servers if server.block is not stub.server.block and share_address(server, stub.server)
+    ]
+    for server in others:
+        chosen = _Choice(server, [stub.server, *others], {key.port for key in stub.server.keys})
+        for zone in stub.zones:
+            reverse = any(within(zone, arpa) for arpa in ARPA)
+            if zone and not reverse and not _asks_topodns(server, zone, stub):
+                yield from _autopath(chosen, zone, stub)
+                yield from _rewrites(chosen, zone, stub)
+                yield from _external_names(chosen, zone, stub, external_names)
+
+
+class _Choice(NamedTuple):
+    """A block, all that listen beside it, and the ports on which the stub block is among them."""
+
+    server: Server
+    among: Sequence[Server]
+    ports: set[int]
+
+    def takes(self, name: str) -> bool:
+        """Whether CoreDNS chooses this block for *name*: the one with the longest zone; several may have views."""
+        for port in self.ports:
+            keys = [
+                (len(key.zone), server)
+                for server in self.among
+                for key in server.keys
+                if key.port == port and within(name, key.zone)
+            ]
+            longest = max((length for length, _ in keys), default=-1)
+            if any(server is self.server for length, server in keys if length == longest):
+                return True
+        return False
+
+
+def _autopath(chosen: _Choice, zone: str, stub: Stub) -> Iterator[Finding]:
+    """Find names such as ``web.shop.default.svc.cluster.local``, which a pod of ``default`` asks first for web.shop.
+
+    The search path in a file is not known here.
+    """
+    server = chosen.server
+    for autopath in server.directives("autopath"):
+        *zones, search = autopath.arguments or ("",)
+        plugins = server.directives("kubernetes") if search == "@kubernetes" else []
+        domains = [domain for plugin in plugins if _knows_pods(plugin) for domain in server.zones_of(plugin)]
+        own = [own for text in zones for own in zones_named(text)] or [key.zone for key in server.keys]
+        asked = [
+            f"web.{zone.removesuffix(f'svc.{domain}')}{namespace}.svc.{domain}"
+            for domain in domains
+            for namespace in ("default", "kube-system")
+            if zone.endswith(f".svc.{domain}")
+        ]
+        name = next((name for name in asked if chosen.takes(name) and any(within(name, zone) for zone in own)), None)
+        if name is not None:
+            message = f"{cut(name)} becomes a name of {cut(zone)} by autopath, {_by_whom(server, zone)}"
+            yield line_finding(CorefileCode.AutopathBypassesStub, autopath.line, server, message, _expected(stub, zone))
+
+
+def _knows_pods(plugin: Directive) -> bool:
+    """Whether ``kubernetes`` knows of which namespace a client is; otherwise autopath has no effect."""
+    return any(line.words[1:2] == ("verified",) for line in plugin.lines("pods"))
+
+
+def _rewrites(chosen: _Choice, zone: str, stub: Stub) -> Iterator[Finding]:
+    for rule in rules_of(chosen.server):
+        rewrite = _rewrite(rule)
+        if rewrite is not None and (name := rewrite.leads_into(zone, chosen)) is not None:
+            becomes = f"{cut(name) or 'what it matches'} becomes a name of {cut(zone)}"
+            message = f"{becomes}, {_by_whom(chosen.server, zone)}"
+            expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
+            yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, chosen.server, message, expected)
+
+
+class _Rewrite(NamedTuple):
+    """A rule ``rewrite name``: names are in lower case and have a final dot, unless *form* is ``regex``."""
+
+    form: str
+    source: str
+    target: str
+
+    def leads_into(self, zone: str, chosen: _Choice) -> str | None:
+        """Return a name that the block takes and that the rule makes a name of *zone*; None if there is none.
+
+        Empty if there may be one that cannot be told.
+        """
+        if self.form == "regex":
+            return self._matched(zone, chosen)
+        for name in self._sources(f"{zone}."):
+            asked = name.rstrip(".")
+            if all(asked.split(".")) and within(self.applied(name).rstrip("."), zone) and chosen.takes(asked):
+                return asked
+        return None
+
+    def applied(self, name: str) -> str:
+        """Return the name that the rule makes of *name*, as ``plugin/rewrite/name.go`` does."""
+        if self.form == "prefix" and name.startswith(self.source):
+            return self.target + name.removeprefix(self.source)
+        if self.form == "suffix" and name.endswith(self.source):
+            return name.removesuffix(self.source) + self.target
+        if self.form == "substring":
+            return name.replace(self.source, self.target)
+        return self.target if name == self.source else name
+
+    def _sources(self, zone: str) -> Iterator[str]:
+        """Yield names of which the rule may make a name of *zone*, which has a final dot, and a few others."""
+        source, target = self.source, self.target
+        if self.form == "exact":
+            yield source
+        for wanted in (zone, f"a.{zone}"):
+            for cut_at in range(len(wanted) + 1):
+                head, tail = wanted[:cut_at], wanted[cut_at:]
+                if self.form in ("prefix", "substring") and target.endswith(head):
+                    yield source + tail  # the replacement ends in the zone's first letters
+                if self.form == "substring" and tail.startswith(target):
+                    yield head + source + tail.removeprefix(target)
+                if self.form == "suffix" and tail == target:
+                    yield head + source
+        if self.form in ("suffix", "substring"):
+            yield from (f"{labels}{source}" for labels in ("a", "a.", ""))
+
+    def _matched(self, zone: str, chosen: _Choice) -> str | None:
+        """Judge a regular expression by what its replacement can be, and by what its matches end with."""
+        *_, ending = texts = _GROUP.split(self.target.rstrip("."))
+        possible = (_fits(texts, name) for name in (zone, f"a.{zone}", f"a.b.{zone}"))
+        if not within(ending.lstrip("."), zone) and not any(possible):
+            return None
+        name = _match_of(self.source.lower())
+        return name if not name or chosen.takes(name) else None
+
+
+def _fits(texts: Sequence[str], name: str) -> bool:
+    """Whether *name* is *texts*, with anything between them."""
+    first, *others = texts
+    if not others:
+        return name == first
+    *middle, last = others
+    at, end = len(first), len(name) - len(last)
+    for text in middle:
+        at = name.find(text, at, end) + len(text)
+        if at < len(text):
+            return False
+    return name.startswith(first) and name.endswith(last) and at <= end
+
+
+def _match_of(pattern: str) -> str:
+    """Return a name that ends like all matches of a regular expression; empty if that cannot be seen."""
+    pattern = pattern.removesuffix("$").removesuffix("?").removesuffix(".").removesuffix("\\")
+    found = _TAIL.match(pattern[::-1])
+    reversed_tail = "" if found is None else found[0]
+    tail = reversed_tail[::-1].replace("\\", "")
+    if len(reversed_tail) >= len(pattern.removeprefix("^")):
+        return tail
+    _, dot, domain = tail.partition(".")
+    return f"a.{domain}" if dot and domain else ""
+
+
+def _rewrite(rule: Rule) -> _Rewrite | None:
+    """Return a rule for names, None if it is another one, or one that CoreDNS refuses."""
+    field, *words = rule.words or ("",)
+    if field.lower() != "name" or len(words) < 2:
+        return None
+    form = "exact" if len(words) == 2 else words.pop(0).lower()
+    if form not in _FORMS:
+        return None
+    return _Rewrite(form, words[0] if form == "regex" else _absolute(words[0]), _absolute(words[1]))
+
+
+def _absolute(name: str) -> str:
+    return f"{name.rstrip('.').lower()}."
+
+
+def _external_names(chosen: _Choice, zone: str, stub: Stub, external_names: Mapping[str, str]) -> Iterator[Finding]:
+    server = chosen.server
+    for plugin in server.directives("kubernetes"):
+        for domain in server.zones_of(plugin):
+            for service, target in external_names.items():
+                namespace, _, name = service.partition("/")
+                target = target.rstrip(".").lower()
+                if within(target, zone) and within(target, domain) and chosen.takes(f"{name}.{namespace}.svc.{domain}"):
+                    message = f"Service {cut(service)} names {cut(target)}, {_by_whom(server, zone)}"
+                    code = CorefileCode.ExternalNameBypassesStub
+                    yield line_finding(code, plugin.line, server, message, _expected(stub, zone, namespace))
+
+
+def _expected(stub: Stub, zone: str, namespace: str = "") -> str:
+    """Return what brings the names to topodns: a larger stub zone, or a further one."""
+    parent = zone.partition(".")[2] if zone.partition(".")[2].startswith("svc.") else ""
+    also = f"{namespace}.{parent}, too," if namespace and parent else parent or "the whole domain"
+    return f"{also} forwarded at line {stub.server.block.line}"
+
+
+def _by_whom(server: Server, zone: str) -> str:
+    """Return who answers for *zone* in a block that does not ask topodns."""
+    if any(within(zone, own) for plugin in server.directives("kubernetes") for own in server.zones_of(plugin)):
+        return "which kubernetes answers in this block: topodns is not asked"
+    if (forward := _forward(server, zone)) is not None:
+        return f"which this block forwards to {cut(' '.join(forward.arguments[1:]))}: topodns is not asked"
+    return "which nothing in this block knows: topodns is not asked"
+
+
+def _asks_topodns(server: Server, zone: str, stub: Stub) -> bool:
+    """Whether a block forwards names of *zone* to where *stub* forwards them."""
+    if any(within(zone, own) for plugin in server.directives("kubernetes") for own in server.zones_of(plugin)):
+        return False
+    forward = _forward(server, zone)
+    return forward is not None and not {*upstreams_of(forward)}.isdisjoint({*stub.upstreams} - {None})
+
+
+def _forward(server: Server, zone: str) -> Directive | None:
+    """Return the first ``forward`` of a block that would take names of *zone*, whatever the block's own zones are."""
+    return next((forward for forward in server.directives("forward") if server.would_forward(forward, zone)), None)
