@@ -161,16 +161,17 @@ class CountedResponder(Responder):
     def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | None = None) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
-        self.native = None if native is False else native_code(settings)
+        self.native = None if native is False else native_code(settings, seed=0)
         if native and self.native is None:
             lacking("the native code is not built")
         super().__init__(
             authority_of(settings),
             self.counts,
-            chance=random.Random(0).random,
+            draw=random.Random(0).getrandbits,
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=settings.nsid or b"",
+            max_udp_size=settings.max_udp_size,
             repeated=self.native,
         )
 

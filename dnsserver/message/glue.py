@@ -4,6 +4,9 @@ A glue record's owner name has two forms. Compressed against the question, it do
 same bytes serve every reply. If that form is too large, the owner is a pointer to the record with that target: RFC 2782
 forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the answer is
 rotated, so this form is written for each reply.
+
+No glue begins where no pointer reaches. Programs that read a message and write it again may make broken pointers to the
+names there (c-ares as in Node 20, systemd-resolved 252): their users would get nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 POINTER = 0xC000  # RFC 1035, section 4.1.4
-REACH = 0x4000  # octets from the start of a message; a pointer cannot reach further
+OWNER = 2  # octets of a name that is a pointer
+REACH = 0x4000  # octets from the start of a message: a pointer has 14 bits
 
 
 class Target(Struct, frozen=True, eq=False, gc=False):
@@ -44,32 +48,42 @@ class Glue:
         known = dict.fromkeys((*targets, *(target for target, _ in spares)))
         records = [target.owner + address for target in known for address in target.addresses]
         self.whole, self.count = b"".join(records), len(records)
+        self._last = len(records[-1]) if records else 0  # octets
 
     @property
     def weight(self) -> int:
         """The approximate memory use in octets."""
         return 16 * len(self._targets) + 100 * self.count
 
+    def is_in_reach(self, octets: int) -> bool:
+        """Whether all of ``whole`` begins within ``REACH``, behind rotating records of so many *octets*."""
+        return self._begin(octets) + len(self.whole) - self._last < REACH
+
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return the number of glue records that fit into *room* octets, and these records.
+        """Return the number of glue records that fit into *room* octets and begin within ``REACH``, and these records.
 
         The answer begins with record *turn*, and its target's glue comes first. *offsets* are the offsets of the
         answer's records, as in ``RenderedAnswer``.
         """
-        last = turn + len(self._targets) // 2
+        count = len(self._targets) // 2
+        last = turn + count
         ends: dict[Target, int] = {}  # target -> end of the first record with it
         for target, end in zip(self._targets[turn:last], offsets[turn + 1 : last + 1], strict=True):
             ends.setdefault(target, end)
         for target, end in self._spares:
             ends.setdefault(target, offsets[last] + end)
         shift = self._start - offsets[turn]
+        position = self._begin(offsets[count])
+        limit = position + room
         records: list[bytes] = []
         for target, end in ends.items():
-            position = shift + end - target.octets
-            owner = (POINTER | position).to_bytes(2) if position < REACH else target.owner
             for address in target.addresses:
-                size = len(owner) + len(address)
-                if size <= room:  # a later, shorter one may fit when this one does not
-                    room -= size
-                    records.append(owner + address)
+                after = position + OWNER + len(address)
+                if position < REACH and after <= limit:  # a later, shorter one may fit when this one does not
+                    records.append((POINTER | shift + end - target.octets).to_bytes(2) + address)
+                    position = after
         return len(records), b"".join(records)
+
+    def _begin(self, octets: int) -> int:
+        """Return the offset of the first glue record in the reply, behind rotating records of so many *octets*."""
+        return self._start + octets + (self._spares[-1][1] if self._spares else 0)
