@@ -17,6 +17,7 @@ import yaml
 from dnsserver.app import native_code
 from dnsserver.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
+from dnsserver.responder.answer_sizes import too_large
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
@@ -147,9 +148,11 @@ class ClustersInMemory:
 
 def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:
     """Return what ``check`` finds in a cluster."""
-    view = ClusterView(store_of(settings_of(flags)))
+    settings = settings_of(flags)
+    view = ClusterView(store_of(settings))
     view.apply(dump_of(cluster).batch())
-    return [*view.publish(NOW).findings, *view.advice()]
+    published = view.publish(NOW)
+    return [*published.findings, *view.advice(), *too_large(published.snapshot, authority_of(settings))]
 
 
 class CountedResponder(Responder):
