@@ -5,8 +5,9 @@ same bytes serve every reply. If that form is too large, the owner is a pointer 
 forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the answer is
 rotated, so this form is written for each reply.
 
-No glue begins where no pointer reaches. Programs that read a message and write it again may make broken pointers to the
-names there (c-ares as in Node 20, systemd-resolved 252): their users would get nothing.
+No glue begins where no pointer reaches, not even in a third form: each owner whole where it first occurs. Some programs
+read a message and write it again like that, with broken pointers to owners that a pointer cannot reach (c-ares as in
+Node.js 20). Then their users would get nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Glue:
         known = dict.fromkeys((*targets, *(target for target, _ in spares)))
         records = [target.owner + address for target in known for address in target.addresses]
         self.whole, self.count = b"".join(records), len(records)
-        self._last = len(records[-1]) if records else 0  # octets
+        self._rewritten = sum(map(_rewritten, known))
 
     @property
     def weight(self) -> int:
@@ -56,11 +57,11 @@ class Glue:
         return 16 * len(self._targets) + 100 * self.count
 
     def is_in_reach(self, octets: int) -> bool:
-        """Whether all of ``whole`` begins within ``REACH``, behind rotating records of so many *octets*."""
-        return self._begin(octets) + len(self.whole) - self._last < REACH
+        """Whether all glue stays within ``REACH`` in the third form, behind rotating records of so many *octets*."""
+        return self._begin(octets) + self._rewritten <= REACH
 
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return the number of glue records that fit into *room* octets and begin within ``REACH``, and these records.
+        """Return the number of glue records that fit into *room* octets and stay within ``REACH``, and these records.
 
         The answer begins with record *turn*, and its target's glue comes first. *offsets* are the offsets of the
         answer's records, as in ``RenderedAnswer``.
@@ -73,17 +74,27 @@ class Glue:
         for target, end in self._spares:
             ends.setdefault(target, offsets[last] + end)
         shift = self._start - offsets[turn]
-        position = self._begin(offsets[count])
-        limit = position + room
+        in_reach = self.is_in_reach(offsets[count])
+        rewritten = self._begin(offsets[count])  # octets of the message in the third form
         records: list[bytes] = []
         for target, end in ends.items():
+            if not in_reach:
+                rewritten += _rewritten(target)
+                if rewritten > REACH:
+                    break
             for address in target.addresses:
-                after = position + OWNER + len(address)
-                if position < REACH and after <= limit:  # a later, shorter one may fit when this one does not
+                size = OWNER + len(address)
+                if size <= room:  # a later, shorter one may fit when this one does not
                     records.append((POINTER | shift + end - target.octets).to_bytes(2) + address)
-                    position = after
+                    room -= size
         return len(records), b"".join(records)
 
     def _begin(self, octets: int) -> int:
         """Return the offset of the first glue record in the reply, behind rotating records of so many *octets*."""
         return self._start + octets + (self._spares[-1][1] if self._spares else 0)
+
+
+def _rewritten(target: Target) -> int:
+    """Return the octets of a target's glue in the third form."""
+    owners = target.octets + OWNER * (len(target.addresses) - 1)
+    return owners + sum(map(len, target.addresses)) if target.addresses else 0
