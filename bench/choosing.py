@@ -67,7 +67,7 @@ def measure() -> list[Chosen]:
     for kind, objects in by_kind(_objects()).items():
         store.replace(kind, objects)
     responder = Responder(
-        Authority((parse_zone("cluster.local"),), 5), counts, chance=random.Random(1).random, nsid=b""
+        Authority((parse_zone("cluster.local"),), 5), counts, draw=random.Random(1).getrandbits, nsid=b""
     )
     responder.publish(store.publish(1))
     asking = _Asking(responder, counts.channels["tcp", 1])

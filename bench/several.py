@@ -92,7 +92,7 @@ def _measured(number: int) -> Several:
     joined = ClusterSet(names[0], names[1:], joining)
     zones = (parse_zone("cluster.local"), replace(parse_zone("fed.example"), about=FEDERATION))
     counts = Counts()
-    responder = Responder(Authority(zones, 5, spares=2), counts, chance=random.Random(1).random)
+    responder = Responder(Authority(zones, 5, spares=2), counts, draw=random.Random(1).getrandbits)
     changing: dict[str, EndpointSlice] = {}
 
     def take_in(name: str, now: float) -> None:

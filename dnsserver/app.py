@@ -94,14 +94,15 @@ class _Server:
         self._metrics = Metrics(self._counts, self._clusters.kinds)
         authority = self._authority = authority_of(settings)
         nsid = socket.gethostname().encode() if settings.nsid is None else settings.nsid
-        self._repeated = native_code(settings)
+        self._repeated = native_code(settings, seed=random.getrandbits(64))
         self._responder = Responder(
             authority,
             self._counts,
-            chance=random.random,
+            draw=random.getrandbits,
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=nsid,
+            max_udp_size=settings.max_udp_size,
             repeated=self._repeated,
         )
         self._tap = Tap(self._responder, authority, clock=time.time, failed=self._tap_failed)
@@ -207,8 +208,11 @@ async def collect_garbage() -> None:
         gc.collect()
 
 
-def native_code(settings: Settings) -> Repeated | None:
-    """Return the native code, which repeats answers; None if it is switched off, or cannot be used."""
+def native_code(settings: Settings, *, seed: int) -> Repeated | None:
+    """Return the native code, which repeats answers; None if it is switched off, or cannot be used.
+
+    *seed*, of 64 bits, begins its random numbers, which decide the rotation of records.
+    """
     if settings.native == "off":
         return None
     if settings.log_queries is not None:
@@ -230,7 +234,7 @@ def native_code(settings: Settings) -> Repeated | None:
             "native code %s is not used, expected version %s: install topodns again", native.VERSION, __version__
         )
         return None
-    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, random.getrandbits(64))
+    return native.Repeated(PLAIN_HEADERS if settings.proxy_protocol else (), DURATION_BOUNDS, seed)
 
 
 def answering(responder: Responder, source: Source, stale_after: float) -> Subscriber:

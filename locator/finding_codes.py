@@ -167,6 +167,15 @@ class ClusterCode(FindingCode):
         "Run more replicas, if clients in other places should have a near endpoint:",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
     )
+    AnswerTooLarge = (
+        WARNING,
+        "A headless Service has more endpoints than a DNS message holds: 64 KiB, which is about 4090 A, 2330 AAAA or"
+        " 1150 SRV records with short names. Even over TCP, the answer is truncated, so clients see only a part of the"
+        " endpoints: each client always the same part, other clients other parts.",
+        "Ask by topology, so that a client gets fewer endpoints, give the Service fewer, or split it into several"
+        " Services. Clients that need A records alone can do without SRV records, which are larger.",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
+    )
     NoTrustedForwarder = (
         WARNING,
         "topodns knows no endpoint of the cluster's DNS Service, and no `--trusted-forwarder` is given. If a"

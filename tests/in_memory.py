@@ -17,6 +17,7 @@ import yaml
 from dnsserver.app import native_code
 from dnsserver.from_settings import authority_of, cluster_set_of, other_store_of, store_of
 from dnsserver.metrics.counters import Channel, Counts
+from dnsserver.responder.answer_sizes import too_large
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
@@ -148,9 +149,11 @@ class ClustersInMemory:
 
 def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:
     """Return what ``check`` finds in a cluster."""
-    view = ClusterView(store_of(settings_of(flags)))
+    settings = settings_of(flags)
+    view = ClusterView(store_of(settings))
     view.apply(dump_of(cluster).batch())
-    return [*view.publish(NOW).findings, *view.advice()]
+    published = view.publish(NOW)
+    return [*published.findings, *view.advice(), *too_large(published.snapshot, authority_of(settings))]
 
 
 class CountedResponder(Responder):
@@ -162,16 +165,17 @@ class CountedResponder(Responder):
     def __init__(self, flags: Flags | None = None, *, counts: Counts | None = None, native: bool | None = None) -> None:
         settings = settings_of(flags)
         self.counts = counts or Counts()
-        self.native = None if native is False else native_code(settings)
+        self.native = None if native is False else native_code(settings, seed=0)
         if native and self.native is None:
             lacking("the native code is not built")
         super().__init__(
             authority_of(settings),
             self.counts,
-            chance=random.Random(0).random,
+            draw=random.Random(0).getrandbits,
             client_option=settings.client_option,
             proxy_protocol=settings.proxy_protocol,
             nsid=settings.nsid or b"",
+            max_udp_size=settings.max_udp_size,
             repeated=self.native,
         )
 

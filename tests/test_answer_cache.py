@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -183,7 +182,7 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
     second = store.publish(NOW + 1)
     (compiled,) = second.services.values()
     cache = AnswerCache()
-    renderer = DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
+    renderer = DecisionRenderer(authority_of(settings_of()), Counts())
 
     def keep(name: bytes, zone: str, share_key: str | None = None) -> RenderedAnswer:
         soa = Record("x", 6, 5, Soa("x", "x", NOW, 5))
@@ -254,7 +253,7 @@ def test_names_that_do_not_exist_get_their_own_bytes(group: list[str]) -> None:
 
 def test_unlimited_names_share_a_small_memory() -> None:
     """Answers for random names take a bounded number of octets, however many are asked for."""
-    cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts(), random.Random(0).random)
+    cache, renderer = AnswerCache(), DecisionRenderer(authority_of(settings_of()), Counts())
     records = [Record("x", A, 5, Address(bytes((10, 0, 0, number)))) for number in range(100)]
     for number in range(2 * MAX_UNLIMITED // 5000):
         question = b"\x06%06d\0\0\x01\0\x01" % number
@@ -372,7 +371,7 @@ def test_a_flood_of_terms_leaves_a_hot_list() -> None:
 
 def test_a_flood_of_profiles_leaves_a_hot_one() -> None:
     """If a client sends thousands of different OPT records, those of a real forwarder stay recognised."""
-    profiles = EdnsProfiles(b"")
+    profiles = EdnsProfiles(b"", 1232)
     hot = wire_of("web.shop.svc.cluster.local", 1232)
     profiles.of(*hot, remember=True)
     for number in range(4 * MAX_PROFILES):

@@ -118,7 +118,7 @@ def test_only_the_selection_rotates(native: bool) -> None:
         assert found[4:] == ["203.0.113.3", "203.0.113.2"]  # by the names of their clusters
         firsts[found[0]] += 1
     assert firsts.keys() == {f"10.1.0.{last}" for last in (5, 6, 7, 8)}
-    assert set(firsts.values()) <= {99, 100, 101}
+    assert max(abs(number - 100) for number in firsts.values()) < 50  # six standard deviations
 
 
 @with_and_without_native

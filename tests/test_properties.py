@@ -6,7 +6,6 @@ import ipaddress
 import random
 import re
 import struct
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from tests import api_objects, clusters, dns_queries, random_queries
 from tests.api_objects import HOSTNAME, Item
 from tests.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
-from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, settings_of, take_in, with_and_without_native
+from tests.in_memory import NOW, CountedResponder, settings_of, take_in, with_and_without_native
 from tests.outside import alias, said
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, replied, without_header
@@ -506,47 +505,6 @@ def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: st
             if srv.rcode() == dns.rcode.NXDOMAIN:
                 reply = answer(responder, Asked(query(name, qtype), source, proto))
                 assert parsed(reply).rcode() == dns.rcode.NXDOMAIN
-
-
-@settings(steady, max_examples=60)
-@given(
-    count=st.sampled_from((1, 2, 3, 7, 80)),
-    rounds=st.integers(1, 3),
-    qtype=st.sampled_from(("A", "SRV")),
-    soft=st.booleans(),
-    forms=st.lists(st.tuples(st.sampled_from(("udp", "tcp")), st.booleans(), st.booleans()), min_size=1, max_size=9),
-    native=st.booleans() if HAS_NATIVE else st.just(False),
-)
-def test_every_endpoint_comes_first_equally_often(
-    count: int, rounds: int, qtype: str, soft: bool, forms: list[tuple[str, bool, bool]], native: bool
-) -> None:
-    """Replies begin with each endpoint equally often, whatever is asked between.
-
-    Truncated replies have a rotation of their own. Native code goes on with the round that the first reply began; then
-    replies over TCP go on with it, too.
-    """
-    items = [
-        api_objects.namespace("shop"),
-        *api_objects.large("web", count, keys=f"{api_objects.ZONE},*" if soft else None),
-    ]
-    items += api_objects.large("other", 3, net="10.251")
-    responder, firsts = responder_on(items, native=native), defaultdict[tuple[bool, str], Counter[bytes]](Counter)
-    for number in range(count * rounds):
-        proto, with_edns, between = forms[number % len(forms)]
-        if between:
-            answer(responder, Asked(query("other.shop.svc.cluster.local", qtype), UNKNOWN_CLIENT, "udp"))
-            answer(responder, Asked(query("web.shop.svc.cluster.local", "AAAA"), UNKNOWN_CLIENT, "udp"))
-        edns = opt(ecs("192.0.2.7")) if with_edns else b""
-        each = Asked(query("web.shop.svc.cluster.local", qtype, edns=edns), UNKNOWN_CLIENT, proto)
-        reply = answer(responder, each) or b""
-        firsts[bool(reply[2] & 0x02), proto if native else ""][parts_of(reply).answers[0]] += 1
-    for row in firsts.values():
-        least, rest = divmod(row.total(), count)
-        if native:
-            assert max(row.values()) <= least + 2 and len(row) >= min(count, row.total()) // 2
-        else:
-            assert sorted(row.values(), reverse=True) == [least + 1] * rest + [least] * (count - rest) * bool(least)
-    assert sum(row.total() for row in firsts.values()) == count * rounds
 
 
 # Any octets

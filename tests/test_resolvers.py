@@ -41,6 +41,7 @@ from tests.waiting import PATIENCE
 ZONES = ("a", "b", "c")
 VAULTED = ("a", "b")  # where a Service with a hard constraint has endpoints
 LARGE = 120  # endpoints of a Service in each zone: no UDP reply holds as many
+CROWD = 252  # endpoints of another: with all addresses beside them, their SRV records would take 30 kB
 DOMAIN = "shop.svc.cluster.local"
 SERVERS = ("10.253.0.1", "fd00:253::1")  # where topodns is
 STUB = "127.0.0.53"  # where systemd's is, in each machine
@@ -144,6 +145,7 @@ CLUSTER: list[Item] = [
     *(api_objects.service("many", keys=SOFT), *members("many", 5, count=LARGE)),
     *(api_objects.service("plain"), *members("plain", 6)),
     *(api_objects.service("shop", keys=SOFT), *members("shop", 7)),  # a name like its namespace's
+    *(api_objects.service("crowd"), *members("crowd", 8, count=CROWD // len(ZONES))),
     api_objects.service("api", cluster_ips=("10.96.0.10", "fd00:96::10")),
     api_objects.service("closed"),
     ALIAS,
@@ -403,6 +405,40 @@ def test_what_is_too_far_away_is_told_from_what_is_not_there(world: World, pod: 
     found = world.found(pod, RESOLVERS["python"], names)
     nothing, nobody = socket.EAI_NODATA, socket.EAI_NONAME
     assert [status for _, status in found.values()] == [nothing, nothing, nobody, nobody]
+
+
+@pytest.mark.parametrize("pod", [DIRECT[0], DIRECT[-1]], ids=str)
+@pytest.mark.parametrize("name", ["musl", "busybox"])
+def test_a_truncated_reply_is_the_same_each_time(world: World, name: str, pod: Pod) -> None:
+    """A program that takes it for the whole answer keeps its servers; programs elsewhere find others."""
+    resolver = resolver_of(world, name)
+    others = [other for other in DIRECT if other.zone == pod.zone and other is not pod]
+    found = [frozenset(world.found(pod, resolver, ["crowd"])["crowd"][0]) for _ in range(5)]
+    assert len(set(found)) == 1 and len(found[0]) < 2 * CROWD
+    assert all(world.found(other, resolver, ["crowd"])["crowd"][0] != found[0] for other in others)
+
+
+RESOLVE_SRV = """
+require("dns").resolveSrv(process.argv[1], (error, rows) => {
+  if (error) throw error;
+  for (const row of rows) console.log(row.name);
+});
+"""
+
+
+@pytest.mark.parametrize("service", [f"_main._tcp.crowd.{DOMAIN}", f"crowd.{DOMAIN}"])
+def test_nodejs_reads_many_srv_records(world: World, service: str) -> None:
+    """c-ares parses the reply and writes it again: it fails if a name first stands where no pointer reaches."""
+    printed = world.run(DIRECT[-1], needs_tool("node"), "-e", RESOLVE_SRV, service)
+    assert len(set(printed.split())) == CROWD
+
+
+@pytest.mark.usefixtures("stubs")
+@pytest.mark.parametrize("service", [f"_main._tcp.crowd.{DOMAIN}", f"crowd.{DOMAIN}"])
+def test_a_stub_resolver_passes_on_many_srv_records(world: World, service: str) -> None:
+    """systemd-resolved writes the message again, too."""
+    printed = world.run(STUBBED[-1], needs_tool("dig"), f"@{STUB}", "+noall", "+answer", service, "SRV")
+    assert len(set(re.findall(r"\sSRV\s+(.+)$", printed, re.MULTILINE))) == CROWD
 
 
 # The client that a query names -> the zone that all of it is in.

@@ -9,7 +9,8 @@ are the cluster as kubectl prints it. So the file is also a snapshot:
 - ``through``: the forwarder that the client asked, which names it by EDNS client subnet;
 - ``subnet``, ``option``: the client subnet, and the EDNS option 65001, of the query; ``ignored`` if the reply has the
   extended error of an untrusted source;
-- ``rcode`` (default: NOERROR), ``answers``: the records' data as a set, ``error``: a part of the extended error's text;
+- ``rcode`` (default: NOERROR), ``answers``: the records' data as a set (of PTR in order), ``error``: a part of the
+  extended error's text;
 - ``spares``: the data of the records after the ``answers``, in order;
 - ``aliases``: the targets of the CNAME records before the answers, in order; ``elsewhere`` if the last is outside the
   zones;
@@ -137,7 +138,7 @@ def seen(reply: dns.message.Message) -> dict[str, Any]:
 
 
 def in_order(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what was seen of a reply, without the order of its answers."""
+    """Return what was seen of a reply, without the order of its answers, which ``check`` looks at."""
     return {**found, "answers": sorted(found["answers"])}
 
 
@@ -148,6 +149,7 @@ def check(scenario: Scenario, query: dict[str, Any], reply: dns.message.Message 
     assert (found["rcode"], found["aliases"]) == (query["rcode"], query["aliases"])
     count = len(query["answers"])
     assert (sorted(found["answers"][:count]), found["answers"][count:]) == (sorted(query["answers"]), query["spares"])
+    assert query["type"] != "PTR" or found["answers"] == query["answers"]
     # Each alias stands before what it leads to (RFC 1034, section 3.6.2), and nothing stands twice.
     assert found["chain"] == [query["name"], *query["aliases"]][: len(found["chain"])]
     assert len(reply.answer) == len(query["aliases"]) + bool(query["answers"])
@@ -181,6 +183,7 @@ def check_explained(query: dict[str, Any], explained: dict[str, Any]) -> None:
     expected = (*query["aliases"], *query["answers"], *query["spares"])
     assert sorted(shown) == sorted(each.rstrip(".") for each in expected)
     assert shown[: len(query["aliases"])] == query["aliases"]
+    assert query["type"] != "PTR" or shown == [name.rstrip(".") for name in query["answers"]]
     if "source" in query:
         assert (explained["constraint"] or {}).get("source") == query["source"]
     if "steps" in query:

@@ -7,6 +7,7 @@ answers. They never see a message as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from functools import partial
 
 from msgspec.structs import replace
@@ -197,22 +198,30 @@ def _reverse(request: Request) -> Decision:
         addresses = request.snapshot.service_addresses
         exists = addresses.any_within(network) or (is_within(MAPPED, network) and addresses.any_within(IPV4))
         return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
-    owners = dict.fromkeys(_names_of(request, network.address, zone))
+    owners = dict.fromkeys(name for _, name in sorted(_names_of(request, network.address, zone)))
     if not owners:
         return request.decision(wire.NXDOMAIN)
     answers = [request.record(wire.PTR, Host(name)) for name in owners] if request.qtype == wire.PTR else ()
     return request.decision(answers=answers)
 
 
-def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the name of the Service with this cluster IP; if there is none, those of the endpoints at *address*."""
-    services_there = [request.snapshot.services[key] for key in request.snapshot.service_addresses.of(address)]
-    for compiled in services_there:
+class _NameRank(IntEnum):
+    """The names of an address, in the order in which they are answered: most programs take the first."""
+
+    SERVICE = 0  # the Service that has it as a cluster IP
+    HOST = 1  # the host name of an endpoint under a headless Service
+    OTHER = 2
+
+
+def _names_of(request: Request, address: bytes, zone: names.Zone) -> Iterator[tuple[_NameRank, str]]:
+    """Yield the names of the Services and endpoints that have *address*."""
+    for key in request.snapshot.service_addresses.of(address):
+        compiled = request.snapshot.services[key]
         if address in compiled.service.cluster_ips:
-            yield from services.names_of_service(compiled, zone)
-            return
-    for compiled in services_there:
-        yield from services.names_of_address(request, compiled, address, zone)
+            for name in services.names_of_service(compiled, zone):
+                yield _NameRank.SERVICE, name
+        for name, is_host in services.names_of_address(request, compiled, address, zone):
+            yield _NameRank.HOST if is_host and compiled.service.headless else _NameRank.OTHER, name
 
 
 def _federated_namespace(request: Request) -> Decision:

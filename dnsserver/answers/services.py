@@ -101,12 +101,18 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     )
 
 
-def names_of_address(request: Request, compiled: CompiledService, address: bytes, zone: names.Zone) -> Iterator[str]:
-    """Yield the names of the endpoints with *address* in a DNS zone, without those too long for a query."""
-    base = _base(compiled, zone)
-    for label in request.names_of(compiled).labels.get(address, ()):
+def names_of_address(
+    request: Request, compiled: CompiledService, address: bytes, zone: names.Zone
+) -> Iterator[tuple[str, bool]]:
+    """Yield the names of the endpoints with *address* in a DNS zone, and whether each is a host name.
+
+    Those too long for a query are left out.
+    """
+    base, known = _base(compiled, zone), request.names_of(compiled)
+    for label in known.labels.get(address, ()):
         if len(label) + 1 + len(base) <= MAX_NAME:
-            yield f"{label}.{base}"
+            is_host = any(located.endpoint.hostname and one == address for located, one in known.endpoints[label])
+            yield f"{label}.{base}", is_host
 
 
 def names_of_service(compiled: CompiledService, zone: names.Zone) -> Iterator[str]:

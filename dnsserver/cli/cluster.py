@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.progress import Report, shown_progress
 from dnsserver.from_settings import (
+    authority_of,
     cluster_of,
     cluster_set_of,
     other_clients_of,
@@ -27,6 +28,7 @@ from dnsserver.from_settings import (
     upstream_of,
 )
 from dnsserver.net.listening import CannotListen
+from dnsserver.responder.answer_sizes import too_large
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import ClusterSource
 from locator.api.decoding import RESOURCES, Resources, by_group_kind, with_client_pods
@@ -105,6 +107,7 @@ def check_cluster(settings: Settings) -> Checked:
         findings += [finding.in_cluster(name) for finding in view.advice()]
     if reading.clusters is not None:
         findings += _with_files(reading.clusters.advice(), reading.views)
+    findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.views)
     return Checked(reading.own, findings, reading.views[OWN].namespaces())
 
 

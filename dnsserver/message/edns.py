@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dnsserver.message import wire
 from dnsserver.message.wire import Edns
 
-MAX_UDP_REPLY = 1232  # DNS Flag Day 2020: fits an IPv6 MTU
+UDP_SIZE = 1232  # octets of a datagram, unless configured otherwise. DNS Flag Day 2020: fits an IPv6 MTU
 MIN_UDP_REPLY = 512  # RFC 1035, section 4.2.1
 MAX_TCP_REPLY = 65535
 MAX_ERROR_TEXT = 200  # octets; RFC 8914 asks for short texts, and it must fit beside the longest question
@@ -16,9 +16,12 @@ MAX_ERROR_TEXT = 200  # octets; RFC 8914 asks for short texts, and it must fit b
 Error = tuple[int, str]  # an extended error (RFC 8914): code and text
 
 
-def udp_limit(edns: Edns | None) -> int:
-    """Return the maximum size of a UDP reply in octets. *edns* is the query's, None if it had no OPT record."""
-    return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, MAX_UDP_REPLY))
+def udp_limit(edns: Edns | None, most: int = UDP_SIZE) -> int:
+    """Return the maximum size of a UDP reply in octets: at *most* so many, whatever the client takes.
+
+    *edns* is the query's, None if it had no OPT record.
+    """
+    return MIN_UDP_REPLY if edns is None else max(MIN_UDP_REPLY, min(edns.size, most))
 
 
 def opt_head(edns: Edns, *, nsid: bytes, dependent: bool, errors: Sequence[Error] = ()) -> bytes:
@@ -55,7 +58,7 @@ def _head(edns: Edns, rcode: int, more: int, *, nsid: bytes, dependent: bool, er
     nsid_option = struct.pack("!HH", wire.NSID, len(nsid)) + nsid if edns.nsid and nsid else b""
     options = nsid_option + b"".join(map(_error, errors)) + _subnet_head(edns, more, dependent=dependent)
     flags = wire.DO if edns.do else 0
-    return struct.pack("!BHHBBHH", 0, wire.OPT, MAX_UDP_REPLY, rcode >> 4, 0, flags, len(options) + more) + options
+    return struct.pack("!BHHBBHH", 0, wire.OPT, UDP_SIZE, rcode >> 4, 0, flags, len(options) + more) + options
 
 
 def _error(error: Error) -> bytes:

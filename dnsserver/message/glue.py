@@ -4,6 +4,10 @@ A glue record's owner name has two forms. Compressed against the question, it do
 same bytes serve every reply. If that form is too large, the owner is a pointer to the record with that target: RFC 2782
 forbids compressing the target of an SRV record, but allows other names to point to it. Targets move when the answer is
 rotated, so this form is written for each reply.
+
+No glue begins where no pointer reaches, not even in a third form: each owner whole where it first occurs. Some programs
+read a message and write it again like that, with broken pointers to owners that a pointer cannot reach (c-ares as in
+Node.js 20). Then their users would get nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 POINTER = 0xC000  # RFC 1035, section 4.1.4
-REACH = 0x4000  # octets from the start of a message; a pointer cannot reach further
+OWNER = 2  # octets of a name that is a pointer
+REACH = 0x4000  # octets from the start of a message: a pointer has 14 bits
 
 
 class Target(Struct, frozen=True, eq=False, gc=False):
@@ -44,32 +49,52 @@ class Glue:
         known = dict.fromkeys((*targets, *(target for target, _ in spares)))
         records = [target.owner + address for target in known for address in target.addresses]
         self.whole, self.count = b"".join(records), len(records)
+        self._rewritten = sum(map(_rewritten, known))
 
     @property
     def weight(self) -> int:
         """The approximate memory use in octets."""
         return 16 * len(self._targets) + 100 * self.count
 
+    def is_in_reach(self, octets: int) -> bool:
+        """Whether all glue stays within ``REACH`` in the third form, behind rotating records of so many *octets*."""
+        return self._begin(octets) + self._rewritten <= REACH
+
     def fitting(self, room: int, *, turn: int, offsets: Sequence[int]) -> tuple[int, bytes]:
-        """Return the number of glue records that fit into *room* octets, and these records.
+        """Return the number of glue records that fit into *room* octets and stay within ``REACH``, and these records.
 
         The answer begins with record *turn*, and its target's glue comes first. *offsets* are the offsets of the
         answer's records, as in ``RenderedAnswer``.
         """
-        last = turn + len(self._targets) // 2
+        count = len(self._targets) // 2
+        last = turn + count
         ends: dict[Target, int] = {}  # target -> end of the first record with it
         for target, end in zip(self._targets[turn:last], offsets[turn + 1 : last + 1], strict=True):
             ends.setdefault(target, end)
         for target, end in self._spares:
             ends.setdefault(target, offsets[last] + end)
         shift = self._start - offsets[turn]
+        in_reach = self.is_in_reach(offsets[count])
+        rewritten = self._begin(offsets[count])  # octets of the message in the third form
         records: list[bytes] = []
         for target, end in ends.items():
-            position = shift + end - target.octets
-            owner = (POINTER | position).to_bytes(2) if position < REACH else target.owner
+            if not in_reach:
+                rewritten += _rewritten(target)
+                if rewritten > REACH:
+                    break
             for address in target.addresses:
-                size = len(owner) + len(address)
+                size = OWNER + len(address)
                 if size <= room:  # a later, shorter one may fit when this one does not
+                    records.append((POINTER | shift + end - target.octets).to_bytes(2) + address)
                     room -= size
-                    records.append(owner + address)
         return len(records), b"".join(records)
+
+    def _begin(self, octets: int) -> int:
+        """Return the offset of the first glue record in the reply, behind rotating records of so many *octets*."""
+        return self._start + octets + (self._spares[-1][1] if self._spares else 0)
+
+
+def _rewritten(target: Target) -> int:
+    """Return the octets of a target's glue in the third form."""
+    owners = target.octets + OWNER * (len(target.addresses) - 1)
+    return owners + sum(map(len, target.addresses)) if target.addresses else 0

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, islice
-from operator import length_hint
+from itertools import accumulate
 
 from dnsserver.message import wire
+from dnsserver.message.edns import MAX_TCP_REPLY
 from dnsserver.message.glue import Glue
-from dnsserver.message.rotation import Rotations
 
 
 class RenderedAnswer:
@@ -23,13 +21,15 @@ class RenderedAnswer:
 
     What a reply consists of:
 
-    - ``heads``: flags and counts, by ``head_index``. ``section_counts``: records in the answer and authority sections.
+    - ``heads``: flags and counts, by ``head_index``; none if no message can hold the answer.
+    - ``section_counts``: records in the answer and authority sections.
     - ``aliases``: the CNAME records that come before all other records.
     - ``blob``: the other answer records, twice in a row, and ``offsets``: the offset of each. So every rotation is one
-      slice of ``length`` octets.
-    - ``spares``: the answer records that come after all those that rotate.
+      slice of ``length`` octets. ``records``: how many they are; ``turns``: how many rotations there are.
+    - ``spares``: the answer records that come after all those that rotate, always in the same order.
     - ``tail``: the spares, the authority section and all glue; ``glue`` shortens the latter if it does not fit.
-    - ``size``: octets of aliases, one blob and tail; ``size_without_glue``: the same without glue.
+    - ``size``: octets of aliases, one blob and tail, but more than any message holds if some glue would begin where it
+      must not (``glue.REACH``); ``size_without_glue``: the same without glue.
     - ``serial_at``: offset of the SOA's serial in ``tail``, 0 without SOA. ``stamp`` updates the serial.
     - ``dependent``: whether the answer depends on the client's location. ``error``: its extended error, or None.
     - ``plain``: whether a reply needs nothing but a rotation and an OPT record.
@@ -39,14 +39,12 @@ class RenderedAnswer:
     - ``weight``: its approximate memory use in octets.
     - ``tally``: the number of its ``Tally``, under which it is counted.
     - ``outside_target``: the name that the upstream must be asked for before there is a reply; None if there is none.
-    - ``turns``: yields the index of the record that the next reply begins with, ``cut_turns`` the same for truncated
-      replies. When one runs out, ``take_turn`` or ``take_cut_turn`` starts another.
     """
 
     __slots__ = (
-        "aliases", "blob", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length", "offsets",
-        "outside_target", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue",
-        "spares", "tail", "tally", "turns", "weight",
+        "aliases", "blob", "dependent", "error", "flags", "glue", "heads", "length", "offsets", "outside_target",
+        "plain", "records", "section_counts", "serial_at", "size", "size_without_glue", "spares", "tail", "tally",
+        "turns", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -63,11 +61,11 @@ class RenderedAnswer:
         error: tuple[int, str] | None = None,
         outside_target: str | None = None,
         tally: int = 0,
-        rotations: Rotations,
     ) -> None:
         self.flags = flags
         self.aliases = tuple(aliases)
         self.records = len(answers)
+        self.turns = max(1, len(answers))
         self.blob = b"".join(answers) * 2
         self.length = len(self.blob) // 2
         self.offsets = tuple(accumulate(map(len, (*answers, *answers)), initial=0))
@@ -75,46 +73,22 @@ class RenderedAnswer:
         self.tail = b"".join((*spares, *authority, glue.whole if glue is not None else b""))
         self.glue = glue
         self.section_counts = (len(self.aliases) + len(answers) + len(spares), len(authority))
-        self.heads = _heads(flags, *self.section_counts, glue.count if glue is not None else 0)
         self.serial_at = serial_at
-        self.size = sum(map(len, self.aliases)) + self.length + len(self.tail)
-        self.size_without_glue = self.size if glue is None else self.size - len(glue.whole)
+        self.size = self.size_without_glue = sum(map(len, self.aliases)) + self.length + len(self.tail)
+        if glue is not None:
+            self.size_without_glue -= len(glue.whole)
+            if not glue.is_in_reach(self.length):
+                self.size = MAX_TCP_REPLY + 1
+        fits = self.size_without_glue <= MAX_TCP_REPLY
+        self.heads = _heads(flags, *self.section_counts, glue.count if glue is not None else 0) if fits else ()
         self.dependent = dependent
         self.error = error
         self.outside_target = outside_target
         self.plain = not aliases and error is None
         self.tally = tally
-        self.rotation = rotations.of(len(answers))
-        self.turns = self.rotation.first_turns()
-        self.cut_turns: Iterator[int] | None = None
-        self.weight = 1000 + self.size + self.length + 40 * self.records + (glue.weight if glue is not None else 0)
-
-    def take_turn(self) -> int:
-        """Return the index of the record that the next whole reply begins with."""
-        turn = next(self.turns, None)
-        if turn is None:
-            self.turns = self.rotation.more_turns()
-            turn = next(self.turns)
-        return turn
-
-    def take_cut_turn(self) -> int:
-        """Return the index of the record that the next truncated reply begins with.
-
-        Truncated replies have their own turns. Otherwise a client that asks again over TCP would take two turns of
-        one round.
-        """
-        turn = None if self.cut_turns is None else next(self.cut_turns, None)
-        if turn is None:
-            self.cut_turns = self.rotation.more_turns()
-            turn = next(self.cut_turns)
-        return turn
-
-    def rest_of_rounds(self) -> tuple[list[int], list[int]]:
-        """Return the records that the next whole, and the next truncated, replies begin with, to the round's end."""
-        return self._rest(self.turns), self._rest(self.cut_turns or iter(()))
-
-    def _rest(self, turns: Iterator[int]) -> list[int]:
-        return list(islice(copy(turns), length_hint(turns) % max(1, self.records)))
+        self.weight = 1000 + len(self.tail) + 2 * self.length + 40 * self.records
+        if glue is not None:
+            self.weight += glue.weight
 
     def body(self, turn: int) -> bytes:
         """Return the aliases, then the other answer records from record *turn* on."""
@@ -145,31 +119,33 @@ def _head(flags: int, answers: int, authority: int, additional: int, *, opt: int
 
 
 def fitted(rendered: RenderedAnswer, head: int, room: int, *, turn: int) -> tuple[bytes, bytes]:
-    """Return flags with counts, and the records from record *turn* on that fit into *room* octets.
+    """Return flags with counts, and the records from record *turn* on; all but the glue fit into *room* octets.
 
-    Glue that does not fit is left out without TC. If the answer itself does not fit, the reply has TC, as many whole
-    records as fit, and no glue (RFC 2181, section 9).
+    Glue that does not fit is left out without TC (RFC 2181, section 9).
     """
-    if rendered.size <= room:
+    if rendered.size <= room or rendered.glue is None:
         return rendered.heads[head], rendered.body(turn) + rendered.tail
-    if rendered.size_without_glue > room or rendered.glue is None:
-        return _cut(rendered, head, room, turn)
     number, glue = rendered.glue.fitting(room - rendered.size_without_glue, turn=turn, offsets=rendered.offsets)
     authority = rendered.tail[: len(rendered.tail) - len(rendered.glue.whole)]
     return _heads(rendered.flags, *rendered.section_counts, number)[head], rendered.body(turn) + authority + glue
 
 
-def _cut(rendered: RenderedAnswer, head: int, room: int, turn: int) -> tuple[bytes, bytes]:
-    """Return flags with TC and counts, and as many whole records as fit; spares only if all others do."""
+def cut(rendered: RenderedAnswer, head: int, room: int, *, start: int, drawn: int) -> tuple[bytes, bytes]:
+    """Return flags with TC and counts, and as many whole records as fit into *room* octets, without glue.
+
+    They are the records from record *start* on, in an order that begins with any of them, as the random number *drawn*
+    says. Spares are among them only if all others are.
+    """
     aliases = rendered.aliases[: sum(end <= room for end in accumulate(map(len, rendered.aliases)))]
-    aliases_blob, fit = b"".join(aliases), 0
-    offsets, start = rendered.offsets, rendered.offsets[turn]
+    aliases_blob, number = b"".join(aliases), 0
+    offsets, blob = rendered.offsets, rendered.blob
     if len(aliases) == len(rendered.aliases):
-        last = start + room - len(aliases_blob)  # a record that ends behind this offset does not fit
-        fit = bisect_right(offsets, last, turn, turn + rendered.records + 1) - 1 - turn
-    records = aliases_blob + rendered.blob[start : offsets[turn + fit]]
+        last = offsets[start] + room - len(aliases_blob)  # a record that ends behind this offset does not fit
+        number = bisect_right(offsets, last, start, start + rendered.records + 1) - 1 - start
+    turn = start + drawn % max(1, number)
+    records = aliases_blob + blob[offsets[turn] : offsets[start + number]] + blob[offsets[start] : offsets[turn]]
     spares = 0
-    if fit == rendered.records:
+    if number == rendered.records:
         spares = sum(end <= room - len(records) for end in accumulate(map(len, rendered.spares)))
-    head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + fit + spares, 0, 0)[head]
+    head_and_counts = _heads(rendered.flags | wire.TC, len(aliases) + number + spares, 0, 0)[head]
     return head_and_counts, b"".join((records, *rendered.spares[:spares]))

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
-from dnsserver.message.edns import MAX_UDP_REPLY
+from dnsserver.message.edns import UDP_SIZE
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
@@ -196,7 +196,7 @@ def _resolver(servers: Sequence[ListenAddress]) -> dns.asyncresolver.Resolver:
     # Every server gets its share of the time, and a single one is asked twice: datagrams get lost, and
     # a resolver that was too slow the first time has the answer the second time.
     resolver.timeout = LOOKUP_SECONDS / max(2, len(servers))
-    resolver.use_edns(0, 0, MAX_UDP_REPLY)
+    resolver.use_edns(0, 0, UDP_SIZE)
     return resolver
 
 

@@ -87,8 +87,8 @@ class DependentAnswers:
     def put(self, location: Location, share_key: object, render: Callable[[], RenderedAnswer]) -> RenderedAnswer:
         """Remember and return the answer for clients with the same useful values as *location*.
 
-        Clients with an equal *share_key* share one answer, and its rotation. If it is None, the answer is only for
-        clients with the same values.
+        Clients with an equal *share_key* share one answer. If it is None, the answer is only for clients with the same
+        values.
         """
         values = self.values_at(location)
         if share_key is None:

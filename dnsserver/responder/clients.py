@@ -98,6 +98,19 @@ class Clients:
         """Return the client that ``place_of`` locates, None if a trusted forwarder does not name it."""
         return _named(edns, header_client) if self.source(source).forwarder else host_network(plain_address(source))
 
+    def named(self, source: bytes, edns: Edns | None, *, header_client: bytes | None) -> bytes:
+        """Return the octets of the client that ``client_of`` returns: its packed address, or its block's as they came.
+
+        They are empty for a client that a trusted forwarder does not name: all of those are one.
+        """
+        if not self.source(source).forwarder:
+            return plain_address(source)
+        if header_client is None and edns is not None:
+            if edns.option is None:
+                return plain_address(edns.subnet.address) if edns.subnet is not None else b""
+            return plain_address(edns.option)
+        return plain_address(header_client or b"")
+
     def _block(self, subnet: ClientSubnet, network: Network) -> Place:
         place = self._blocks.get(subnet.content)
         if place is None:

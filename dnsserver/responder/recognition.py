@@ -55,11 +55,13 @@ NO_EDNS = EdnsProfile(None, MIN_UDP_REPLY, (b"", b""))
 class EdnsProfiles:
     """The profiles of queries to one server; ``known`` has them by the octets after the question.
 
-    *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty for none.
+    *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty for none. No UDP reply has more than
+    *max_udp_size* octets.
     """
 
-    def __init__(self, nsid: bytes) -> None:
+    def __init__(self, nsid: bytes, max_udp_size: int) -> None:
         self.nsid = nsid
+        self._max_udp_size = max_udp_size
         self._profiles: BoundedMap[bytes, EdnsProfile] = BoundedMap(MAX_PROFILES)
         self.known: Mapping[bytes, EdnsProfile] = self._profiles.recent
         self.common_errors: tuple[Error, ...] = ()
@@ -103,7 +105,7 @@ class EdnsProfiles:
         )
         subnet = edns.subnet
         octets, host = (len(subnet.address), subnet.host) if subnet is not None else (0, True)
-        return EdnsProfile(edns, udp_limit(edns), (independent, dependent), octets, host)
+        return EdnsProfile(edns, udp_limit(edns, self._max_udp_size), (independent, dependent), octets, host)
 
     def opt(self, profile: EdnsProfile, errors: Sequence[Error], *, dependent: bool, address: bytes) -> bytes:
         """Return the OPT record of a reply with *errors* of its own; empty without EDNS."""

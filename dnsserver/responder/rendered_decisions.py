@@ -9,14 +9,15 @@ from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
 from dnsserver.message import wire
 from dnsserver.message.packing import Packer, serial_offset
+from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer
-from dnsserver.message.rotation import Rotations
+from dnsserver.message.truncation import ring
 from dnsserver.metrics.counters import Counts, Tally, counted_type
 from locator.bounded_map import BoundedMap
 from locator.model import ZONE
 from locator.topology.constraints import in_effect
 
-MAX_RECORDS = 4096  # rendered of one answer: more do not fit into any message
+MAX_RECORDS = 4096  # more do not fit into any message
 MAX_NONEXISTENT = 1024  # answers that a name does not exist, by its length and the type: some of each snapshot
 SOA_LABELS = (b"dns", b"hostmaster")  # of the names in an SOA record, those right before the zone
 
@@ -25,26 +26,21 @@ REMEMBERED_TYPES = UPSTREAM_TYPES | {wire.CNAME, wire.ANY}
 
 
 class DecisionRenderer:
-    """Renders decisions. *counts* numbers their tallies; *chance* returns numbers from 0 to below 1 for rotation."""
+    """Renders decisions. *counts* numbers their tallies."""
 
-    def __init__(self, authority: Authority, counts: Counts, chance: Callable[[], float]) -> None:
+    def __init__(self, authority: Authority, counts: Counts) -> None:
         self._authority = authority
         self._counts = counts
-        self._rotations = Rotations(chance)
         self._nonexistent: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_NONEXISTENT)
 
     def render(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
-        """Return the answer to *question*, the queried name as labels in lower case, as bytes.
-
-        It has some of the records if there are more than ``MAX_RECORDS``.
-        """
+        """Return the answer to *question*, the queried name as labels in lower case, as bytes."""
         selection = decision.selection if decision.answers or decision.terms else None
         key = selection.key if selection is not None and selection.key is not None else ""
         outcome = selection.outcome if selection is not None else ""
-        answers, spares, glue = decision.answers, decision.spares, decision.additional_records
-        if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
-            start = self._rotations.window(len(answers))
-            answers, spares, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], (), ()
+        answers, spares = rotating(decision.qtype, decision.answers, decision.spares)
+        # A reply that will be cut has no glue.
+        glue = decision.additional_records if len(answers) <= MAX_RECORDS else ()
         asks = decision.upstream is None and self._authority.asks_upstream_for(decision.qtype)
         authoritative = 0 if decision.rcode == wire.SERVFAIL else wire.AA
         packer = Packer(question)
@@ -72,7 +68,6 @@ class DecisionRenderer:
                     service_of(decision) if self._counts.per_service and zones else None,
                 )
             ),
-            rotations=self._rotations,
         )
 
     def render_unlimited(self, question: Sequence[bytes], decision: Decision) -> RenderedAnswer:
@@ -91,6 +86,16 @@ class DecisionRenderer:
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
         return answer
+
+
+def rotating(
+    qtype: int, answers: Sequence[Record], spares: Sequence[Record]
+) -> tuple[Sequence[Record], Sequence[Record]]:
+    """Return the records of an answer that rotate, and those that always come after them in the same order.
+
+    The names of an address do not rotate: programs take the first (``getnameinfo``).
+    """
+    return ((), answers) if qtype == wire.PTR else (ring(answers), spares)
 
 
 def zones_of(decision: Decision) -> frozenset[str]:

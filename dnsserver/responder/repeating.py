@@ -43,9 +43,8 @@ PLACES_AT_ONCE = 4096  # handed over: a large cluster has 150,000
 
 KnownPlace = tuple[int, int, bool]  # the numbers of its location and of its ``Origin``; whether it is a forwarder
 # Flags; records in each section; the records; their offsets; what follows them; octets of glue in that; offset of the
-# serial in that; whether the answer depends on the client; its tally; the records that the next whole and
-# cut replies begin with.
-Parts = tuple[int, Sequence[int], bytes, Sequence[int], bytes, int, int, bool, int, Sequence[int], Sequence[int]]
+# serial in that; whether the answer depends on the client; its tally.
+Parts = tuple[int, Sequence[int], bytes, Sequence[int], bytes, int, int, bool, int]
 
 
 class Repeated(Protocol):
@@ -339,5 +338,4 @@ def _parts(answer: RenderedAnswer) -> Parts:
         answer.serial_at,
         answer.dependent,
         answer.tally,
-        *answer.rest_of_rounds(),
     )

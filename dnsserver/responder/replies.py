@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
 from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error
-from dnsserver.message.rendering import RenderedAnswer, fitted
+from dnsserver.message.rendering import RenderedAnswer, cut, fitted
+from dnsserver.message.truncation import arc_start
 from dnsserver.metrics.counters import Channel
 from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
 from locator.model import Location
+
+DRAWN_BITS = 30  # of a random number: the most that CPython computes with in one step
 
 
 class Envelope(Struct, frozen=True, gc=False):
     """What a reply takes from its query.
 
     ``end`` is where the question ends. ``head`` is the index in ``RenderedAnswer.heads`` for the
-    query's flags. ``address`` is that of the client subnet, empty without one. ``origin`` is the number of
-    the client's ``Origin``. ``ignored`` is the extended error for a client subnet that is ignored, None if
-    there is none.
+    query's flags. ``address`` is that of the client subnet, empty without one. ``client`` is whom the reply is for, as
+    ``Clients.named`` has it. ``origin`` is the number of the client's ``Origin``. ``ignored`` is the extended error for
+    a client subnet that is ignored, None if there is none.
     """
 
     query: bytes
@@ -29,6 +32,7 @@ class Envelope(Struct, frozen=True, gc=False):
     head: int
     profile: EdnsProfile
     address: bytes
+    client: bytes
     channel: Channel
     origin: int
     ignored: Error | None = None
@@ -56,8 +60,8 @@ class PendingReply(Struct, frozen=True, eq=False, gc=False):
         return self.envelope.qtype
 
 
-def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) -> bytes:
-    """Return the reply: ID and question as they came, the records rotated, the OPT record.
+def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles, draw: Callable[[int], int]) -> bytes:
+    """Return the reply: ID and question as they came, the records rotated by what *draw* draws, the OPT record.
 
     A reply that is too large loses, in this order: glue, the error for an ignored client subnet,
     the text of the answer's own error, and at last records, with TC.
@@ -69,12 +73,12 @@ def written(answer: RenderedAnswer, envelope: Envelope, profiles: EdnsProfiles) 
         opt = profiles.opt(profile, errors, dependent=answer.dependent, address=envelope.address)
         room = limit - end - len(opt)
         if answer.size_without_glue <= room:
-            turn = answer.take_turn()
+            head, body = fitted(answer, envelope.head, room, turn=draw(DRAWN_BITS) % answer.turns)
             break
     else:  # ``room`` is beside the smallest OPT record: ``_errors`` yields the fewest octets last
-        turn = answer.take_cut_turn()
+        start = arc_start(envelope.client, query[wire.HEADER : end].lower(), answer.records)
+        head, body = cut(answer, envelope.head, room, start=start, drawn=draw(DRAWN_BITS))
         channel.truncated += 1
-    head, body = fitted(answer, envelope.head, room, turn=turn)
     return b"".join((query[:2], head, query[wire.HEADER : end], body, opt))
 
 

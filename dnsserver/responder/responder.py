@@ -27,7 +27,7 @@ from dnsserver import names
 from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.resolution import endpoint_names, resolve
 from dnsserver.message import wire
-from dnsserver.message.edns import MAX_TCP_REPLY, Error, error_reply
+from dnsserver.message.edns import MAX_TCP_REPLY, UDP_SIZE, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
 from dnsserver.message.rendering import RenderedAnswer, head_index
 from dnsserver.message.wire import Unreadable, question_untrusted
@@ -53,9 +53,9 @@ from dnsserver.responder.recognition import (
 )
 from dnsserver.responder.rendered_decisions import DecisionRenderer, belongs_to_basis, share_key, useful_values
 from dnsserver.responder.repeating import Repeated, Repeater
-from dnsserver.responder.replies import Envelope, PendingReply, written
+from dnsserver.responder.replies import DRAWN_BITS, Envelope, PendingReply, written
 from locator.bounded_map import BoundedMap
-from locator.ip import Network, address_text
+from locator.ip import Network, address_text, plain_address
 from locator.model import ZONE, Location
 from locator.places.address_book import Place
 from locator.state.snapshot import Snapshot, answers_differ
@@ -89,7 +89,8 @@ class Responder:
 
     Trusted forwarders may name a client in the EDNS option *client_option*, and with *proxy_protocol*
     in a PROXY header. *nsid* is the server's identifier for clients that ask for it (RFC 5001), empty
-    for none. *chance* returns numbers from 0 to below 1, which decide the rotation of records.
+    for none. UDP replies have at most *max_udp_size* octets. *draw* returns a random number of so many bits; it decides
+    which record a reply begins with.
 
     *repeated* is native code that repeats answers; ``learn`` makes them known to it. ``passing`` is the number of
     answers that are not worth that: most names that do not exist are asked for only once.
@@ -102,10 +103,11 @@ class Responder:
         authority: Authority,
         counts: Counts,
         *,
-        chance: Callable[[], float],
+        draw: Callable[[int], int],
         client_option: int | None = None,
         proxy_protocol: bool = False,
         nsid: bytes = b"",
+        max_udp_size: int = UDP_SIZE,
         repeated: Repeated | None = None,
     ) -> None:
         self._authority = authority
@@ -113,9 +115,10 @@ class Responder:
         self._client_option = client_option
         self._proxy_protocol = proxy_protocol
         self._snapshot: Snapshot | None = None
-        self._renderer = DecisionRenderer(authority, counts, chance)
+        self._draw = draw
+        self._renderer = DecisionRenderer(authority, counts)
         self._clients = Clients(counts.unknown_clients)
-        self._profiles = EdnsProfiles(nsid)
+        self._profiles = EdnsProfiles(nsid, max_udp_size)
         self._cache = AnswerCache()
         self._finished: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_FINISHED, attrgetter("weight"))
         make_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
@@ -227,12 +230,12 @@ class Responder:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
         places = self._clients.places
         place = places.get(source) or self._clients.source(source)
-        ignored = b""  # a client that an untrusted source names
         if place.forwarder:
             # A PROXY header overrides the client subnet, even if it names nobody.
             named = subnet_address if header_client is None else header_client
             if not named:
                 return self._answer_parsed(query, source, channel, header_client=header_client)
+            client, ignored = named, b""
             if profile.host or header_client is not None:
                 place = places.get(named) or self._clients.locate(named)
             else:
@@ -241,7 +244,7 @@ class Responder:
                     return self._answer_parsed(query, source, channel)
                 place = block
         else:
-            ignored = subnet_address
+            client, ignored = source, subnet_address  # whom an untrusted source names does not count
         question = query[wire.HEADER : end]
         folded = question.lower()
         answer: Any = self._current.get(folded) or self._unlimited.get(folded) or self._cache.recall(folded)
@@ -257,12 +260,12 @@ class Responder:
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
             error = self._note_ignored_client(source, ignored) if ignored else None
-            envelope = Envelope(query, end, head, profile, subnet_address, channel, origin, error)
+            client = plain_address(client)
+            envelope = Envelope(query, end, head, profile, subnet_address, client, channel, origin, error)
             return self._reply(answer, envelope, place.location)
         # The common case of ``written``, inlined: a call would cost as much as all of this.
         channel.counts[origin + answer.tally] += 1
-        turn = next(answer.turns, None)
-        start = answer.offsets[answer.take_turn() if turn is None else turn]
+        start = answer.offsets[self._draw(DRAWN_BITS) % answer.turns]
         body = answer.blob[start : start + answer.length]
         reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, subnet_address))
         return reply
@@ -346,6 +349,7 @@ class Responder:
             head_index(int.from_bytes(query[2:4]), opt=edns is not None),
             self._profiles.of(query, parsed, remember=remember),
             subnet_address,
+            self._clients.named(source, edns, header_client=header_client),
             channel,
             self._origin(place),
             self._note_ignored_client(source, ignored) if ignored else None,
@@ -466,5 +470,5 @@ class Responder:
         known: Mapping[str, UpstreamAnswer] = _NOTHING,
     ) -> bytes | PendingReply:
         if answer.outside_target is None:
-            return written(answer, envelope, self._profiles)
+            return written(answer, envelope, self._profiles, self._draw)
         return PendingReply(envelope, answer.outside_target, location, known)

@@ -424,6 +424,17 @@ class Settings:
     )
     """Only queries that topodns resolves through --upstream have to wait."""
 
+    max_udp_size: int = single(
+        1232,
+        whole_number(512, 4096),
+        theme=SERVER,
+        help="Maximum size of a UDP reply in octets, even if the client accepts more. Most clients ask again over TCP "
+        "for what does not fit",
+        commands=SERVING,
+    )
+    """1232 octets cross every network in one piece (DNS Flag Day 2020), and some networks lose fragments. More helps
+    clients that do not use TCP, such as HAProxy."""
+
     native: str = single(
         "auto",
         choice("MODE", "auto", "off"),

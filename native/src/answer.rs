@@ -1,5 +1,6 @@
 //! An answer that is repeated: its records, rotated, and cut where they do not fit (RFC 2181, section 9).
 
+use crate::address::Address;
 use crate::message::{Query, HEADER, TC};
 
 /// The records of an answer, and under which number it is counted. `rendering.py` says what the fields mean.
@@ -22,20 +23,6 @@ pub struct Answer {
     pub tally: u32,
 }
 
-/// An answer, and which record its next reply begins with.
-pub struct Rotated {
-    pub answer: Answer,
-    turns: Turns,
-    /// Cut replies have their own turns: else a client that asks again over TCP would take two turns of one round.
-    cut_turns: Turns,
-}
-
-/// Rounds in which each record has one turn, in a new random order.
-struct Turns {
-    order: Box<[u16]>,
-    next: usize,
-}
-
 /// What a reply takes from its query besides the question.
 pub struct Envelope<'a> {
     pub limit: usize,
@@ -43,6 +30,13 @@ pub struct Envelope<'a> {
     /// The address of the client subnet, the end of the OPT record.
     pub address: &'a [u8],
     pub serial: [u8; 4],
+    pub client: Client<'a>,
+}
+
+/// Whom a reply is for: `named`, an address or the octets of a block as a forwarder sent them, or the source if empty.
+pub struct Client<'a> {
+    pub source: &'a Address,
+    pub named: &'a [u8],
 }
 
 pub enum Written {
@@ -50,95 +44,94 @@ pub enum Written {
     Cut,
 }
 
-impl Rotated {
-    /// `turns` and `cut_turns` are the records that the next replies begin with, the rest of a round. None unless they
-    /// are different records of the answer.
-    pub fn new(answer: Answer, turns: &[u16], cut_turns: &[u16]) -> Option<Rotated> {
-        let records = answer.offsets.len().saturating_sub(1);
-        Some(Rotated { answer, turns: Turns::new(records, turns)?, cut_turns: Turns::new(records, cut_turns)? })
-    }
-
+impl Answer {
     /// Appends the reply to `out`. Returns None, and appends nothing, if some of the glue would have to be left out.
-    pub fn write(
-        &mut self,
-        query: &Query,
-        envelope: &Envelope,
-        chance: &mut Chance,
-        out: &mut Vec<u8>,
-    ) -> Option<Written> {
-        let answer = &self.answer;
+    pub fn write(&self, query: &Query, envelope: &Envelope, chance: &mut Chance, out: &mut Vec<u8>) -> Option<Written> {
         let around = HEADER + query.question.len() + envelope.opt.len() + envelope.address.len();
-        let size = around + answer.records.len() + answer.tail.len();
+        let size = around + self.records.len() + self.tail.len();
+        let number = self.offsets.len() - 1;
         if size <= envelope.limit {
-            let first = answer.offsets[self.turns.take(chance)] as usize;
-            head(out, query, answer.flags, answer.counts);
-            out.extend_from_slice(&answer.records[first..]);
-            out.extend_from_slice(&answer.records[..first]);
+            head(out, query, self.flags, self.counts);
+            let first = self.offsets[chance.below(number)] as usize;
+            out.extend_from_slice(&self.records[first..]);
+            out.extend_from_slice(&self.records[..first]);
             let tail = out.len();
-            out.extend_from_slice(&answer.tail);
-            if answer.serial_at != 0 {
-                out[tail + answer.serial_at..][..4].copy_from_slice(&envelope.serial);
+            out.extend_from_slice(&self.tail);
+            if self.serial_at != 0 {
+                out[tail + self.serial_at..][..4].copy_from_slice(&envelope.serial);
             }
             out.extend_from_slice(envelope.opt);
             out.extend_from_slice(envelope.address);
             return Some(Written::Whole);
         }
-        if size - answer.glue <= envelope.limit {
+        if size - self.glue <= envelope.limit {
             return None;
         }
-        let room = envelope.limit.saturating_sub(around);
-        let first = answer.offsets[self.cut_turns.take(chance)] as usize;
-        let (number, until, wrapped) = answer.fitting(first, room);
-        head(out, query, answer.flags | TC, [number, 0, 0]);
-        out.extend_from_slice(&answer.records[first..until]);
-        out.extend_from_slice(&answer.records[..wrapped]);
+        let start = arc_start(&envelope.client, query.question, number);
+        let fit = self.fitting(start, envelope.limit.saturating_sub(around));
+        head(out, query, self.flags | TC, [fit as u16, 0, 0]);
+        let turn = chance.below(fit);
+        self.write_arc(start + turn, fit - turn, out);
+        self.write_arc(start, turn, out);
         out.extend_from_slice(envelope.opt);
         out.extend_from_slice(envelope.address);
         Some(Written::Cut)
     }
-}
 
-impl Turns {
-    fn new(records: usize, rest: &[u16]) -> Option<Turns> {
-        let mut had_its_turn = vec![true; records];
-        for &record in rest {
-            *had_its_turn.get_mut(record as usize)? = false;
+    /// Appends so many records from record `start` on, going round.
+    fn write_arc(&self, start: usize, count: usize, out: &mut Vec<u8>) {
+        let number = self.offsets.len() - 1;
+        let start = if start < number { start } else { start - number };
+        let (begin, end) = (self.offsets[start] as usize, start + count);
+        if end <= number {
+            out.extend_from_slice(&self.records[begin..self.offsets[end] as usize]);
+        } else {
+            out.extend_from_slice(&self.records[begin..]);
+            out.extend_from_slice(&self.records[..self.offsets[end - number] as usize]);
         }
-        let mut order: Vec<u16> = (0..records as u16).filter(|&record| had_its_turn[record as usize]).collect();
-        let next = order.len();
-        order.extend_from_slice(rest);
-        (order.len() == records).then(|| Turns { order: order.into(), next })
     }
 
-    /// Returns the record whose turn it is, 0 if there is none.
-    fn take(&mut self, chance: &mut Chance) -> usize {
-        if self.next == self.order.len() {
-            for last in (1..self.order.len()).rev() {
-                self.order.swap(last, chance.below(last + 1));
-            }
-            self.next = 0;
-        }
-        let record = self.order.get(self.next).copied().unwrap_or(0);
-        self.next = (self.next + 1).min(self.order.len());
-        record as usize
+    /// Returns how many records from record `start` on fit into `room` octets, going round.
+    fn fitting(&self, start: usize, room: usize) -> usize {
+        let until = |after: &[u16], room: usize| after.partition_point(|&end| end as usize <= room);
+        let begin = self.offsets[start] as usize;
+        let number = until(&self.offsets[start + 1..], begin + room);
+        let left = (begin + room).checked_sub(self.records.len());
+        number + left.map_or(0, |left| until(&self.offsets[1..=start], left))
     }
 }
 
-impl Answer {
-    /// Returns how many records from the offset `first` on fit into `room` octets, going round, where they end, and
-    /// where those that follow the last record end.
-    fn fitting(&self, first: usize, room: usize) -> (u16, usize, usize) {
-        let start = self.offsets.partition_point(|&offset| (offset as usize) < first);
-        let before_end = self.offsets[start..].partition_point(|&offset| offset as usize <= first + room) - 1;
-        let until = self.offsets[start + before_end] as usize;
-        if until < self.records.len() {
-            return (before_end as u16, until, 0);
-        }
-        let left = room - (until - first);
-        let wrapped = self.offsets[..=start].partition_point(|&offset| offset as usize <= left) - 1;
-        ((before_end + wrapped) as u16, until, self.offsets[wrapped] as usize)
-    }
+/// Returns at which of its records the arc of a client starts: `truncation.py` says what that is.
+fn arc_start(client: &Client, question: &[u8], records: usize) -> usize {
+    let address = if client.named.is_empty() { Some(*client.source) } else { Address::read(client.named) };
+    let checksum = match address {
+        Some(Address::Four(four)) => crc(0, four.to_be_bytes()),
+        Some(Address::Six(six)) => crc(0, six),
+        None => crc(0, client.named.iter().copied()),
+    };
+    let checksum = crc(checksum, question.iter().map(u8::to_ascii_lowercase));
+    ((checksum.wrapping_mul(0x9e37_79b1) as u64 * records as u64) >> 32) as usize
 }
+
+/// The CRC-32 of zlib, of octets behind those with the checksum `before`.
+fn crc(before: u32, octets: impl IntoIterator<Item = u8>) -> u32 {
+    !octets.into_iter().fold(!before, |sum, octet| CRCS[((sum ^ octet as u32) & 0xff) as usize] ^ (sum >> 8))
+}
+
+const CRCS: [u32; 256] = {
+    let mut sums = [0; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let (mut sum, mut bit) = (octet as u32, 0);
+        while bit < 8 {
+            sum = (sum >> 1) ^ ((sum & 1) * 0xedb8_8320);
+            bit += 1;
+        }
+        sums[octet] = sum;
+        octet += 1;
+    }
+    sums
+};
 
 fn head(out: &mut Vec<u8>, query: &Query, flags: u16, counts: [u16; 3]) {
     out.extend_from_slice(query.id);
@@ -157,6 +150,7 @@ impl Chance {
         Chance(seed | 1)
     }
 
+    /// Returns a number below `bound`, 0 if that is 0.
     fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

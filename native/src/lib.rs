@@ -27,7 +27,7 @@ mod native {
     use pyo3::types::PyBytes;
 
     use crate::address::{Address, Networks, OurNumbers};
-    use crate::answer::{Answer, Rotated};
+    use crate::answer::Answer;
     use crate::datagrams::{lock, Shared, Unanswered};
     use crate::durations::Durations;
     use crate::repeated::{self, Place, Profile, ProxyHeader};
@@ -38,8 +38,8 @@ mod native {
 
     type Received<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>);
     /// Flags; records in each section; the records; their offsets; what follows; glue in it; serial in it; whether it
-    /// depends on the client; its tally; the records that the next whole and cut replies begin with.
-    type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, u32, Vec<u16>, Vec<u16>);
+    /// depends on the client; its tally.
+    type Parts = (u16, [u16; 3], PyBackedBytes, Vec<u16>, PyBackedBytes, usize, usize, bool, u32);
 
     #[pyclass(frozen)]
     struct Repeated {
@@ -96,18 +96,18 @@ mod native {
         }
 
         fn learn_transient(&self, question: &[u8], parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_transient(question, rotated(parts)?);
+            lock(&self.inner).learn_transient(question, answer(parts)?);
             Ok(())
         }
 
         fn learn_answer(&self, question: &[u8], basis: u64, parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_answer(question, basis, rotated(parts)?);
+            lock(&self.inner).learn_answer(question, basis, answer(parts)?);
             Ok(())
         }
 
         /// *choice*: the number of the terms, of the client's location, and of its values.
         fn learn_choice(&self, question: &[u8], basis: u64, choice: (u32, u32, u32), parts: Parts) -> PyResult<()> {
-            lock(&self.inner).learn_choice(question, basis, choice, rotated(parts)?);
+            lock(&self.inner).learn_choice(question, basis, choice, answer(parts)?);
             Ok(())
         }
 
@@ -227,16 +227,14 @@ mod native {
         Place { location, origin, forwarder }
     }
 
-    fn rotated(parts: Parts) -> PyResult<Rotated> {
-        let (flags, counts, records, offsets, tail, glue, serial_at, dependent, tally, turns, cut_turns) = parts;
+    fn answer(parts: Parts) -> PyResult<Answer> {
+        let (flags, counts, records, offsets, tail, glue, serial_at, dependent, tally) = parts;
         let whole = offsets.first() == Some(&0) && offsets.last().map(|&end| end as usize) == Some(records.len());
-        let wrong = || PyValueError::new_err("the parts of an answer do not fit together");
         if !whole || glue > tail.len() || (serial_at != 0 && serial_at + 4 > tail.len()) {
-            return Err(wrong());
+            return Err(PyValueError::new_err("the parts of an answer do not fit together"));
         }
         let (records, offsets, tail) = (records[..].into(), offsets.into(), tail[..].into());
-        let answer = Answer { flags, counts, records, offsets, tail, glue, serial_at, dependent, tally };
-        Rotated::new(answer, &turns, &cut_turns).ok_or_else(wrong)
+        Ok(Answer { flags, counts, records, offsets, tail, glue, serial_at, dependent, tally })
     }
 
     fn os_error(error: std::io::Error) -> PyErr {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::address::{Address, Networks, OurNumbers};
-use crate::answer::{Chance, Envelope, Rotated, Written};
+use crate::answer::{Answer, Chance, Client, Envelope, Written};
 use crate::generations::Generations;
 use crate::message::Query;
 
@@ -76,7 +76,7 @@ struct Question {
     basis: u64,
     /// What the answers depend on: the number of a tuple of label keys, None if all clients get the same.
     terms: Option<u32>,
-    answers: Vec<Rotated>,
+    answers: Vec<Answer>,
     /// Whether it was answered since the answer was made known.
     asked: bool,
 }
@@ -103,7 +103,7 @@ pub struct Repeated {
     /// Basis: the number of the Service that an answer was computed from. If that changes, it is forgotten.
     of_basis: HashMap<u64, Vec<Arc<[u8]>>, OurNumbers>,
     /// Answers that belong to no Service. They hold until the next publication.
-    transient: Generations<Box<[u8]>, Rotated, RandomState>,
+    transient: Generations<Box<[u8]>, Answer, RandomState>,
     proxy_headers: Vec<ProxyHeader>,
     serial: [u8; 4],
     questions_numbered: u64,
@@ -155,9 +155,11 @@ impl Repeated {
         } else if !query.rest.is_empty() {
             return None;
         }
+        let mut client = Client { source: &source, named: b"" };
         if place.forwarder {
             // A PROXY header overrides the client subnet, even if it names nobody.
             let named = in_header.unwrap_or(address);
+            client.named = named;
             place = match (named.is_empty(), host || in_header.is_some()) {
                 (true, _) => return None,
                 (_, true) => {
@@ -173,7 +175,7 @@ impl Repeated {
         let folded = folded.get_mut(..query.question.len())?;
         folded.copy_from_slice(query.question);
         folded.make_ascii_lowercase();
-        let rotated = match self.questions.get_mut(&*folded) {
+        let answer = match self.questions.get_mut(&*folded) {
             Some(question) => {
                 question.asked = true;
                 let index = match question.terms {
@@ -187,10 +189,10 @@ impl Repeated {
             }
             None => self.transient.get(&*folded)?,
         };
-        let opt = opts[rotated.answer.dependent as usize];
-        let envelope = Envelope { limit, opt, address, serial: self.serial };
-        let written = rotated.write(&query, &envelope, &mut self.chance, out)?;
-        self.numbers.count(family, place.origin + rotated.answer.tally, written);
+        let opt = opts[answer.dependent as usize];
+        let envelope = Envelope { limit, opt, address, serial: self.serial, client };
+        let written = answer.write(&query, &envelope, &mut self.chance, out)?;
+        self.numbers.count(family, place.origin + answer.tally, written);
         Some(())
     }
 
@@ -236,25 +238,25 @@ impl Repeated {
     }
 
     /// Makes an answer known that all clients get until the next publication.
-    pub fn learn_transient(&mut self, folded: &[u8], rotated: Rotated) {
-        self.transient.insert(folded.into(), rotated);
+    pub fn learn_transient(&mut self, folded: &[u8], answer: Answer) {
+        self.transient.insert(folded.into(), answer);
     }
 
     /// Makes an answer known that all clients get as long as nothing is forgotten of `basis`.
-    pub fn learn_answer(&mut self, folded: &[u8], basis: u64, rotated: Rotated) {
+    pub fn learn_answer(&mut self, folded: &[u8], basis: u64, answer: Answer) {
         let question = self.question(folded, basis, None);
-        question.answers = vec![rotated];
+        question.answers = vec![answer];
     }
 
     /// Makes an answer known for clients with certain values of some label keys, among them those at a location.
     ///
     /// `choice` has the numbers of the keys, the location and the values.
-    pub fn learn_choice(&mut self, folded: &[u8], basis: u64, choice: (u32, u32, u32), rotated: Rotated) {
+    pub fn learn_choice(&mut self, folded: &[u8], basis: u64, choice: (u32, u32, u32), answer: Answer) {
         let (terms, location, values) = choice;
         let question = self.question(folded, basis, Some(terms));
         let number = question.number;
-        let index = question.answers.iter().position(|known| known.answer == rotated.answer).unwrap_or_else(|| {
-            question.answers.push(rotated);
+        let index = question.answers.iter().position(|known| *known == answer).unwrap_or_else(|| {
+            question.answers.push(answer);
             question.answers.len() - 1
         });
         if index >= MAX_ANSWERS {
