@@ -5,12 +5,14 @@ A server of one cluster loads nothing that it does not need: no reader of dumps,
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dnsserver import __version__
 from dnsserver.from_settings import cluster_of, other_clients_of, other_store_of, source_of
+from dnsserver.loaded import read_from
 from dnsserver.metrics.collector import Watch
 from dnsserver.metrics.counters import Counts
 from dnsserver.settings.fields import Settings
@@ -21,9 +23,12 @@ from locator.state.store import Store
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.dumps.reading import Counts as ReadCounts
     from locator.cluster.event_poster import EventPoster
     from locator.cluster.informer import Informer
     from locator.cluster.reflector import Reflector
+
+log = logging.getLogger("topodns")
 
 
 class OwnCluster(NamedTuple):
@@ -72,7 +77,11 @@ def event_poster(client: ApiClient) -> EventPoster:
 def _files(publisher: Publisher, paths: Sequence[str], counts: Counts, about: str = "") -> Source:
     from locator.cluster import dump_files
 
-    return dump_files.DumpSource(dump_files.DumpFiles(paths), publisher, on_reread=counts.reread, about=about)
+    def log_read(read: ReadCounts) -> None:
+        log.info("%s%s", f"{about}: " if about else "", read_from(*read), extra={"fields": read._asdict()})
+
+    files = dump_files.DumpFiles(paths)
+    return dump_files.DumpSource(files, publisher, on_reread=counts.reread, on_read=log_read, about=about)
 
 
 def _informer(settings: Settings, client: ApiClient, store: Store, publisher: Publisher, cluster: str = "") -> Informer:

@@ -1,4 +1,4 @@
-"""What was loaded from a cluster, in numbers, for one line of the log. Pure."""
+"""What was loaded from a cluster, in numbers, for lines of the log and of ``check``. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from locator.places.address_map import PrefixTable
 from locator.state.snapshot import Snapshot, book_of
 
 NOUNS: dict[type[Object], str] = {Node: "node", Pod: "pod", PodLocator: "PodLocator"}  # what locates clients
+LOWER = {"Namespace": "namespace", "Node": "node", "Pod": "pod"}  # the kinds that people write so
 
 
 class Loaded(NamedTuple):
@@ -60,3 +61,20 @@ def loaded(snapshot: Snapshot, kinds: Collection[type[Object]], networks: Collec
         forwarders,
         len(set(networks)),
     )
+
+
+def read_from(
+    files: int, objects: Mapping[str, int], unread: Mapping[str, int], passed_over: int, large_yaml: int = 0
+) -> str:
+    """Say how much was read: *files*, *objects* and *unread* ones by their kind, and files that were *passed_over*.
+
+    *large_yaml* are octets of YAML that would be read faster as JSON.
+    """
+    read = [counted(number, LOWER.get(kind, kind)) for kind, number in objects.items() if number]
+    passed = [counted(number, LOWER.get(kind, kind)) for kind, number in sorted(unread.items())]
+    passed += [counted(passed_over, "file")] if passed_over else []
+    parts = [f"read {counted(files, 'file')}: {', '.join(read) or 'no object that topodns reads'}"]
+    parts += [f"passed over: {', '.join(passed)}"] if passed else []
+    if large_yaml:
+        parts.append(f"{large_yaml // 1_000_000} MB are YAML: as JSON (kubectl's -o json) they are read faster")
+    return "; ".join(parts)

@@ -71,7 +71,8 @@ class ClusterCode(FindingCode):
     UnreadableObject = (
         ERROR,
         "An object, or a field of it, is not what the Kubernetes API defines: it has no name, a value has the wrong"
-        " type, or an address is no address. topodns ignores the field, or the object if it cannot be used without it.",
+        " type, or an address is no address. topodns ignores the field, or the object if it cannot be used without it."
+        " It is a warning where a dump has octets that are no text in UTF-8: each counts as an unknown character.",
         "Correct the field, in the cluster or in the dump. The API server shows what it holds:",
         "kubectl -n NAMESPACE get KIND NAME -o yaml",
     )
@@ -217,6 +218,14 @@ class ClusterCode(FindingCode):
         "Correct the label, or delete the slice if its Service is gone:",
         "kubectl -n NAMESPACE delete endpointslice NAME",
     )
+    KindMissing = (
+        ERROR,
+        "A dump has Services, but neither EndpointSlices nor Endpoints: no headless name in it has an answer, although"
+        " it may have one in the cluster. Or it has no Nodes, so that topodns knows the zone of nobody. `kubectl get"
+        " all` prints neither. topodns reports nothing that follows from it, such as a missing forwarder.",
+        "Dump the missing kinds, too. `--snapshot` reads several files:",
+        "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
+    )
     ServiceImportWithoutSlices = (
         WARNING,
         "No EndpointSlice has the label `multicluster.kubernetes.io/service-name` with the name of a ServiceImport of"
@@ -294,7 +303,16 @@ class ClusterCode(FindingCode):
     )
     ObjectTwice = (
         WARNING,
-        "The files of `--snapshot` contain the same object twice. The later one counts.",
+        "The files of `--snapshot` contain the same object twice, and the two differ. The later one counts.",
         "Remove the older one, or name the files in order, the newest last. Or dump the cluster anew, into one file:",
         "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
+    )
+    PassedOver = (
+        INFO,
+        "A file in a folder that `--snapshot` names was not read: its name ends in something else, it is hidden, or it"
+        " contains no Kubernetes object. Or an object of a kind that topodns reads states an API group that does not"
+        " have this kind.",
+        "Nothing, if nothing of the cluster is in it. Otherwise unpack or rename the file, or name it with"
+        " `--snapshot`. Correct the `apiVersion` of the object:",
+        "kubectl api-resources",
     )

@@ -335,6 +335,11 @@ def kind_of(item: Object) -> type[Object]:
     return Pod if isinstance(item, ClientPod) else type(item)
 
 
+def printable(text: str) -> str:
+    """Return a text that a terminal only shows: what others wrote may hold the sequences that command it, and lines."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
 class Finding(Struct, frozen=True, gc=False):
     """A problem in a cluster, a dump or a Corefile, as ``topodns check`` reports it.
 
@@ -365,7 +370,8 @@ class Finding(Struct, frozen=True, gc=False):
         message = f"{self.message}, expected {self.expected}" if self.expected else self.message
         cluster = self.cluster and f"cluster {self.cluster}"
         parts = (cluster, self.file, line, f"{self.kind} {key}".strip(), self.field, message)
-        return f"{': '.join(part for part in parts if part)} [{self.code}]"
+        text = ": ".join(part for part in parts if part)
+        return f"{text if text.isprintable() else printable(text)} [{self.code}]"
 
 
 class Health(NamedTuple):

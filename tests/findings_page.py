@@ -17,9 +17,9 @@ warnings of the cluster that it serves. Each finding ends with
 a code, which you can look up here:
 
 ```console
-$ topodns check --snapshot examples/
-warning  examples/cluster.yaml: Node node-edge1: metadata.labels[topology.kubernetes.io/zone]: node without zone, \
-expected a label, as other nodes have one [NodeWithoutZone]
+$ topodns check --snapshot examples/cluster.yaml
+warning  examples/cluster.yaml: line 1030: Node node-edge1: metadata.labels[topology.kubernetes.io/zone]: \
+node without zone, expected a label, as other nodes have one [NodeWithoutZone]
 ...
 ```
 

@@ -22,9 +22,9 @@ from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
 from dnsserver.settings.fields import Settings
 from dnsserver.settings.reading import read_settings
-from locator.api.deltas import replacements
+from locator.api.deltas import DeltaBatch, replacements
 from locator.cluster import dump_files
-from locator.cluster.dumps.reading import Dump
+from locator.cluster.dumps.reading import Dump, Input
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from locator.model import Finding, Object
@@ -64,7 +64,7 @@ def dump_of(cluster: Cluster) -> Dump:
 
 @lru_cache(maxsize=64)  # a Dump is immutable, and many tests read the same text
 def _dump_of(text: str) -> Dump:
-    return dump_files.read_here([("cluster.yaml", text.encode())])
+    return dump_files.read_here([Input("cluster.yaml", text.encode())])
 
 
 def take_in(store: Store, objects: Iterable[Object]) -> None:
@@ -122,7 +122,7 @@ class ClustersInMemory:
     def take_in(self, cluster: Cluster, name: str = "", *, now: float = NOW) -> None:
         """Replace everything in the own cluster, or in the one called *name*."""
         view = self._views[name]
-        view.apply(dump_of(cluster).batch())
+        view.apply(DeltaBatch(replacements(dump_of(cluster).objects), {"dump": dump_of(cluster).findings}))
         if name:
             self.clusters.update(name, view.publish(now).snapshot)
         else:
@@ -147,11 +147,15 @@ class ClustersInMemory:
         return responder
 
 
-def checked(cluster: Cluster, flags: Flags | None = None) -> list[Finding]:
-    """Return what ``check`` finds in a cluster."""
+def checked(cluster: Cluster, flags: Flags | None = None, *, as_dump: bool = False) -> list[Finding]:
+    """Return what ``check`` finds in a cluster: of a kind that is not in it, there are no objects.
+
+    With *as_dump*, it is a dump: of such a kind, there may be some.
+    """
     settings = settings_of(flags)
-    view = ClusterView(store_of(settings))
-    view.apply(dump_of(cluster).batch())
+    view, dump = ClusterView(store_of(settings)), dump_of(cluster)
+    batch = dump.batch()
+    view.apply(batch if as_dump else DeltaBatch(replacements(dump.objects), batch.findings, files=batch.files))
     published = view.publish(NOW)
     return [*published.findings, *view.advice(), *too_large(published.snapshot, authority_of(settings))]
 

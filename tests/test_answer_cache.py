@@ -24,6 +24,7 @@ from dnsserver.responder.clients import MAX_BLOCKS, Clients
 from dnsserver.responder.recognition import MAX_PROFILES, SUBNET_ADDRESS_AT, EdnsProfiles
 from dnsserver.responder.rendered_decisions import DecisionRenderer
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Input
 from locator.ip import Network, parse_client
 from locator.model import Location
 from locator.places.address_book import AddressBook
@@ -56,7 +57,7 @@ class Changing:
         self._now = NOW
 
     def become(self, items: Sequence[Item]) -> None:
-        take_in(self._store, dump_files.read_here([("cluster.json", listed([*BASE, *items]).encode())]).objects)
+        take_in(self._store, dump_files.read_here([Input("cluster.json", listed([*BASE, *items]).encode())]).objects)
         self._now += 1
         self.responder.publish(self._store.publish(self._now))
 
@@ -147,7 +148,7 @@ def test_a_publication_that_changes_no_answer_forgets_none() -> None:
     seen = []
     for rows in ([], [starting]):
         cluster = [*BASE, *headless("web", "10.0.0.1"), endpoint_slice("web", 2, rows), pod("x", ["10.0.0.2"], "b1")]
-        take_in(store, dump_files.read_here([("cluster.json", listed(cluster).encode())]).objects)
+        take_in(store, dump_files.read_here([Input("cluster.json", listed(cluster).encode())]).objects)
         seen.append(store.publish(NOW + len(seen)))
         responder.publish(seen[-1])
         for name in (WEB, "nobody.shop.svc.cluster.local"):
@@ -175,10 +176,10 @@ def test_the_serial_is_current_in_a_shared_answer() -> None:
     """An answer from before a publication gets the new serial, also if only a further client that shares it asks."""
     store = store_of(settings_of())
     web = [*BASE, *headless("web", "10.0.0.1", keys=ZONE)]
-    take_in(store, dump_files.read_here([("cluster.json", listed(web).encode())]).objects)
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(web).encode())]).objects)
     first = store.publish(NOW)
     more = [*web, namespace("more")]
-    take_in(store, dump_files.read_here([("cluster.json", listed(more).encode())]).objects)
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(more).encode())]).objects)
     second = store.publish(NOW + 1)
     (compiled,) = second.services.values()
     cache = AnswerCache()
@@ -266,7 +267,7 @@ def test_one_snapshot_for_several_readers() -> None:
     """Two responders and explain read one snapshot in turns; none sees what another has cached."""
     store = store_of(settings_of())
     items = [*BASE, *headless("web", "10.0.0.1", keys=ZONE), *headless("db", "10.0.0.9"), alias("near", WEB)]
-    take_in(store, dump_files.read_here([("cluster.json", listed(items).encode())]).objects)
+    take_in(store, dump_files.read_here([Input("cluster.json", listed(items).encode())]).objects)
     snapshot, authority = store.publish(NOW), authority_of(settings_of())
     responders = [CountedResponder(), CountedResponder()]
     responders[1].counts.tally(Tally("MX", 0))  # so that the same answer is another number to each

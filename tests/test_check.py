@@ -307,8 +307,43 @@ PLACES = [
         "web", {"addresses": [{"ip": "10.0.1.1", "nodeName": "a1"}]},
         annotations={"endpoints.kubernetes.io/over-capacity": "truncated"})],
         [("EndpointsTruncated", WARNING, "Endpoints shop/web", "subsets", "missing")]),
-    Row("twice", [*HEALTHY, *web(), *web()],
-        [("ObjectTwice", WARNING, WEB, "", ""), ("ObjectTwice", WARNING, SLICE, "", "")]),
+    Row("twice", [*HEALTHY, *web(), *web()]),
+    Row("twice-and-different", [*HEALTHY, *web(), *web(keys=f"{ZONE},*")], [("ObjectTwice", WARNING, WEB, "", "")]),
+]  # fmt: skip
+
+NO_SLICES = ("KindMissing", ERROR, "EndpointSlice", "", "neither EndpointSlices nor Endpoints")
+NO_NODES = ("KindMissing", ERROR, "Node", "", "no Nodes")
+NO_SERVICES = ("KindMissing", ERROR, "Service", "", "no Services")
+ENDPOINT_KINDS = ("EndpointSlice", "Endpoints")
+
+
+def without(*kinds: str, items: Sequence[Item] = (*HEALTHY, *web(keys=f"{ZONE},*"))) -> list[Item]:
+    return [item for item in items if item["kind"] not in kinds]
+
+
+def none_of(kind: str, version: str = "v1") -> Item:
+    """Return what kubectl prints of a kind of which the cluster has no object."""
+    return {"apiVersion": version, "kind": f"{kind}List", "items": []}
+
+
+IN_DUMPS = [
+    Row("whole", without()),
+    Row("no-slices", without(*ENDPOINT_KINDS), [NO_SLICES]),
+    Row("no-slices-of-external-names",
+        [*RACKS, service("away", cluster_ips=(), type="ExternalName", externalName="example.com")],
+        [("NoTrustedForwarder", WARNING, "", "", "")]),
+    Row("slices-listed", [*without(*ENDPOINT_KINDS), none_of("EndpointSlice", "discovery.k8s.io/v1")],
+        [("NoTrustedForwarder", WARNING, "", "", "")]),
+    Row("endpoints-listed", [*without(*ENDPOINT_KINDS), none_of("Endpoints")],
+        [("NoTrustedForwarder", WARNING, "", "", "")]),
+    Row("no-nodes", without("Node"), [NO_NODES]),
+    Row("no-nodes-and-a-key-that-none-carries", without("Node", items=[*HEALTHY, *web(keys=RACK)]), [NO_NODES]),
+    Row("no-nodes-but-locators", without("Node", items=[*HEALTHY, *web()]), [], {"client-source": "podlocators"}),
+    Row("no-services", without("Service"), [NO_SERVICES]),
+    Row("a-helm-template", [service("web", keys=f"{ZONE},*")], [NO_NODES, NO_SLICES]),
+    Row("nothing-to-locate", [namespace("shop")], [("NoTrustedForwarder", WARNING, "", "", "")]),
+    Row("a-wrong-group", [*without(), {**namespace("lab"), "apiVersion": "core/v1"}],
+        [("PassedOver", INFO, "Namespace", "apiVersion", "core found, expected apiVersion: v1")]),
 ]  # fmt: skip
 
 ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *PLACES]
@@ -332,13 +367,25 @@ AMONG_CLUSTERS = {  # tests/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
     "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("row", IN_DUMPS, ids=[row.name for row in IN_DUMPS])
+def test_findings_in_a_dump(row: Row) -> None:
+    """A dump without a kind says nothing about it: that is an error, and nothing that follows from it is found."""
+    findings = checked(row.cluster, row.flags, as_dump=True)
+    found = [(finding.code, finding.severity, where(finding), finding.field) for finding in findings]
+    assert sorted(found) == sorted(expected[:4] for expected in row.found), findings
+    for *_, words in row.found:
+        assert any(words in str(finding) for finding in findings), findings
+
+
 OF_ONE_CLUSTER = [code for code in ClusterCode if code.name not in AMONG_CLUSTERS]
 
 
 @pytest.mark.parametrize("code", OF_ONE_CLUSTER, ids=lambda code: code.name)
 def test_every_code_has_a_row(code: ClusterCode) -> None:
     """What no row shows would be a promise of the page alone."""
-    severities = {severity for row in ROWS for name, severity, *_ in row.found if name == code.name}
+    severities = {severity for row in (*ROWS, *IN_DUMPS) for name, severity, *_ in row.found if name == code.name}
     assert code.severity in severities
 
 

@@ -402,6 +402,18 @@ def test_endpoints_that_name_no_pod_that_asks(tmp_path: Path, without: str) -> N
         assert ("zone=a7" in found.text) == (without == "finished pods"), "six, and one that is not running"
 
 
+def test_a_dump_without_slices(tmp_path: Path) -> None:
+    """No page says that a Service has no endpoint where the dump does not say so."""
+    dump, lacks = tmp_path / "cluster.json", "the dump has neither EndpointSlices nor Endpoints"
+    dump.write_text(listed([item for item in skewed() if item["kind"] != "EndpointSlice"]))
+    with shown(str(dump)) as running:
+        for path in ("/", "/services", "/services/shop/web"):
+            found = page(running, path)
+            assert found.status == 200 and f"Not known: {lacks}" in found.text, path
+        assert "0 ready" not in found.text and "Where the load flows" not in found.text
+        assert lacks in page(running, "/explain", name="web.shop", client="10.0.0.1").text
+
+
 @pytest.mark.parametrize(
     ("path", "field", "message"),
     [

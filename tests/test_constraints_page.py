@@ -17,6 +17,7 @@ from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Input
 from locator.ip import parse_network
 from tests import kustomize
 from tests.api_objects import Item, namespace, node, pod
@@ -104,8 +105,8 @@ def test_as_a_dump(section: Section) -> None:
     """Beside the example cluster, the blocks give the answers of the page, for the reasons that it names."""
     settings = settings_of(SETTINGS)
     store, authority = store_of(settings), authority_of(settings)
-    inputs = [(f"block-{number}.yaml", block.encode()) for number, block in enumerate(objects(section))]
-    dump = dump_files.read_here([(str(EXAMPLE), None), *inputs])
+    inputs = [Input(f"block-{number}.yaml", block.encode()) for number, block in enumerate(objects(section))]
+    dump = dump_files.read_here([Input(str(EXAMPLE), None), *inputs])
     assert {finding.code for finding in dump.findings} <= {"ObjectTwice"}
     take_in(store, dump.objects)
     snapshot = store.publish(NOW)

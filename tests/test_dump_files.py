@@ -1,4 +1,4 @@
-"""Dumps as text: topodns cuts and skips text for speed, and still reads the objects that the dump holds."""
+"""Dumps in files, folders and pipes: each is read, or a message says why not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 from locator.api import dump
 from locator.cluster import dump_files
 from locator.cluster.dumps import reading
-from locator.cluster.dumps.reading import BadDump, Dump
+from locator.cluster.dumps.reading import BadDump, Dump, Input
 from locator.model import Node
 from tests.clusters import world
 from tests.kube import config_of
@@ -28,7 +28,7 @@ TEXT = "- kind: Node\n  metadata:\n    uid: x\n---\nitems:\n- a\nkind: List\n"
 
 
 def read(text: str, name: str = "cluster.yaml") -> Dump:
-    return dump_files.read_here([(name, text.encode())])
+    return dump_files.read_here([Input(name, text.encode())])
 
 
 def listed(items: list[Any]) -> dict[str, Any]:
@@ -54,11 +54,12 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_yaml_and_json_of_one_cluster_are_the_same(seed: int) -> None:
-    """A YAML list is cut between items, JSON is not; both give the same objects."""
-    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(dump.CHUNK))]
+    """Both forms of a list give the same objects."""
+    items = [*world(seed).items, *(node(f"n{n}", uid="a", hostIP="b") for n in range(50))]
     in_yaml, in_json = read(yaml.safe_dump(listed(items))), read(json.dumps(listed(items)), "cluster.json")
     assert in_yaml.objects == in_json.objects
     assert [finding.message for finding in in_yaml.findings] == [finding.message for finding in in_json.findings]
+    assert in_yaml.held == in_json.held and in_yaml.counts == in_json.counts
 
 
 @pytest.mark.parametrize("indent", [1, 2, 4, 7])
@@ -72,17 +73,19 @@ def test_labels_are_never_taken_for_lines_that_nobody_reads(indent: int) -> None
 
 
 def test_findings_count_items_from_the_head_of_the_list() -> None:
-    """A list that is cut counts its items as one list in a finding."""
-    items = [node(f"n{n}") for n in range(2 * dump.CHUNK + 3)]
-    nameless = dump.CHUNK + 7
+    """A finding about an object without a name says which one it is, and where it begins."""
+    items = [node(f"n{n}") for n in range(103)]
+    nameless = 57
     del items[nameless]["metadata"]["name"]
-    (finding,) = read(yaml.safe_dump(listed(items))).findings
-    assert finding.name == f"items[{nameless}]"
+    text = yaml.safe_dump(listed(items))
+    (finding,) = read(text).findings
+    begins = [line for line, words in enumerate(text.splitlines(), 1) if words.startswith("- ")]
+    assert (finding.name, finding.line) == (f"items[{nameless}]", begins[nameless])
 
 
 def test_a_broken_item_is_found_at_its_line() -> None:
     """The line of a finding is that of the file, in spite of skipped lines."""
-    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(3 * dump.CHUNK)])).splitlines()
+    lines = yaml.safe_dump(listed([node(f"n{n}") for n in range(150)])).splitlines()
     broken = len(lines) - 30
     lines.insert(broken, "  : [")
     with pytest.raises(BadDump, match=rf"cluster\.yaml: line ({broken + 1}|{broken + 2}): "):
@@ -92,11 +95,11 @@ def test_a_broken_item_is_found_at_its_line() -> None:
 def test_too_little_memory_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says which file was too large, in the reading process and in ``check``."""
 
-    def objects(*args: object, **kwargs: object) -> None:
+    def entries(*args: object, **kwargs: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(dump, "objects", objects)
-    packed = reading.read_packed(pickle.dumps([("cluster.yaml", TEXT.encode())]))
+    monkeypatch.setattr(dump, "entries", entries)
+    packed = reading.read_packed(pickle.dumps([Input("cluster.yaml", TEXT.encode())]))
     for of in (lambda: reading.unpacked(packed), lambda: read(TEXT)):
         with pytest.raises(BadDump, match=r"^cluster\.yaml: too little memory to read this$"):
             of()

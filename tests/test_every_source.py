@@ -20,6 +20,7 @@ from dnsserver.from_settings import authority_of, store_of
 from dnsserver.message.wire import NXDOMAIN, A
 from dnsserver.names import labels_of
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Input
 from locator.ip import address_text, parse_address, parse_network
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -69,7 +70,7 @@ def case_of(seed: int) -> Case:
 def store_with(case: Case) -> Store:
     """Return a store that has read the cluster from a dump."""
     store = store_of(settings_of(case.flags))
-    take_in(store, dump_files.read_here([("cluster.json", api_objects.listed(case.items).encode())]).objects)
+    take_in(store, dump_files.read_here([Input("cluster.json", api_objects.listed(case.items).encode())]).objects)
     return store
 
 

@@ -122,6 +122,7 @@ IN_A_CLUSTER = {
     "EndpointWithoutLocation": WARNING,
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
+    "KindMissing": ERROR,
     "ServiceImportWithoutSlices": WARNING,
     "EndpointsTruncated": WARNING,
     "LoadBalancerWithoutAddress": WARNING,
@@ -133,6 +134,7 @@ IN_A_CLUSTER = {
     "FlatNetworkOverlaps": WARNING,
     "ClusterUnreachable": WARNING,
     "ObjectTwice": WARNING,
+    "PassedOver": INFO,
 }
 
 

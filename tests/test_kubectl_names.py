@@ -234,12 +234,15 @@ def test_wrong_argument(
 
 
 def test_nothing_to_suggest(topodns: Run, tmp_path: Path) -> None:
-    """A cluster without any Service or Pod."""
+    """A cluster without any Service or Pod, and a dump that does not say whether it has some."""
     path = tmp_path / "cluster.json"
-    path.write_text(listed([node("a1")]))
-    for name, client, key in (("svc/web", "10.0.0.1", "Service default/web"), ("web", "pod/x", "Pod default/x")):
-        ran = topodns("explain", name, "--client", client, "--snapshot", str(path))
-        assert (ran.status, ran.err.rpartition(": ")[2]) == (WRONG, f"no {key}\n")
+    none = [{"apiVersion": "v1", "kind": kind, "items": []} for kind in ("ServiceList", "PodList")]
+    for lists, ends in ((none, {"Service": "", "Pod": ""}),
+                        ([], {"Service": ": the dump has no Services", "Pod": ": the dump has no Pods"})):  # fmt: skip
+        path.write_text(listed([node("a1"), *lists]))
+        for name, client, key in (("svc/web", "10.0.0.1", "Service default/web"), ("web", "pod/x", "Pod default/x")):
+            ran = topodns("explain", name, "--client", client, "--snapshot", str(path))
+            assert ran.status == WRONG and ran.err.endswith(f": no {key}{ends[key.split()[0]]}\n")
 
 
 def test_unknown_name_says_what_is_near(topodns: Run, snapshot: str) -> None:

@@ -81,7 +81,7 @@ def test_composition_points_one_way(name: str) -> None:
     ("library", "only"),
     [("dnslib", {"dnsserver.message"}), ("prometheus_client", {"dnsserver.metrics", "dnsserver.http"}),
      ("kubernetes", {"locator.cluster.api_client", "locator.cluster.credentials"}),
-     ("yaml", {"dnsserver.cli", "locator.api.dump"}),
+     ("yaml", {"dnsserver.cli", "locator.api.yaml_text"}),
      ("dns", {"dnsserver.message.sections", "dnsserver.net.asking", "dnsserver.net.upstream"}),
      ("cryptography", {"locator.cluster.certificates.issuing"}),
      ("h11", {"locator.cluster.leading.probe"}),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from locator.cluster import dump_files
-from locator.cluster.dumps.reading import Dump
+from locator.cluster.dumps.reading import Dump, Input
 from locator.model import EndpointSlice
 from tests.api_objects import (
     ZONE,
@@ -41,7 +41,7 @@ def subset(*addresses: str, on: str = "a1", **more: object) -> Item:
 
 def read(*files: Sequence[Item]) -> Dump:
     """Read a dump in several files."""
-    return dump_files.read_here([(f"{n}.json", listed(items).encode()) for n, items in enumerate(files)])
+    return dump_files.read_here([Input(f"{n}.json", listed(items).encode()) for n, items in enumerate(files)])
 
 
 OLD = [service("web"), endpoints("web", subset("10.0.0.1"))]

@@ -115,10 +115,10 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         "{folder}/none: No such file or directory, expected a file or folder"),
     "dump-that-is-a-table": (
         ["check", "--snapshot", "{file}"], "NAME    READY   STATUS\nweb-0   1/1     Running\n",
-        "{file}: document 1: text found, " + AS_KUBECTL),
+        "{file}: a table found, as 'kubectl get' prints it without -o yaml, " + AS_KUBECTL),
     "dump-that-is-an-error": (
         ["check", "--snapshot", "{file}"], "error: the server doesn't have a resource type",
-        "{file}: document 1: no kind, " + AS_KUBECTL),
+        "{file}: a message of kubectl found (error: the server doesn't have a resource type), " + AS_KUBECTL),
     "dump-that-is-other-json": (
         ["check", "--snapshot", "{file}"], '{"a": 1}', "{file}: document 1: no kind, " + AS_KUBECTL),
     "dump-that-is-a-list-of-others": (

@@ -85,6 +85,6 @@ def test_a_dump_that_breaks_is_told_of(own: str, tmp_path: Path) -> None:
         server.wait_for("keeping the previous version")
         assert f"[+]cluster west as it was before: {west}: line 2: " in server.get("/readyz?verbose")[1]
         west.write_text(listed(after))
-        server.wait_for(f"WARNING cluster west: {west}: Service .*HostNameWithoutUpstream")
+        server.wait_for(f"WARNING cluster west: {west}: line 1: Service .*HostNameWithoutUpstream")
         server.wait_for("snapshot read again")
         assert "[+]cluster west ok\n" in server.get("/readyz?verbose")[1]

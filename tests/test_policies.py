@@ -18,7 +18,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.message.wire import A
 from dnsserver.names import labels_of
 from locator.api.deltas import Put, Replace
-from locator.api.dump import decode
+from locator.api.dump import entries
 from locator.ip import parse_network
 from locator.labels import IN, Requirement, Selector
 from locator.model import Endpoint, Finding, Location, Service, ServicePolicy
@@ -65,7 +65,7 @@ def read(selector: object, topology: object = None) -> tuple[ServicePolicy | Non
     }
     made = item("ServicePolicy", "p", "shop", spec=spec)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
-    found = list(decode(json.dumps(made).encode()))
+    found = [item for _, item in entries(json.dumps(made).encode())]
     built = [result for result in found if isinstance(result, ServicePolicy)]
     return (built[0] if built else None), [result for result in found if isinstance(result, Finding)]
 

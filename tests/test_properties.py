@@ -21,6 +21,7 @@ from dnsserver.from_settings import store_of
 from dnsserver.message.records import Opaque, Record
 from dnsserver.responder.replies import PendingReply
 from locator.cluster import dump_files
+from locator.cluster.dumps.reading import Input
 from locator.ip import Network, address_text, parse_address
 from locator.model import CLUSTER, KINDS, Endpoint, Location, Node
 from locator.places.forwarders import GRACE_SECONDS
@@ -57,7 +58,7 @@ def store_with(items: Iterable[Item], flags: Mapping[str, Any] | None = None) ->
 
 
 def take_items(store: Store, items: Iterable[Item]) -> None:
-    take_in(store, dump_files.read_here([("cluster.json", api_objects.listed(items).encode())]).objects)
+    take_in(store, dump_files.read_here([Input("cluster.json", api_objects.listed(items).encode())]).objects)
 
 
 def responder_for(
@@ -616,6 +617,6 @@ def test_replacing_a_kind_by_itself_changes_nothing(kind: Any) -> None:
     items = clusters.world(3).items
     store = store_with(items)
     first = store.publish(NOW)
-    again = dump_files.read_here([("cluster.json", api_objects.listed(items).encode())]).objects
+    again = dump_files.read_here([Input("cluster.json", api_objects.listed(items).encode())]).objects
     assert store.replace(kind, [obj for obj in again if type(obj) is kind]) is False
     assert store.publish(NOW + 1) is first

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from locator.api.deltas import Delta, DeltaBatch, Drop, Put, Replace, replacements
+from locator.api.deltas import Delta, DeltaBatch, Drop, Origin, Put, Replace, replacements
 from locator.cluster.publisher import AT_ONCE, Publisher, on_new_findings
 from locator.finding_codes import ClusterCode
 from locator.model import EndpointSlice, Finding, Namespace, Object
@@ -219,17 +219,17 @@ def test_a_finding_is_told_of_once_as_long_as_it_is_there() -> None:
 
 
 def test_findings_name_the_files_of_their_objects() -> None:
-    """Findings name the files of the last reading."""
+    """Findings name the files and lines of the last reading."""
     orphan = dump_of([api_objects.endpoint_slice("web", 1, [api_objects.endpoint("10.0.0.1")])]).objects
 
     async def test(desk: Desk) -> None:
         for file in ("old.yaml", "new.yaml"):
-            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": file})
+            desk.tell(*replacements(orphan), files={"EndpointSlice shop/web-1": Origin(file, 7)})
             await desk.publisher.flush()
             desk.tell(Put(Namespace(file)))
             await trio.sleep(1)
-            found = {finding.file for finding in desk.findings if finding.kind == "EndpointSlice"}
-            assert len(desk.published) % 2 == 0 and found == {file}
+            found = {(finding.file, finding.line) for finding in desk.findings if finding.kind == "EndpointSlice"}
+            assert len(desk.published) % 2 == 0 and found == {(file, 7)}
 
     under_way(test)
 

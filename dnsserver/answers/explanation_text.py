@@ -15,7 +15,8 @@ from dnsserver.answers.explanation import (
     StepExplained,
 )
 from locator.health.votes import NONE as NO_VOTE
-from locator.model import CLUSTER, HOSTNAME, REGION, SUCCESSORS, ZONE
+from locator.model import CLUSTER, ENDPOINTS, HOSTNAME, REGION, SUCCESSORS, ZONE
+from locator.model import printable as printable
 
 INDENT = 12  # columns of a title and the space after it
 WIDTH = 100 - INDENT  # columns at which sentences and lists of keys are wrapped
@@ -55,11 +56,6 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
         f"{paint(f'{title:<{INDENT - 2}}', BOLD) if title else ' ' * (INDENT - 2)}  {text}\n"
         for title, text in _titled_once(rows)
     )
-
-
-def printable(text: str) -> str:
-    """Return a text that a terminal only shows: what others sent may hold the sequences that command it."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def _titled_once(rows: Sequence[Row]) -> list[Row]:
@@ -195,5 +191,9 @@ def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return for example ``1 endpoint`` or ``2 endpoints``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return for example ``1 endpoint``, ``2 endpoints``, ``2 ServicePolicies`` or ``2 Ingresses``."""
+    if number == 1 or noun == ENDPOINTS:
+        return f"{number} {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{number} {noun[:-1]}ies"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x')) else 's'}"

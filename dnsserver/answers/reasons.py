@@ -12,7 +12,8 @@ from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import Meaning, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
-from locator.model import HOSTNAME, ZONE, Location
+from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Service
+from locator.state.findings import LACKING
 from locator.state.snapshot import CompiledService, FederatedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
@@ -68,7 +69,9 @@ def reason(case: Case) -> str:
     if decision.federated is not None:
         return _federated(case, decision.federated)
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        return _outcome(case, decision.selection)
+        outcome = _outcome(case, decision.selection)
+        nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
+        return f"{outcome}; {LACKING[Node.__name__]}" if nowhere else outcome
     if decision.meaning is None:
         zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
         return f"the name is outside the served zones: {zones}"
@@ -104,6 +107,8 @@ def _unnarrowed(case: Case) -> str:
         return "the name belongs to no Service" if exists else _no_such_name(meaning, case)
     if compiled.service.alias == "":
         return "the Service's externalName is not a domain name"
+    if not exists and EndpointSlice.__name__ in case.snapshot.lacks:
+        return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
     if not exists:
         empty = meaning.shape == names.SERVICE and compiled.empty
         return (
@@ -140,6 +145,8 @@ def _no_such_name(meaning: Meaning, case: Case) -> str:
     if meaning.namespace not in snapshot.namespaces:
         hint = suggestion(meaning.namespace, snapshot.namespaces) if suggests else ""
         return f"topodns serves no namespace {meaning.namespace}{hint}"
+    if not is_import and Service.__name__ in snapshot.lacks:
+        return LACKING[Service.__name__]
     return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if suggests else ''}"
 
 

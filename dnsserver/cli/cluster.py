@@ -42,6 +42,7 @@ from locator.state.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from locator.cluster.api_client import ApiClient
+    from locator.cluster.dumps.reading import Counts, Dump
 
 
 @contextmanager
@@ -77,8 +78,8 @@ class Reading(NamedTuple):
     ``publication`` is what a server would publish, ``own`` the own cluster's snapshot in it. ``objects`` are those of
     the own cluster by kind, ``nodes`` those of all clusters; each Node has the label of its cluster. ``namespace`` is
     that of the kubeconfig's context, or of the pod; "default" for files.
-    By cluster, the own one with the name "": ``pods`` as they were read, and ``views``. ``clusters`` reads the clusters
-    as one, None if nothing needs more than the own one.
+    By cluster, the own one with the name "": ``pods`` as they were read, ``views``, and ``counts`` of what was read in
+    a dump. ``clusters`` reads the clusters as one, None if nothing needs more than the own one.
     """
 
     publication: Publication
@@ -89,14 +90,19 @@ class Reading(NamedTuple):
     pods: Mapping[str, Sequence[Any]]
     views: Mapping[str, ClusterView]
     clusters: ClusterSet | None
+    counts: Mapping[str, Counts]
 
 
 class Checked(NamedTuple):
-    """Clusters that were checked: all findings, also of severity info, and snapshot and namespaces of the own one."""
+    """Clusters that were checked: all findings, also of severity info, and snapshot and namespaces of the own one.
+
+    ``counts`` of what was read in dumps are by cluster.
+    """
 
     own: Snapshot
     findings: list[Finding]
     namespaces: set[str]
+    counts: Mapping[str, Counts]
 
 
 def check_cluster(settings: Settings) -> Checked:
@@ -108,7 +114,7 @@ def check_cluster(settings: Settings) -> Checked:
     if reading.clusters is not None:
         findings += _with_files(reading.clusters.advice(), reading.views)
     findings += _with_files(too_large(reading.publication.snapshot, authority_of(settings)), reading.views)
-    return Checked(reading.own, findings, reading.views[OWN].namespaces())
+    return Checked(reading.own, findings, reading.views[OWN].namespaces(), reading.counts)
 
 
 def read_objects(settings: Settings, also: Sequence[type[Object]]) -> Reading:
@@ -157,6 +163,7 @@ def _read_and_tell(
     store, clusters, now = store_of(settings), cluster_set_of(settings), int(time.time())
     views, client = {OWN: ClusterView(store)}, None
     clients: Mapping[str, ApiClient | None] = {}
+    counts: dict[str, Counts] = {}
     if not settings.snapshot:
         with cluster_errors(or_dump=True):
             client = cluster_of(settings)
@@ -164,7 +171,8 @@ def _read_and_tell(
         with cluster_errors(), dump_errors():
             clients = other_clients_of(settings, client)
     if client is None:
-        batch, namespace = _files(settings.snapshot, resources, report), "default"
+        dump, namespace = _files(settings.snapshot, resources, report), "default"
+        batch, counts[OWN] = dump.batch(), dump.counts
     else:
         kinds = tuple(dict.fromkeys((*store.kinds, *also)))
         batch, namespace = _live(settings, client, kinds, resources, report), client.namespace
@@ -183,9 +191,12 @@ def _read_and_tell(
             if isinstance(read, Finding):
                 findings.append(read)
                 continue
+            batch = read if isinstance(read, DeltaBatch) else read.batch()
+            if not isinstance(read, DeltaBatch):
+                counts[name] = read.counts
             views[name] = ClusterView(other_store_of(settings, name))
-            views[name].apply(read)
-            pods[name] = _pods_in(read)
+            views[name].apply(batch)
+            pods[name] = _pods_in(batch)
             other = views[name].publish(now)
             clusters.update(name, other.snapshot)
             findings += [finding.in_cluster(name) for finding in other.findings]
@@ -194,7 +205,7 @@ def _read_and_tell(
     nodes = [*objects[Node]]
     for name in views.keys() - {OWN}:
         nodes += [found for found in views[name].all_objects() if isinstance(found, Node)]
-    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, views, clusters)
+    return Reading(publication, own.snapshot, objects, nodes, namespace, pods, views, clusters, counts)
 
 
 def _pods_in(batch: DeltaBatch) -> Sequence[Any]:
@@ -213,14 +224,16 @@ def _read_others(
     elsewhere: Sequence[type[Object]],
     resources: Resources,
     report: Report,
-) -> dict[str, DeltaBatch | Finding]:
+) -> dict[str, DeltaBatch | Dump | Finding]:
     """Read the other clusters, side by side: a slow one costs no more than its own time. Raises CommandError.
 
     For a cluster that cannot be reached there is a finding.
     """
     sources = {cluster.name: cluster for cluster in settings.cluster}
     live = {name: client for name, client in clients.items() if client is not None}
-    read = {name: _file(source, resources, report) for name, source in sources.items() if name not in live}
+    read: dict[str, DeltaBatch | Dump | Finding] = {
+        name: _file(source, resources, report) for name, source in sources.items() if name not in live
+    }
 
     def listed(name: str) -> tuple[str, DeltaBatch | Finding]:
         kinds = tuple(dict.fromkeys((*other_store_of(settings, name).kinds, *elsewhere)))
@@ -231,7 +244,7 @@ def _read_others(
     return {name: read[name] for name in sources}
 
 
-def _file(cluster: ClusterSource, resources: Resources, report: Report) -> DeltaBatch | Finding:
+def _file(cluster: ClusterSource, resources: Resources, report: Report) -> Dump:
     try:
         return _files([cluster.path], resources, report)
     except WrongInput as error:
@@ -266,12 +279,12 @@ def _resolved(settings: Settings, clusters: ClusterSet, now: int) -> Snapshot:
     return clusters.publish(now)
 
 
-def _files(paths: Sequence[str], resources: Resources, report: Report) -> DeltaBatch:
+def _files(paths: Sequence[str], resources: Resources, report: Report) -> Dump:
     from locator.cluster import dump_files
 
     with dump_errors():
         inputs = dump_files.DumpFiles(paths).inputs(report)
-        return dump_files.read_here(inputs, report, by_group_kind(resources)).batch()
+        return dump_files.read_here(inputs, report, by_group_kind(resources))
 
 
 def _live(

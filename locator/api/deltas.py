@@ -6,7 +6,7 @@ An unreadable object counts as absent; a finding says why.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -17,11 +17,13 @@ from locator.model import Finding, Object, by_kind
 class Replace(Struct, frozen=True, gc=False):
     """All objects of a kind. They replace everything known of that kind.
 
-    The list belongs to the receiver, who may empty it.
+    The list belongs to the receiver, who may empty it. If not ``known``, the source has none and says nothing about
+    them, as a dump of other kinds: there may be some in the cluster.
     """
 
     kind: type[Any]
     objects: list[Any]
+    known: bool = True
 
 
 class Put(Struct, frozen=True, gc=False):
@@ -40,19 +42,26 @@ class Drop(Struct, frozen=True, gc=False):
 Delta = Replace | Put | Drop
 
 
+class Origin(NamedTuple):
+    """The file and the line on which an object begins."""
+
+    file: str
+    line: int
+
+
 class DeltaBatch(Struct, frozen=True, gc=False):
     """Deltas in order, to be published together, and what else changes with them.
 
     ``findings`` are the current findings by object (``object_reference``) or source; an empty sequence removes earlier
     ones. ``triggered`` are the last-change-trigger-times (RFC 3339) of the changed EndpointSlices.
-    ``files`` maps each object (``object_reference``) to its file; None means no change. ``restored`` marks objects of
-    a state file: they hold until the source has listed their kind.
+    ``files`` maps each object (``object_reference``) to where it stands; None means no change. ``restored`` marks
+    objects of a state file: they hold until the source has listed their kind.
     """
 
     deltas: Sequence[Delta] = ()
     findings: Mapping[str, Sequence[Finding]] = {}
     triggered: Sequence[str] = ()
-    files: Mapping[str, str] | None = None
+    files: Mapping[str, Origin] | None = None
     restored: bool = False
 
     def __bool__(self) -> bool:

@@ -1,6 +1,6 @@
 """Reads the objects of a dump: YAML or JSON; single objects, lists, or streams of documents.
 
-YAML is converted to JSON first, so that one decoder reads both.
+YAML is converted to JSON first, so that one decoder reads both. Each object has the line on which it begins.
 """
 
 from __future__ import annotations
@@ -8,100 +8,124 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
-import yaml
 from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
+from locator.api import dump_text, yaml_text
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind, decode_untrusted, error_words
+from locator.api.dump_text import COMMAND, NotADump
+from locator.api.yaml_text import NotYAML
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, EndpointSlice, Finding, Object, Service
-
-# Blocks of kubectl's YAML that topodns does not read, two thirds of a pod. A block is a key and all lines indented
-# deeper. No label can be mistaken for one, since labels hold no blocks.
-_UNREAD_BLOCKS = re.compile(
-    rb"^( *)(?:managedFields|ownerReferences|containers|initContainers|ephemeralContainers|volumes|tolerations"
-    rb"|affinity|securityContext|hostIPs|containerStatuses|initContainerStatuses|images|volumesInUse|volumesAttached"
-    rb"|conditions(?=:\r?\n *-)):\r?\n(?:\1(?: .*|- .*)\r?\n|\r?\n)*",
-    re.MULTILINE,
-)
-# A list as kubectl writes it. Its items start in the first column, so it can be cut between them: libyaml composes many
-# small trees faster than a large one, in a fraction of the memory. A field indented by four spaces belongs to metadata,
-# spec or status and is never a label.
-_LIST = re.compile(rb"apiVersion: v1\nitems:\n(?=- )")
-_ITEM = re.compile(rb"^- ", re.MULTILINE)
-_LIST_END = re.compile(rb"^[^- \n]", re.MULTILINE)
-_UNREAD_FIELDS = re.compile(
-    rb"^    (?:uid|resourceVersion|generateName|dnsPolicy|enableServiceLinks|preemptionPolicy|restartPolicy"
-    rb"|schedulerName|serviceAccount|serviceAccountName|terminationGracePeriodSeconds|hostIP|qosClass|startTime): .*\n",
-    re.MULTILINE,
-)
-CHUNK = 50  # items that libyaml composes at a time
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
-_PLAIN: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-
+from locator.model import ENDPOINTS, WARNING, EndpointSlice, Finding, Object, Service
 
 EXPECTED = "expected a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
-COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
+CUT_OFF = f"cut off: the text ends inside of it, expected all that kubectl prints; {COMMAND} prints it again"
+_JSON_STARTS = (b"{", b"[")
+# A string, with the colon that makes it a key, or where a mapping begins or ends.
+_TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]', re.DOTALL)
+_BETWEEN_ITEMS = re.compile(rb"[\[,\s]*")
+ENOUGH = 1000  # octets by which the items of a list are found in its text
 
 
-class NotADump(ValueError):
-    """The text is not a dump; the message says where, what was found and what was expected."""
+class NotAnObject(NotADump):
+    """The text is YAML or JSON, but no Kubernetes object or list, as many files are that lie beside a dump."""
 
 
-class NotJSON(ValueError):
-    """The document is not JSON, or not a Kubernetes object or list."""
+class _NotJSON(ValueError):
+    """The text is not one JSON document."""
 
 
-class MalformedJSON(NotJSON):
-    """The document is not JSON, or several JSON documents."""
+class Unread(NamedTuple):
+    """An object of a kind that topodns does not read."""
+
+    group: str
+    kind: str
+
+
+class ListOf(NamedTuple):
+    """A list of one kind, such as a NodeList: if it is empty, there are no such objects."""
+
+    kind: str
+
+
+class Entry(NamedTuple):
+    """What is on a line of a dump, counted from 1."""
+
+    line: int
+    item: Object | Finding | Unread | ListOf
+
+
+class _Document(NamedTuple):
+    """A document as JSON, which begins on ``line``. ``is_checked``: no key stands twice in one mapping.
+
+    ``typed`` is None if the text is not decoded yet.
+    """
+
+    text: bytes
+    line: int
+    is_checked: bool = False
+    typed: _Typed | None = None
 
 
 class _Typed(Struct):
-    """What all objects and lists have in common."""
+    """What all objects and lists have in common. ``items`` is empty where there are none."""
 
     kind: str | None = None
     api_version: str | None = field(name="apiVersion", default=None)
-
-
-class _Envelope(_Typed):
-    items: list[Raw] | None = None
+    items: Raw = Raw(b"")
 
 
 # Created on import, since threads share them: see ``decoding.RESOURCES``.
-_TYPED, _ENVELOPES = msgspec.json.Decoder(_Typed), msgspec.json.Decoder(_Envelope)
+_TYPED, _ITEMS = msgspec.json.Decoder(_Typed), msgspec.json.Decoder(list[Raw] | None)
 
 
-def objects(
-    data: bytes, *, only_json: bool = False, resources: ByGroupKind = RESOURCES_BY_GROUP_KIND
-) -> Iterator[Object | Finding]:
-    """Yield the objects of a dump, and the findings about them. Raises ``NotADump``.
+def entries(
+    data: bytes,
+    *,
+    file: str = "",
+    only_json: bool = False,
+    among_others: bool = False,
+    resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
+) -> Iterator[Entry]:
+    """Yield what is in a dump, in order. Raises ``NotADump``.
 
-    With *only_json*, a text that starts like JSON is never tried as YAML. *resources* says how each kind is read.
+    *file* is named in commands. With *only_json*, a text that starts like JSON is never tried as YAML. *among_others*:
+    the file lies in a folder, where a document that is no Kubernetes object is only a finding. *resources* says how
+    each kind is read.
     """
-    documents = 0
+    text = dump_text.text_of(data, file)
     try:
-        if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            documents = _documents(text, only_json=only_json)
+        except NotADump:
+            found = dump_text.cleaned(text)
+            if found is None:
+                raise
+            documents = _documents(found.text, only_json=only_json)
+            yield Entry(found.line, _cleaned(found, file))
+        if not documents:  # such as the file of a kubectl that has just been started
+            raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
+        for number, document in enumerate(documents, 1):
             try:
-                yield from decode(data, resources=resources)
-                return
-            except MalformedJSON:  # raised before the first object, so nothing is yielded twice
-                pass
-        for document, first in _documents(data, only_json=only_json):
-            documents += 1
-            yield from decode(document, first=first, resources=resources)
-    except NotJSON as error:
-        raise NotADump(f"document {documents or 1}: {error}") from None
+                yield from _entries(document, resources)
+            except NotAnObject as error:
+                if not among_others or dump_text.other_text(text):
+                    raise NotAnObject(f"document {number}: {error}") from None
+                reason, _, expected = str(error).partition(", expected ")
+                message = f"document {number} was not read: {reason}"
+                yield Entry(
+                    document.line,
+                    ClusterCode.PassedOver.finding("", "", "", field="", message=message, expected=expected),
+                )
+    except NotADump as error:
+        if what := dump_text.other_text(text):
+            raise NotADump(f"{what}, {EXPECTED}; {COMMAND} prints a dump") from None
+        raise error from None
     except RecursionError:
         raise NotADump("nested too deeply") from None
-    if not documents:  # such as the file of a kubectl that has just been started
-        raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
 
 
 def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
@@ -115,145 +139,178 @@ def services_by_endpoints(objects: Iterable[Object]) -> set[str]:
     return services - sliced
 
 
-def decode(
-    document: bytes, *, first: int = 0, resources: ByGroupKind = RESOURCES_BY_GROUP_KIND
-) -> Iterator[Object | Finding]:
-    """Yield the objects of one JSON document, a single object or a list, and the findings about them.
+def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:
+    """Yield what is in a document, a single object or a list.
 
-    Skips the kinds that topodns does not read. Findings number the items of a list from *first*. Raises ``NotJSON``,
-    before it yields anything.
+    Raises ``NotADump``; ``NotAnObject`` before it yields anything.
     """
     try:
-        envelope = _ENVELOPES.decode(document)
+        typed = document.typed or _TYPED.decode(document.text)
     except msgspec.ValidationError as error:
         found, _, expected = error_words(error)[0].partition(", ")
-        if expected == "expected object":  # the whole document is something else, such as the table that kubectl prints
-            raise NotJSON(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
-        raise NotJSON(f"{found}, {expected} in a Kubernetes object or list") from None
+        if expected == "expected object":  # the whole document is something else
+            raise NotAnObject(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
+        raise NotAnObject(f"{found}, {expected} in a Kubernetes object or list") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedJSON(f"JSON is malformed ({error})") from None
-    if envelope.kind is None:
-        raise NotJSON(f"no kind, {EXPECTED}")
-    if envelope.items is None or not envelope.kind.endswith("List"):
-        yield from _object(document, "", envelope.kind, envelope.api_version, resources)
+        raise NotADump(f"JSON is malformed ({error})") from None
+    if typed.kind is None and typed.api_version is not None:  # kubectl prints the apiVersion first, and the kind last
+        raise NotADump(CUT_OFF if bytes(typed.items) else f"no kind, {EXPECTED}; is it cut off?")
+    if typed.kind is None:
+        raise NotAnObject(f"no kind, {EXPECTED}")
+    walk = _Walk(resources, is_checked=document.is_checked)
+    yield from walk.object(document.text, typed, document.line, "", "", None)
+
+
+class _Walk:
+    """Reads the objects of one document."""
+
+    def __init__(self, resources: ByGroupKind, *, is_checked: bool) -> None:
+        self._resources = resources
+        self._is_checked = is_checked
+
+    def object(
+        self, text: bytes, typed: _Typed, line: int, where: str, list_kind: str, list_version: str | None
+    ) -> Iterator[Entry]:
+        """Yield an object, or the objects of a list; *list_kind* and *list_version* count if it states none itself."""
+        kind, version = typed.kind or list_kind, typed.api_version or list_version
+        if kind.endswith("List") and (inside := memoryview(typed.items)):
+            yield from self._list(text, inside, line, where, kind.removesuffix("List"), version)
+            return
+        if not self._is_checked:
+            check_keys(text, line)
+        if not kind:
+            message, expected = "object without a kind", "a kind such as Service"
+            yield Entry(line, _unreadable("object", where, "kind", message, expected))
+            return
+        group, slash, _ = (version or "v1").partition("/")
+        resource = self._resources.get((group if slash else "", kind))
+        if resource is None:
+            yield Entry(line, Unread(group if slash else "", kind))
+            return
+        decoded = decode_untrusted(resource, text, where)
+        for finding in decoded.findings:
+            yield Entry(line, replace(finding, line=line))
+        if decoded.built is not None:
+            yield Entry(line, decoded.built)
+
+    def _list(
+        self, text: bytes, inside: memoryview, line: int, where: str, kind: str, version: str | None
+    ) -> Iterator[Entry]:
+        """Yield the objects of a list; *inside* is the text of its items."""
+        position = text.find(bytes(inside[:ENOUGH]))
+        if not self._is_checked and not _has_each_key_once(text[:position] + b"0" + text[position + len(inside) :]):
+            check_keys(text, line)  # the keys of the list itself: those of its items are checked one by one
+        if kind:
+            yield Entry(line, ListOf(kind))
+        try:
+            items = _ITEMS.decode(inside) or ()
+        except msgspec.ValidationError as error:
+            yield Entry(line, _unreadable(f"{kind}List", where, "items", error_words(error)[0]))
+            return
+        counted = 0  # octets of the text whose lines are counted
+        for number, item in enumerate(map(bytes, items)):
+            between = _BETWEEN_ITEMS.match(text, position)
+            assert between is not None  # it may be empty
+            line, counted = line + text.count(b"\n", counted, between.end()), between.end()
+            yield from self._item(item, line, f"{where}{'.' if where else ''}items[{number}]", kind, version)
+            position = counted + len(item)
+
+    def _item(self, item: bytes, line: int, where: str, list_kind: str, version: str | None) -> Iterator[Entry]:
+        try:
+            typed = _TYPED.decode(item)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            message, path = error_words(error)
+            yield Entry(line, _unreadable(list_kind or "object", where, path, f"unreadable object: {message}"))
+            return
+        yield from self.object(item, typed, line, where, list_kind, version)
+
+
+def check_keys(text: bytes, line: int) -> None:
+    """Raise NotADump if a key stands twice in one mapping of a JSON text, which begins on *line*."""
+    if _has_each_key_once(text):
         return
-    list_kind = envelope.kind.removesuffix("List")
-    for position, item in enumerate(envelope.items, first):
-        yield from _object(item, f"items[{position}]", list_kind, envelope.api_version, resources)
+    open_mappings: list[set[str]] = []
+    for token in _TOKEN.finditer(text):
+        if token[0] == b"{":
+            open_mappings.append(set())
+        elif token[0] == b"}":
+            open_mappings.pop()
+        elif token[2] is not None:
+            key = json.loads(token[1])
+            if key in open_mappings[-1]:
+                line += text.count(b"\n", 0, token.start())
+                raise NotADump(f"line {line}: {yaml_text.twice(key)}")
+            open_mappings[-1].add(key)
 
 
-def _object(
-    raw: Raw | bytes, where: str, list_kind: str, api_version: str | None, resources: ByGroupKind
-) -> Iterator[Object | Finding]:
-    """Yield one object or its findings; *list_kind* and *api_version* are those of its list, if it states none."""
+def _has_each_key_once(text: bytes) -> bool:
+    """Whether no key stands twice in one mapping of a JSON text. May say no without need, but does not take long."""
+    # Written again, a text has fewer quotation marks if a key is lost. Only escaped ones might make up for that.
     try:
-        envelope = _TYPED.decode(raw)
-    except (msgspec.ValidationError, UnicodeDecodeError) as error:
-        message, path = error_words(error)
-        message = f"unreadable object: {message}"
-        yield ClusterCode.UnreadableObject.finding(list_kind or "object", "", where, field=path, message=message)
-        return
-    kind = envelope.kind or list_kind
-    if not kind:
-        yield ClusterCode.UnreadableObject.finding(
-            "object", "", where, field="kind", message="object without a kind", expected="a kind such as Service"
-        )
-        return
-    group, slash, _ = (envelope.api_version or api_version or "v1").partition("/")
-    resource = resources.get((group if slash else "", kind))
-    if resource is None:
-        return
-    decoded = decode_untrusted(resource, raw, where)
-    yield from decoded.findings
-    if decoded.built is not None:
-        yield decoded.built
+        return b"\\u0022" not in text and _quotes(msgspec.json.encode(msgspec.json.decode(text))) == _quotes(text)
+    except msgspec.DecodeError:  # a number out of range, say
+        return False
 
 
-def _documents(data: bytes, *, only_json: bool) -> list[tuple[bytes, int]]:
-    """Return the documents of a dump as JSON, each with the number of its first item in the list it is cut from."""
-    if data.lstrip()[:1] in (b"{", b"["):
-        return [(document, 0) for document in _json_documents(data, only_json=only_json)]
+def _quotes(text: bytes) -> int:
+    return text.count(b'"')
+
+
+def _documents(text: bytes, *, only_json: bool) -> list[_Document]:
+    """Return the documents of a dump as JSON. Raises NotADump."""
+    start = text.lstrip()[:1]
+    if start in _JSON_STARTS:
+        line = text.count(b"\n", 0, text.index(start)) + 1
+        try:
+            if not text.isascii():
+                text.decode()
+            return [_Document(text.lstrip(), line, typed=_TYPED.decode(text))]
+        except (msgspec.ValidationError, UnicodeDecodeError, msgspec.DecodeError):
+            pass
+        try:
+            return _json_documents(text)
+        except _NotJSON as error:
+            if only_json:
+                raise NotADump(f"{error}, expected JSON") from None
     try:
-        return [
-            (msgspec.json.encode(document), first)
-            for part, first in _chunks(_UNREAD_BLOCKS.sub(b"", data))
-            for document in _yaml_documents(part)
-            if document is not None
-        ]
-    except (yaml.YAMLError, ValueError, RecursionError):  # leaving out blocks may be the cause, and moves lines
-        return [(msgspec.json.encode(document), 0) for document in _checked_yaml(data) if document is not None]
+        return [_Document(*document, is_checked=True) for document in yaml_text.documents(text)]
+    except NotYAML as error:
+        where = f"line {error.line}: " if error.line else ""
+        expected = "" if ", expected " in str(error) else ", expected YAML"
+        ends = "; the text ends here: is it cut off?" if error.line > text.rstrip().count(b"\n") else ""
+        raise NotADump(f"{where}{error}{expected}{ends}") from None
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Cut a list as kubectl writes it into lists of CHUNK items; yield any other text unchanged."""
-    head = _LIST.match(data)
-    end = _LIST_END.search(data, head.end()) if head is not None else None
-    if head is None or end is None or not data.startswith(b"kind: List\n", end.start()) or b"\n---" in data:
-        yield data, 0
-        return
-    items = _UNREAD_FIELDS.sub(b"", data[head.end() : end.start()])
-    starts = [match.start() for match in _ITEM.finditer(items)][::CHUNK]
-    for number, (start, stop) in enumerate(pairwise((*starts, len(items)))):
-        yield b"kind: List\nitems:\n" + items[start:stop], number * CHUNK
-
-
-def _json_documents(data: bytes, *, only_json: bool) -> list[bytes]:
-    """Return the documents of a text that starts with a bracket: concatenated JSON, or YAML in flow style."""
-    documents, position = [], 0
+def _json_documents(text: bytes) -> list[_Document]:
+    """Return the documents of concatenated JSON. Raises _NotJSON, as for YAML in flow style, and NotADump."""
+    documents, position, line = list[_Document](), 0, 1
     try:
-        text, decoder = data.decode().rstrip(), json.JSONDecoder()
-        while position < len(text):
-            start = position + len(text[position:]) - len(text[position:].lstrip())
-            _, position = decoder.raw_decode(text, start)
-            documents.append(text[start:position].encode())
+        decoded, decoder = text.decode().rstrip(), json.JSONDecoder()
     except UnicodeDecodeError as error:
         raise NotADump(f"byte {error.start}: not UTF-8, expected JSON or YAML") from None
+    try:
+        while position < len(decoded):
+            start = position + len(decoded[position:]) - len(decoded[position:].lstrip())
+            line += decoded.count("\n", position, start)
+            _, position = decoder.raw_decode(decoded, start)
+            documents.append(_Document(decoded[start:position].encode(), line))
+            line += decoded.count("\n", start, position)
     except json.JSONDecodeError as error:
-        if only_json:
-            raise NotADump(f"line {error.lineno}: {error.msg}, expected JSON") from None
-        return [msgspec.json.encode(document) for document in _checked_yaml(data)]
+        if error.pos >= len(decoded) or error.msg.startswith("Unterminated string"):
+            raise NotADump(f"line {error.lineno}: {CUT_OFF}") from None
+        raise _NotJSON(f"line {error.lineno}: {error.msg}") from None
     return documents
 
 
-def _checked_yaml(data: bytes) -> list[Any]:
-    """Return the documents of a whole text in YAML. Raises NotADump with the line of an error."""
-    try:
-        return list(_yaml_documents(data))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise NotADump(f"{line}{error.problem or error.context}, expected YAML") from None
-    except yaml.reader.ReaderError as error:
-        raise NotADump(f"byte {error.position}: {error.reason}, expected YAML") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise NotADump(f"{error}, expected YAML") from None
+def _unreadable(kind: str, name: str, path: str, message: str, expected: str = "") -> Finding:
+    return ClusterCode.UnreadableObject.finding(kind, "", name, field=path, message=message, expected=expected)
 
 
-_UNQUOTED: Any = object()
-
-
-class _Loader(yaml.CBaseLoader):  # libyaml, which all wheels of PyYAML contain
-    """Composes documents; the tag of a scalar says only whether it is unquoted."""
-
-    def resolve(self, kind: type[Any], value: Any, implicit: Any) -> Any:
-        """Return the tag of a node without an explicit one; *implicit[0]* is true for an unquoted scalar."""
-        return _UNQUOTED if kind is yaml.ScalarNode and implicit[0] else None
-
-
-def _yaml_documents(data: bytes) -> Iterator[Any]:
-    return map(_plain, yaml.compose_all(data, Loader=_Loader))
-
-
-def _plain(node: Any) -> Any:
-    """Return a composed node as JSON types (YAML 1.2, core schema, but fractions stay text)."""
-    if node.__class__ is yaml.ScalarNode:
-        value: str = node.value
-        if node.tag is _UNQUOTED:
-            if value in _PLAIN:
-                return _PLAIN[value]
-            if _INTEGER.fullmatch(value):
-                return int(value)
-        return value
-    if node.__class__ is yaml.MappingNode:
-        return {str(key.value): _plain(value) for key, value in node.value}
-    return [_plain(item) for item in node.value]
+def _cleaned(found: dump_text.Cleaned, file: str) -> Finding:
+    what = f"octet 0x{found.octets.hex()} is no text in UTF-8"
+    more = f", nor are {found.number - 1} others" if found.number > 1 else ""
+    expected = f"UTF-8; {dump_text.shell('iconv -f LATIN1 -t UTF-8 {file}', file)} converts Latin-1"
+    message = f"{what}{more}; the rest of each value is read"
+    return ClusterCode.UnreadableObject.finding(
+        "", "", "", field="", message=message, expected=expected, line=found.line, severity=WARNING
+    )

@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,8 @@ from pathlib import Path
 import trio
 
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
-from locator.cluster.dumps import reading
-from locator.cluster.dumps.reading import BadDump, Dump, Report
+from locator.cluster.dumps import folders, reading
+from locator.cluster.dumps.reading import STANDARD_INPUT, BadDump, Counts, Dump, Input, Report
 from locator.cluster.publisher import Publisher, without_gc
 from locator.model import Health
 
@@ -28,6 +29,9 @@ log = logging.getLogger("topodns")
 
 STDIN = "-"
 SUFFIXES = (".yaml", ".yml", ".json")
+DESCRIPTORS = "/dev/fd/"  # what the shell's <(...) opens, which is no FIFO everywhere
+MENTIONED = 3  # files that are passed over, where none is left
+LOOK_SHARE = 20  # looking at the files takes at most one part in so many of the time: a bundle has thousands
 POLL_SECONDS = 1.0  # one stat a second for each file; inotify misses how a mounted ConfigMap changes, by a symlink
 
 
@@ -47,41 +51,44 @@ class DumpFiles:
             if path != STDIN and not os.path.exists(path):
                 raise BadDump(f"{path}: No such file or directory, expected a file or folder")
 
-    def inputs(self, report: Report = lambda text: None) -> list[tuple[str, bytes | None]]:
-        """Return the name of each file to read; for a pipe also its content, None for others. Raises BadDump.
+    def inputs(self, report: Report = lambda text: None) -> list[Input]:
+        """Return each file to read, for a pipe with its content, and each file that is passed over. Raises BadDump.
 
         Calls *report* before it waits for a pipe.
         """
-        inputs: list[tuple[str, bytes | None]] = []
-        for path in self._paths:
-            if path == STDIN:
-                if path not in self._pipes:
-                    report("reading standard input")
-                    self._pipes[path] = _read_standard_input()
-                inputs.append(("standard input", self._pipes[path]))
-                continue
-            try:
-                mode = os.stat(path).st_mode
-                if stat.S_ISDIR(mode):
-                    files = [file for file in sorted(Path(path).iterdir()) if file.suffix in SUFFIXES]
-                    inputs += [(str(file), None) for file in files if file.is_file()]
-                elif stat.S_ISREG(mode):
-                    inputs.append((path, None))
-                else:
-                    if path not in self._pipes:
-                        report(f"reading {path}")
-                        self._pipes[path] = Path(path).read_bytes()
-                    inputs.append((path, self._pipes[path]))
-            except OSError as error:
-                raise BadDump(f"{path}: {error.strerror}, expected a file or folder") from None
-        if not inputs:
-            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected files ending in {', '.join(SUFFIXES)}")
+        inputs = [source for path in self._paths for source in self._inputs_at(path, report)]
+        if all(source.passed_over for source in inputs):
+            found = "; ".join(dict.fromkeys(f"{source.name}: {source.passed_over}" for source in inputs[:MENTIONED]))
+            endings = f"expected files ending in {', '.join(SUFFIXES)}, or one of these and .gz"
+            raise BadDump(f"{', '.join(self._paths)}: nothing to read, {endings}{f' ({found})' if found else ''}")
         return inputs
+
+    def _inputs_at(self, path: str, report: Report) -> list[Input]:
+        try:
+            if path == STDIN:
+                return [Input(STANDARD_INPUT, self._content_of(path, "standard input", _read_standard_input, report))]
+            mode = os.stat(path).st_mode
+            if stat.S_ISDIR(mode):
+                return list(folders.inputs_in(path))
+            if stat.S_ISREG(mode):
+                return [Input(path)]
+            if stat.S_ISFIFO(mode) or path.startswith(DESCRIPTORS):
+                return [Input(path, self._content_of(path, path, Path(path).read_bytes, report))]
+        except OSError as error:
+            raise BadDump(f"{path}: {error.strerror}, expected a file or folder") from None
+        raise BadDump(f"{path}: a device or socket found, expected a file, folder or pipe")
+
+    def _content_of(self, path: str, name: str, read: Callable[[], bytes], report: Report) -> bytes:
+        """Return what is in a pipe."""
+        if path not in self._pipes:
+            report(f"reading {name}")
+            self._pipes[path] = read()
+        return self._pipes[path]
 
     def signature(self) -> object:
         """Return a value that changes whenever a file is changed, added or removed."""
         try:
-            names = [name for name, content in self.inputs() if content is None]
+            names = [source.name for source in self.inputs() if source.content is None and not source.passed_over]
             return [(name, s.st_mtime_ns, s.st_size, s.st_ino) for name in names for s in [os.stat(name)]]
         except (BadDump, OSError) as error:
             return str(error)
@@ -96,9 +103,11 @@ class DumpFiles:
 
     def _poll(self, before: object, ended: threading.Event) -> None:
         """Do so in a thread, which wakes the event loop only when they differ. Return when *ended*, too."""
-        seen = before
-        while not ended.wait(POLL_SECONDS):
+        seen, took = before, 0.0
+        while not ended.wait(max(POLL_SECONDS, took * LOOK_SHARE)):
+            began = time.monotonic()
             last, seen = seen, self.signature()
+            took = time.monotonic() - began
             if seen != before and seen == last:
                 return
 
@@ -130,14 +139,14 @@ def _read_standard_input() -> bytes:
 
 
 def read_here(
-    inputs: Sequence[tuple[str, bytes | None]],
+    inputs: Sequence[Input],
     report: Report = lambda text: None,
     resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
 ) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``) in this process. Raises BadDump.
 
-    If an object occurs twice, the later one counts, and there is a finding. Calls *report* with what it reads now.
-    *resources* says how each kind is read.
+    If an object occurs twice and differs, the later one counts, and there is a finding. Calls *report* with what it
+    reads now. *resources* says how each kind is read.
     """
     # The parsed objects only grow in number. Collections that visit them repeatedly would take longer than reading.
     return without_gc(partial(reading.read_inputs, inputs, report, resources))
@@ -157,13 +166,13 @@ async def read_in_other_process(files: DumpFiles) -> Dump:
             process_group=0,  # Ctrl-C reaches only this process, which then ends the other
         )
     except OSError as error:  # out of memory or file descriptors
-        raise BadDump(f"{inputs[0][0]}: the process that reads it cannot start ({error.strerror})") from None
+        raise BadDump(f"{inputs[0].name}: the process that reads it cannot start ({error.strerror})") from None
     if done.returncode < 0:  # mostly by the kernel, when memory runs out
         reason = signal.strsignal(-done.returncode)
-        raise BadDump(f"{inputs[0][0]}: the process that reads it was ended ({reason})")
+        raise BadDump(f"{inputs[0].name}: the process that reads it was ended ({reason})")
     if done.returncode:
         *_, reason = done.stderr.decode(errors="replace").split("\n")[:-1] or ("no reason given",)
-        raise BadDump(f"{inputs[0][0]}: the process that reads it failed ({reason})")
+        raise BadDump(f"{inputs[0].name}: the process that reads it failed ({reason})")
     return await trio.to_thread.run_sync(reading.unpacked, done.stdout)
 
 
@@ -177,18 +186,25 @@ def health_of(*, was_read: bool, problem: str) -> Health:
 class DumpSource:
     """Sends *publisher* all objects in *files*, and again all objects whenever a file changes.
 
-    Calls *on_reread* after each reading but the first: True if it succeeded, False if the previous objects stay in use.
+    Calls *on_read* after each reading that succeeded, and *on_reread* after each but the first: True if it succeeded,
+    False if the previous objects stay in use.
     """
 
     def __init__(
-        self, files: DumpFiles, publisher: Publisher, *, on_reread: Callable[[bool], None], about: str = ""
+        self,
+        files: DumpFiles,
+        publisher: Publisher,
+        *,
+        on_reread: Callable[[bool], None],
+        on_read: Callable[[Counts], None] = lambda counts: None,
+        about: str = "",
     ) -> None:
         """Raise BadDump if a path does not exist. Reads no file yet. Messages begin with *about*."""
         files.check()
         self._about = f"{about}: " if about else ""
         self._files = files
         self._publisher = publisher
-        self._on_reread = on_reread
+        self._on_read, self._on_reread = on_read, on_reread
         self._requested = trio.Event()
         self._problem = ""  # of the last reading
 
@@ -248,5 +264,6 @@ class DumpSource:
 
     async def _read(self) -> None:
         dump = await read_in_other_process(self._files)
+        self._on_read(dump.counts)
         await self._publisher.batches.send(dump.batch())
         await self._publisher.flush()

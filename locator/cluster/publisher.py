@@ -21,7 +21,7 @@ import trio
 
 from locator.api.deltas import Delta, DeltaBatch, Put, Replace
 from locator.cluster import memory
-from locator.model import ERROR, EndpointSlice, Finding, Health, Object
+from locator.model import ERROR, INFO, WARNING, EndpointSlice, Finding, Health, Object
 from locator.state.cluster_view import ClusterView, Publication
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -234,10 +234,13 @@ def on_new_findings(report: Callable[[Sequence[Finding]], None]) -> Subscriber:
     return subscriber
 
 
+_LEVELS = {ERROR: logging.ERROR, WARNING: logging.WARNING, INFO: logging.INFO}
+
+
 def log_findings(findings: Sequence[Finding]) -> None:
     """Log findings, at most MAX_LOGGED of them."""
     for finding in findings[:MAX_LOGGED]:
-        log.log(logging.ERROR if finding.severity == ERROR else logging.WARNING, "%s", finding)
+        log.log(_LEVELS[finding.severity], "%s", finding)
     if len(findings) > MAX_LOGGED:
         log.warning("%d more findings; 'topodns check' lists all", len(findings) - MAX_LOGGED)
 

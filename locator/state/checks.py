@@ -15,6 +15,7 @@ from locator.model import (
     Finding,
     Node,
     Object,
+    Pod,
     PodLocator,
     Service,
     ServiceExport,
@@ -23,11 +24,13 @@ from locator.model import (
 )
 from locator.places.locations import Locations
 from locator.state.findings import (
+    FOLLOWING,
     Findings,
     Rank,
     export_without_service,
     import_findings,
     is_located,
+    kind_missing,
     location_findings,
     no_forwarder,
     orphan_findings,
@@ -66,6 +69,7 @@ class Checks:
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
         self._findings = Findings()
+        self._following: frozenset[str] = frozenset()  # codes of what follows from kinds that are missing in a dump
         self._services: set[str] = set()  # to check again, by key
         self._slices: set[str] = set()  # likewise
         self._imports: set[str] = set()  # likewise
@@ -114,8 +118,11 @@ class Checks:
         """Report that no forwarder is known; *missing* describes the DNS Services, None if there is no problem."""
         self._findings.set(Rank.FORWARDERS, "", [no_forwarder(missing)] if missing is not None else ())
 
-    def all_findings(self, services: Services) -> tuple[Finding, ...]:
-        """Return all findings in order, after the due checks; the same object until one changes."""
+    def all_findings(self, services: Services, lacks: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+        """Return all findings in order, after the due checks; the same object until one changes.
+
+        *lacks* names the kinds about which a dump says nothing: no finding follows from that but that they are missing.
+        """
         self._follow_keys()
         for key in self._imports:
             self._findings.set(Rank.IMPORT, key, self._import_findings(key))
@@ -130,13 +137,28 @@ class Checks:
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
         self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
-        return self._findings.all()
+        missing = self._missing(lacks)
+        self._findings.set(Rank.MISSING, "", map(kind_missing, missing))
+        self._following = frozenset(code.name for kind in missing for code in FOLLOWING[kind])
+        return self._findings.all(self._following)
+
+    def _missing(self, lacks: frozenset[str]) -> list[str]:
+        """Return the kinds of those that a dump *lacks* which change what it means, by their names."""
+        services, slices = self._objects.of(Service), self._objects.of(EndpointSlice)
+        wanted = {
+            EndpointSlice: any(service.alias is None for service in services.values()),
+            Node: self._reads_nodes and bool(services or slices or self._objects.of(Pod)),
+            Service: any(known.imported_service is None for known in slices.values()),
+        }
+        return [kind.__name__ for kind, is_wanted in wanted.items() if kind.__name__ in lacks and is_wanted]
 
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         for key, compiled in sorted(services.items()):
             service = self._as_exported(self._objects.of(Service)[key])
-            yield from advice(service, compiled.declarations, compiled.endpoints, self._carried)
+            for finding in advice(service, compiled.declarations, compiled.endpoints, self._carried):
+                if finding.code not in self._following:
+                    yield finding
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from locator.api.deltas import DeltaBatch, Replace, object_reference
+from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
 from locator.model import Finding, Object, object_key
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
@@ -39,7 +39,7 @@ class ClusterView:
         """Those of them that were not restored from a state file either."""
         self._store = store
         self._findings: dict[str, Sequence[Finding]] = {}
-        self._files: Mapping[str, str] = {}  # by object
+        self._files: Mapping[str, Origin] = {}  # by object
         self._triggered: list[str] = []
 
     @property
@@ -112,6 +112,6 @@ class ClusterView:
         return map(self.with_file, findings) if self._files else findings
 
     def with_file(self, finding: Finding) -> Finding:
-        """Return a finding with the file that contains its object, if there is one."""
-        file = self._files.get(object_reference(finding.kind, object_key(finding.namespace, finding.name)))
-        return finding if file is None else replace(finding, file=file)
+        """Return a finding with the file that contains its object, and the line, if there is one."""
+        origin = self._files.get(object_reference(finding.kind, object_key(finding.namespace, finding.name)))
+        return finding if origin is None else replace(finding, file=origin.file, line=origin.line)

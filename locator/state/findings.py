@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from locator.api.dump_text import COMMAND
 from locator.finding_codes import ClusterCode
 from locator.model import (
     CLUSTER,
@@ -18,6 +19,9 @@ from locator.model import (
     EndpointSlice,
     Finding,
     Location,
+    Node,
+    Pod,
+    Service,
     ServiceExport,
     ServiceImport,
 )
@@ -38,6 +42,7 @@ class Rank(IntEnum):
     POD_CIDR = 5
     FORWARDERS = 6
     SETTINGS = 7
+    MISSING = 8
 
 
 class Findings:
@@ -46,6 +51,7 @@ class Findings:
     def __init__(self) -> None:
         self._by_rank: tuple[dict[Any, tuple[Finding, ...]], ...] = tuple({} for _ in Rank)
         self._all: tuple[Finding, ...] | None = ()
+        self._left_out: frozenset[str] = frozenset()
 
     def set(self, rank: Rank, key: object, findings: Iterable[Finding]) -> None:
         """Replace the findings of one subject; no findings remove it."""
@@ -58,11 +64,42 @@ class Findings:
         else:
             del by_key[key]
 
-    def all(self) -> tuple[Finding, ...]:
-        """Return all findings in order; the same object until one changes."""
-        if self._all is None:
-            self._all = tuple(finding for by_key in self._by_rank for key in sorted(by_key) for finding in by_key[key])
+    def all(self, leave_out: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+        """Return all findings in order but those with the codes *leave_out*; the same object until one changes."""
+        if self._all is None or leave_out != self._left_out:
+            found = (finding for by_key in self._by_rank for key in sorted(by_key) for finding in by_key[key])
+            self._all, self._left_out = tuple(row for row in found if row.code not in leave_out), leave_out
         return self._all
+
+
+# What a dump does not say, by the name of the kind that it lacks.
+LACKING = {
+    EndpointSlice.__name__: "the dump has neither EndpointSlices nor Endpoints",
+    Node.__name__: "the dump has no Nodes",
+    Service.__name__: "the dump has no Services",
+    Pod.__name__: "the dump has no Pods",
+}
+_UNKNOWN = {
+    EndpointSlice.__name__: "topodns knows no endpoint of any Service",
+    Node.__name__: "topodns knows the labels of no node",
+    Service.__name__: "topodns knows no Service that its EndpointSlices belong to",
+}
+# What else is found only because the kind is missing.
+FOLLOWING = {
+    EndpointSlice.__name__: (ClusterCode.NoTrustedForwarder, ClusterCode.ServiceImportWithoutSlices),
+    Node.__name__: (ClusterCode.KeyOnNoNode, ClusterCode.KeyOnNoEndpoint, ClusterCode.EndpointWithoutLocation),
+    Service.__name__: (
+        *(ClusterCode.SliceWithoutService, ClusterCode.PolicySelectsNothing, ClusterCode.ExportWithoutService),
+        ClusterCode.NoTrustedForwarder,
+    ),
+}
+
+
+def kind_missing(kind: str) -> Finding:
+    """Return the finding that a dump has no object of a kind, which changes what all others mean."""
+    message = f"{LACKING[kind]}, so {_UNKNOWN[kind]}"
+    expected = f"all kinds that {COMMAND} prints"
+    return ClusterCode.KindMissing.finding(kind, "", "", field="", message=message, expected=expected)
 
 
 def no_forwarder(services: str) -> Finding:

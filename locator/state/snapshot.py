@@ -234,7 +234,8 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     ``service_addresses`` gives the Services of an address, ``pod_namespaces`` the namespaces of the running
     pods that have it (empty unless pod names are verified). ``serial`` is the time of the last visible
     change (seconds since 1970); ``object_counts`` has the number of objects of each kind. ``unready`` has the endpoints
-    that are not ready, by the ``basis_key`` of their Service; no answer depends on them.
+    that are not ready, by the ``basis_key`` of their Service; no answer depends on them. ``lacks`` names the kinds
+    about which the own cluster's dump says nothing: it has no object of them, though the cluster may.
 
     For other clusters, by ``namespace/name``: ``exported`` are the Services that the cluster exports, ``imports`` what
     its controller has imported. ``nodes`` has the location of each node; it is empty unless imports need it.
@@ -259,6 +260,7 @@ class Snapshot(Struct, frozen=True, eq=False, gc=False):
     federated: Mapping[str, FederatedService] = {}
     federated_namespaces: frozenset[str] = frozenset()
     imported: Mapping[str, ImportedService] = {}
+    lacks: frozenset[str] = frozenset()
 
     def holds(self, basis: Basis) -> bool:
         """Whether this very object is part of the snapshot."""

@@ -126,6 +126,7 @@ class Store:
         # What the next snapshot must compute again.
         self._changed = self._namespaces_changed = True
         self._forwarders_changed = False
+        self._lacks: frozenset[str] = frozenset()
         self._services_changed: set[str] = set()
         self._snapshot: Snapshot | None = None
         self.settings = repr((
@@ -167,7 +168,10 @@ class Store:
             return self._put(type(delta.object), delta.object.key, delta.object)
         if isinstance(delta, Drop):
             return self._drop(delta.kind, delta.key)
-        return self.replace(delta.kind, delta.objects)
+        lacks = self._lacks - {delta.kind.__name__} if delta.known else self._lacks | {delta.kind.__name__}
+        differs, self._lacks = lacks != self._lacks, lacks
+        self._changed |= differs
+        return self.replace(delta.kind, delta.objects) or differs
 
     def replace(self, kind: type[Object], objects: Iterable[Object]) -> bool:
         """Make *objects* the only objects of *kind*; return the same as ``apply``."""
@@ -376,7 +380,7 @@ class Store:
             namespaces=self._namespaces() if self._namespaces_changed else before.namespaces,
             addresses=addresses,
             serial=int(now),
-            findings=self._checks.all_findings(services),
+            findings=self._checks.all_findings(services, self._lacks),
             object_counts={kind.__name__: len(self._objects.of(kind)) for kind in KINDS},
             service_addresses=service_addresses_after(before, changes),
             pod_namespaces=self._pod_addresses.namespaces_after(before.pod_namespaces),
@@ -387,6 +391,7 @@ class Store:
             nodes=self._among_clusters.nodes_after(before.nodes),
             federated=before.federated,
             imported=before.imported,
+            lacks=self._lacks,
         )
         self._changed = self._namespaces_changed = False
         if self._snapshot is None or answers_differ(before, after):
@@ -399,6 +404,7 @@ class Store:
             or before.nodes is not after.nodes
             or before.healths is not after.healths
             or before.object_counts != after.object_counts
+            or before.lacks != after.lacks
         ):
             self._snapshot = replace(after, serial=before.serial)
         snapshot = self._snapshot

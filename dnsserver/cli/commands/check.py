@@ -48,6 +48,7 @@ def run(arguments: Namespace) -> int:
     settings = settings_of(arguments)
     from dnsserver.cli.cluster import check_cluster
     from dnsserver.cli.report import report
+    from dnsserver.loaded import read_from
     from locator.places.subnet_proposals import proposed_subnets
     from locator.state.snapshot import book_of
 
@@ -56,7 +57,10 @@ def run(arguments: Namespace) -> int:
         if name not in checked.namespaces:  # nothing is looked at there
             hint = suggestion(name, checked.namespaces)
             say(f"--namespace: no namespace {name}{hint}")
-    remarks = _subnet_flags(proposed_subnets(book_of(checked.own))) if arguments.output == "text" else ()
+    remarks: list[str] = []
+    if arguments.output == "text":
+        remarks += _subnet_flags(proposed_subnets(book_of(checked.own)))
+        remarks += [f"{name and f'cluster {name}: '}{read_from(*read)}" for name, read in checked.counts.items()]
     return report(checked.findings, arguments.output, fail_on=settings.fail_on, remarks=remarks)
 
 

@@ -15,7 +15,7 @@ from dnsserver.settings.fields import FLAGS, Settings
 from dnsserver.settings.flags import ANSWERS, CLIENTS, CLUSTER, CLUSTERS
 from dnsserver.settings.reading import option
 from locator.finding_codes import ClusterCode
-from locator.model import Object
+from locator.model import Node, Object
 
 if TYPE_CHECKING:
     from dnsserver.answers.decision import UpstreamAnswer
@@ -116,7 +116,7 @@ def run(arguments: Namespace) -> int:
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     write(_rendered(explanation, arguments.output))
-    if isinstance(client, naming.Topology):
+    if isinstance(client, naming.Topology) and Node.__name__ not in reading.own.lacks:
         constraint = explanation["constraint"]
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
             say(f"--client: {hint}")

@@ -19,8 +19,10 @@ from dnsserver.simulation.clients import Client, Clients, Counted
 from dnsserver.simulation.results import Simulation
 from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_annotations, check_domains, running_pods
 from dnsserver.simulation.service import World
+from locator.api.dump_text import COMMAND
 from locator.finding_codes import ClusterCode
-from locator.model import ClientPod, Finding
+from locator.model import ClientPod, EndpointSlice, Finding
+from locator.state.findings import LACKING
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import about
 from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS
@@ -34,6 +36,8 @@ def read_world(
 ) -> tuple[World, Reading]:
     """Read the clusters, and return what to simulate. Raises CommandError."""
     reading = read_clients(settings, [one.selector for one in wanted])
+    if EndpointSlice.__name__ in reading.own.lacks and reading.own.services:
+        raise WrongInput(f"--snapshot: {LACKING[EndpointSlice.__name__]}, expected some; {COMMAND} prints all")
     actual, now = reading.publication.snapshot, int(time.time())
     alone = {name: reading.own if name == OWN else view.publish(now).snapshot for name, view in reading.views.items()}
     clusters = {name or settings.cluster_name: snapshot for name, snapshot in alone.items()}
@@ -69,7 +73,8 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
     as_they_are = {simulated.subject.key for simulated in simulation.services} - changes.annotations.keys()
     for finding in reading.publication.findings:
         key = f"{finding.namespace}/{finding.name}"
-        if finding.kind == "Service" and not finding.cluster and key in as_they_are:
+        is_simulated = finding.kind == "Service" and not finding.cluster and key in as_they_are
+        if is_simulated or finding.code == ClusterCode.KindMissing.name:
             yield finding
     carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
     for key in changes.annotations:

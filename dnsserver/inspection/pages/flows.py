@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dnsserver.answers.decision import Authority
 from dnsserver.answers.explanation_text import counted
+from dnsserver.inspection.pages.services import without_endpoints
 from dnsserver.inspection.steps import STEP, Steps
 from dnsserver.names import SERVICES
 from dnsserver.simulation.as_if import Annotations, Changes, service_as_if
@@ -140,7 +141,7 @@ def flows_of(
     """
     zone = next((zone for zone in authority.zones if zone.about == SERVICES and not zone.reverse), None)
     compiled = snapshot.services.get(key)
-    if zone is None or compiled is None or not compiled.service.headless:
+    if zone is None or compiled is None or not compiled.service.headless or without_endpoints(snapshot):
         return ()
     subject = Subject(zone, key)
     world = world_of(snapshot, pods, authority, cluster)

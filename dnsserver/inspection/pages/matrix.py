@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from dnsserver.answers.decision import Authority
 from dnsserver.inspection.pages.flows import MAX_OVERLOAD, NOT_WATCHED, Pods, world_of
+from dnsserver.inspection.pages.services import without_endpoints
 from dnsserver.inspection.steps import Steps
 from dnsserver.metrics.server_families import RELATIONS
 from dnsserver.names import SERVICES
@@ -54,14 +55,14 @@ class Expected(Struct, frozen=True):
     """What the pods of a cluster would get if each asked once for each of the constrained Services.
 
     ``services`` are all of these, ``simulated`` those that were simulated: the first in the alphabet if they are many.
-    ``note`` says what is missing, "" if nothing is.
+    ``note`` says what is missing, in a word and in a text; None if nothing is.
     """
 
     services: int
     simulated: int
     zones: tuple[ZoneRow, ...]
     worst: tuple[Worst, ...]
-    note: str
+    note: tuple[str, str] | None
 
 
 def zone_rows(answers: Mapping[tuple[str, str], float]) -> tuple[ZoneRow, ...]:
@@ -88,6 +89,8 @@ def _percent(part: int, whole: int) -> int:
 def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: str) -> Steps[Expected]:
     """Simulate the constrained Services of the own *cluster*."""
     subjects = [one for one in constrained_subjects(snapshot, authority) if one.zone.about == SERVICES]
+    if missing := without_endpoints(snapshot):
+        return Expected(len(subjects), len(subjects), (), (), ("no endpoints", f"Not known: {missing}"))
     world = world_of(snapshot, pods, authority, cluster)
     groupings, simulated, answers = Groupings(world), list[Simulated](), Counter[tuple[str, str]]()
     for subject in subjects[:MAX_SIMULATED]:
@@ -96,7 +99,7 @@ def expected_in(snapshot: Snapshot, pods: Pods, authority: Authority, cluster: s
         simulated.append(one)
         for key, load in one.relations.items():
             answers[key] += round(load)
-    note = "" if pods.watched else NOT_WATCHED
+    note = None if pods.watched else ("no Pods", NOT_WATCHED)
     return Expected(len(subjects), len(simulated), zone_rows(answers), _worst(simulated), note)
 
 

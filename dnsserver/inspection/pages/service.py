@@ -20,7 +20,7 @@ from dnsserver.answers.explanation import (
 from dnsserver.inspection.pages.findings import FindingRow, rows_of
 from dnsserver.inspection.pages.flows import Flows
 from dnsserver.inspection.pages.paging import Part, part_of
-from dnsserver.inspection.pages.services import sort_of
+from dnsserver.inspection.pages.services import sort_of, without_endpoints
 from locator.api.events import REASON, message_of
 from locator.ip import address_text
 from locator.model import CLUSTER, HOSTNAME, REGION, ZONE, Finding, Service
@@ -81,7 +81,8 @@ class ServicePage(Struct, frozen=True, gc=False):
 
     ``events`` are what the Events about it say: Kubernetes' warnings of an invalid constraint. ``columns`` are empty
     unless a client was named; ``client`` says who that is. ``flows`` are simulations: as things are, and by another
-    constraint if one is tried; none of a Service that is not headless.
+    constraint if one is tried; none of a Service that is not headless. ``missing`` says why no endpoint of any Service
+    is known, "" as a rule.
     """
 
     namespace: str
@@ -97,6 +98,7 @@ class ServicePage(Struct, frozen=True, gc=False):
     columns: tuple[Column, ...]
     client: str
     flows: tuple[Flows, ...]
+    missing: str
 
 
 def service_page(
@@ -137,6 +139,7 @@ def service_page(
         columns=tuple(map(_column, answers)),
         client=answers[0].explanation["client"]["address"] if answers else "",
         flows=flows,
+        missing=without_endpoints(snapshot),
     )
 
 

@@ -12,7 +12,8 @@ from dnsserver.answers.explain import constraint_explained
 from dnsserver.answers.explanation import ConstraintExplained
 from dnsserver.inspection.pages.paging import Part, part_of
 from dnsserver.inspection.steps import STEP, Steps
-from locator.model import Finding, Service
+from locator.model import EndpointSlice, Finding, Service
+from locator.state.findings import LACKING
 from locator.state.snapshot import CompiledService, Snapshot
 
 ROWS = 100
@@ -37,11 +38,15 @@ class ServiceRow(Struct, frozen=True, gc=False):
 
 
 class ServiceList(Struct, frozen=True, gc=False):
-    """Some Services, whose keys contain ``text``. ``constrained`` is how many of all of them ask for something."""
+    """Some Services, whose keys contain ``text``. ``constrained`` is how many of all of them ask for something.
+
+    ``missing`` says why no endpoint of any is known, "" as a rule.
+    """
 
     text: str
     constrained: int
     rows: Part[ServiceRow]
+    missing: str
 
 
 def keys_of(snapshot: Snapshot) -> Steps[Keys]:
@@ -66,7 +71,12 @@ def service_list(
     others = yield from _containing(keys.others, text)
     part = part_of([*constrained, *others], number, ROWS)
     rows = [_row(snapshot.services[key], about.get(key, 0)) for key in part.rows]
-    return ServiceList(text, len(constrained), part.of(rows))
+    return ServiceList(text, len(constrained), part.of(rows), without_endpoints(snapshot))
+
+
+def without_endpoints(snapshot: Snapshot) -> str:
+    """Return why no endpoint of any Service is known, "" as a rule."""
+    return LACKING[EndpointSlice.__name__] if EndpointSlice.__name__ in snapshot.lacks else ""
 
 
 def findings_by_service(findings: Sequence[Finding]) -> Mapping[str, int]:

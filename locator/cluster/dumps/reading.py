@@ -7,46 +7,101 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from locator.api import dump, packing
+from locator.api import dump, dump_text, packing
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
-from locator.api.deltas import DeltaBatch, object_reference, replacements
+from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
 from locator.finding_codes import ClusterCode
-from locator.model import ENDPOINTS, KINDS, EndpointSlice, Finding, Object, Pod, kind_of, object_key
+from locator.model import (
+    ENDPOINTS,
+    ERROR,
+    KINDS,
+    EndpointSlice,
+    Finding,
+    Object,
+    Pod,
+    by_kind,
+    kind_of,
+    object_key,
+    printable,
+)
 
 Report = Callable[[str], None]  # takes what is being read now
+STANDARD_INPUT = "standard input"
 BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
 _KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
 _JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
+LARGE = 10_000_000  # octets of YAML that take a second
 REPORTED = 1000  # objects from one report to the next
+NO_MEMORY = "too little memory to read this"
+CORE_BY_MISTAKE = "core"  # a group that does not exist: the core group has no name
 
 
 class BadDump(Exception):
     """The files cannot be read at all; the text names the file, the line if known, and the reason."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+class Input(NamedTuple):
+    """A file to read, or a pipe with its *content*.
+
+    ``in_folder``: nobody has named this file, but its folder. ``passed_over`` says why it is not read, if it is not.
+    """
+
+    name: str
+    content: bytes | None = None
+    in_folder: bool = False
+    passed_over: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name as a shell knows it, empty for standard input."""
+        return "" if self.name == STANDARD_INPUT else self.name
+
+
+class Counts(NamedTuple):
+    """How much was read: files, and objects by the name of their kind. ``unread`` are objects of other kinds.
+
+    ``passed_over`` is the number of files that were not read. ``large_yaml`` are the octets in large files of YAML,
+    which would be read faster as JSON.
+    """
+
+    files: int = 0
+    objects: Mapping[str, int] = {}
+    unread: Mapping[str, int] = {}
+    passed_over: int = 0
+    large_yaml: int = 0
+
 
 class Dump(Struct):
-    """The objects in all files in order, the findings, and the file of each object.
+    """The objects in all files in order, the findings, and where each object stands.
 
     ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
+    ``held`` names the kinds of which there are objects, or a list: what the dump says nothing about may exist.
     """
 
     objects: list[Object]
     findings: list[Finding]
-    origins: dict[str, str]
+    origins: dict[str, Origin]
+    held: frozenset[str]
+    counts: Counts
 
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
-        return DeltaBatch(replacements(self.objects), {"dump": self.findings}, files=self.origins)
+        deltas = [Replace(kind, rows, known=kind.__name__ in self.held) for kind, rows in by_kind(self.objects).items()]
+        return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
 
 
 def read_inputs(
-    inputs: Sequence[tuple[str, bytes | None]],
+    inputs: Sequence[Input],
     report: Report = lambda text: None,
     resources: ByGroupKind = RESOURCES_BY_GROUP_KIND,
 ) -> Dump:
@@ -54,48 +109,135 @@ def read_inputs(
 
     *resources* says how each kind is read.
 
-    If an object occurs twice, the later one counts, and there is a finding. Endpoints count only for a Service that
-    has no EndpointSlice in any file.
+    If an object occurs twice and differs, the later one counts, and there is a finding. Endpoints count only for a
+    Service that has no EndpointSlice in any file.
     """
-    objects: dict[tuple[str, str], Object] = {}  # by kind and key
-    findings: list[Finding] = []
-    origins: dict[str, str] = {}
-    for name, content in inputs:
-        report(f"{name}: reading")
-        for number, item in enumerate(_objects(name, content, resources), 1):
+    reading = _Reading(resources)
+    for source in inputs:
+        if not source.passed_over:
+            report(f"{source.name}: reading")
+            reading.read(source, report)
+    # The file is a kubeconfig, for example, or the folder the wrong one.
+    if not reading.objects and all(finding.severity != ERROR for finding in reading.findings):
+        raise BadDump(_nothing_in([source for source in inputs if not source.passed_over]))
+    reading.pass_over(source for source in inputs if source.passed_over)
+    return reading.dump()
+
+
+class _Reading:
+    """What has been read so far."""
+
+    def __init__(self, resources: ByGroupKind) -> None:
+        self.objects: dict[tuple[str, str], Object] = {}  # by kind and key
+        self.findings: dict[Finding, Finding] = {}  # by what they say, without where
+        self._resources = resources
+        self._groups = {group for group, _ in resources} | {CORE_BY_MISTAKE}
+        self._kinds = {kind: group for group, kind in resources}
+        self._origins: dict[str, Origin] = {}
+        self._held = set[str]()
+        self._unread = Counter[tuple[str, str]]()  # by group and kind
+        self._misplaced: dict[tuple[str, str], Origin] = {}  # the first of those that have a wrong group
+        self._passed_over: dict[str, list[str]] = {}  # files by the reason
+        self._files = self._large_yaml = 0
+
+    def read(self, source: Input, report: Report) -> None:
+        """Read a file. Raises BadDump."""
+        self._files += 1
+        data = _data(source)
+        if len(data) > LARGE and data[:1] not in (b"{", b"["):
+            self._large_yaml += len(data)
+        for number, (line, item) in enumerate(_entries(source, data, self._resources), 1):
             if number % REPORTED == 0:
-                report(f"{name}: reading, {number:,} objects so far")
-            if isinstance(item, Finding):
-                findings.append(msgspec.structs.replace(item, file=name))
-                continue
-            kind, key = _identity(item)
-            if (kind, key) in objects:
-                namespace, _, own_name = key.rpartition("/")
-                message = "the same object occurs twice; the later one counts"
-                finding = ClusterCode.ObjectTwice.finding(
-                    kind, namespace, own_name, field="", message=message, file=name
-                )
-                findings.append(finding)
-            objects[kind, key] = item
-            if not isinstance(item, Pod):
-                origins[object_reference(kind, key)] = name
-    if not objects and not findings:  # the file is a kubeconfig, for example, or the folder the wrong one
-        names = ", ".join(dict.fromkeys(name for name, _ in inputs))
-        kinds = ", ".join([*(kind.__name__ for kind in KINDS), ENDPOINTS])
-        for name, content in inputs:
-            if begins_kubeconfig(_content(name, content)[:BEGINNING]):
-                raise BadDump(f"{name}: a kubeconfig found, expected a dump; --kubeconfig {name} reads its cluster")
-        raise BadDump(f"{names}: no object that topodns reads, expected some of {kinds}; {dump.COMMAND} prints them")
-    served = dump.services_by_endpoints(objects.values())
+                report(f"{source.name}: reading, {number:,} objects so far")
+            if isinstance(item, dump.Unread):
+                self._unread[item] += 1
+                if item.kind in self._kinds and item.group in self._groups:
+                    self._misplaced.setdefault(item, Origin(source.name, line))
+            elif isinstance(item, dump.ListOf):
+                self._held.add(item.kind)
+            elif isinstance(item, Finding):
+                self._held.add(item.kind)  # an object that cannot be read is one all the same
+                if item.code == ClusterCode.PassedOver.name:  # a document among others
+                    self._passed_over.setdefault(f"{item.message}, expected {item.expected}", []).append(source.name)
+                else:
+                    self._find(replace(item, file=source.name))
+            else:
+                self._add(item, Origin(source.name, line))
 
-    def counts(kind: str, key: str) -> bool:
-        return kind != ENDPOINTS or key in served
+    def pass_over(self, sources: Iterator[Input]) -> None:
+        """Note the files that are not read."""
+        for source in sources:
+            self._passed_over.setdefault(source.passed_over, []).append(source.name)
 
-    return Dump(
-        [item for (kind, key), item in objects.items() if counts(kind, key)],
-        [row for row in findings if counts(row.kind, object_key(row.namespace or "default", row.name))],
-        origins,
+    def dump(self) -> Dump:
+        """Return all that was read."""
+        served = dump.services_by_endpoints(self.objects.values())
+
+        def counts(kind: str, key: str) -> bool:
+            return kind != ENDPOINTS or key in served
+
+        for (group, kind), origin in self._misplaced.items():
+            self._find(_misplaced(group, kind, self._kinds[kind], self._unread[group, kind], origin))
+        for reason, files in self._passed_over.items():
+            self._find(_passed_over(reason, files))
+        objects = [item for (kind, key), item in self.objects.items() if counts(kind, key)]
+        findings = [
+            row for row in self.findings.values() if counts(row.kind, object_key(row.namespace or "default", row.name))
+        ]
+        number = Counter(kind for kind, _ in self.objects)
+        unread = {f"{kind}.{group}" if group else kind: n for (group, kind), n in self._unread.items()}
+        held = self._held | number.keys()
+        held |= {EndpointSlice.__name__} if ENDPOINTS in held else set()
+        passed_over = sum(map(len, self._passed_over.values()))
+        counted = Counts(self._files, number, unread, passed_over, self._large_yaml)
+        return Dump(objects, findings, self._origins, frozenset(held), counted)
+
+    def _add(self, item: Object, origin: Origin) -> None:
+        kind, key = _identity(item)
+        before = self.objects.get((kind, key))
+        if before is not None and before != item:
+            namespace, _, own_name = key.rpartition("/")
+            message = "the same object occurs twice; the later one counts"
+            finding = ClusterCode.ObjectTwice.finding(kind, namespace, own_name, field="", message=message)
+            self._find(replace(finding, file=origin.file, line=origin.line))
+        self.objects[kind, key] = item
+        if not isinstance(item, Pod):
+            self._origins[object_reference(kind, key)] = origin
+
+    def _find(self, finding: Finding) -> None:
+        self.findings.setdefault(replace(finding, file="", line=None), finding)
+
+
+def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origin) -> Finding:
+    found = f"{group or 'v1'} found" if group else "apiVersion v1, or none, found"
+    more = f" (and {number - 1} more)" if number > 1 else ""
+    return ClusterCode.PassedOver.finding(
+        kind,
+        "",
+        "",
+        field="apiVersion",
+        message=f"not read: {found}{more}",
+        expected=f"a version of {own_group}, as in apiVersion: {own_group}/v1" if own_group else "apiVersion: v1",
+        line=origin.line,
+        file=origin.file,
     )
+
+
+def _passed_over(reason: str, files: Sequence[str]) -> Finding:
+    more = f" (and {len(files) - 1} more file{'s' if len(files) > 2 else ''})" if len(files) > 1 else ""
+    message, _, expected = reason.partition(", expected ")
+    return ClusterCode.PassedOver.finding(
+        "", "", "", field="", message=f"{message}{more}", expected=expected, file=files[0]
+    )
+
+
+def _nothing_in(inputs: Sequence[Input]) -> str:
+    names = ", ".join(dict.fromkeys(source.name for source in inputs))
+    kinds = ", ".join([*(kind.__name__ for kind in KINDS), ENDPOINTS])
+    for source in inputs:
+        if begins_kubeconfig(_content(source)[:BEGINNING]):
+            return f"{source.name}: a kubeconfig found, expected a dump; --kubeconfig {source.name} reads its cluster"
+    return f"{names}: no object that topodns reads, expected some of {kinds}; {dump_text.COMMAND} prints them"
 
 
 def _identity(item: Object) -> tuple[str, str]:
@@ -105,22 +247,40 @@ def _identity(item: Object) -> tuple[str, str]:
     return kind_of(item).__name__, item.key
 
 
-def _objects(name: str, content: bytes | None, resources: ByGroupKind) -> Iterator[Object | Finding]:
+def _data(source: Input) -> bytes:
+    """Return the content of an input, unpacked. Raises BadDump."""
     try:
-        yield from dump.objects(_content(name, content), only_json=name.endswith(".json"), resources=resources)
+        data = _content(source)
+        return dump_text.unpacked(data, source.file) if source.name.lower().endswith(".gz") else data
     except OSError as error:
-        raise BadDump(f"{name}: {error.strerror}, expected a file that can be read") from None
-    except dump.NotADump as error:
-        raise BadDump(f"{name}: {error}") from None
+        raise BadDump(f"{source.name}: {error.strerror}, expected a file that can be read") from None
+    except dump_text.NotADump as error:
+        raise BadDump(f"{source.name}: {error}") from None
     except MemoryError:  # where the operating system limits a process, as ``ulimit -v`` does
-        raise BadDump(f"{name}: too little memory to read this") from None
+        raise BadDump(f"{source.name}: {NO_MEMORY}") from None
 
 
-def _content(name: str, content: bytes | None) -> bytes:
+def _entries(source: Input, data: bytes, resources: ByGroupKind) -> Iterator[dump.Entry]:
+    """Yield what is in an input. Raises BadDump."""
+    try:
+        yield from dump.entries(
+            data,
+            file=source.file,
+            only_json=source.name.lower().endswith((".json", ".json.gz")),
+            among_others=source.in_folder,
+            resources=resources,
+        )
+    except dump_text.NotADump as error:
+        raise BadDump(f"{source.name}: {error}") from None
+    except MemoryError:
+        raise BadDump(f"{source.name}: {NO_MEMORY}") from None
+
+
+def _content(source: Input) -> bytes:
     """Return the content of an input. Raises OSError."""
-    if content is not None:
-        return content
-    with open(name, "rb") as file:
+    if source.content is not None:
+        return source.content
+    with open(source.name, "rb") as file:
         return file.read()
 
 
@@ -130,26 +290,20 @@ def begins_kubeconfig(beginning: bytes) -> bool:
     return kind[1] == b"Config" if kind is not None else _KUBECONFIG_KEY.search(beginning) is not None
 
 
-class _Packed(NamedTuple):
-    """A dump as one process sends it to another."""
-
-    batches: list[bytes]
-    findings: list[Finding]
-    origins: dict[str, str]
-
-
 def read_packed(inputs: bytes) -> bytes:
     """Read pickled *inputs*; return the dump or the BadDump for ``unpacked``."""
     try:
         result = read_inputs(pickle.loads(inputs))
     except BadDump as error:
         return pickle.dumps(error)
-    return pickle.dumps(_Packed(list(packing.batches(result.objects)), result.findings, result.origins))
+    objects = list(packing.batches(result.objects))
+    return pickle.dumps((objects, result.findings, result.origins, result.held, result.counts))
 
 
 def unpacked(packed: bytes) -> Dump:
     """Return the dump that ``read_packed`` read. Raises BadDump."""
-    result: _Packed | BadDump = pickle.loads(packed)
+    result = pickle.loads(packed)
     if isinstance(result, BadDump):
         raise result
-    return Dump(list(packing.unbatched(result.batches)), result.findings, result.origins)
+    batches, *others = result
+    return Dump(list(packing.unbatched(batches)), *others)

@@ -1,0 +1,173 @@
+"""Says whether the octets of a file can be the text of a dump, and names what they are instead.
+
+What people keep beside a dump, or make of it, has a message of its own: which command turns it into a dump.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import shlex
+import zlib
+from typing import Any, NamedTuple
+
+from locator.model import printable
+
+COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
+
+MAX_UNPACKED = 1 << 32  # octets: 100 times the dump of a cluster at Kubernetes' limits
+TAR_AT, TAR_WORD = 257, b"ustar"  # where a tar archive says what it is (POSIX.1-1988)
+GZIP = b"\x1f\x8b"
+
+# What a file begins with -> what it is, and the command that unpacks it.
+_PACKED = {
+    GZIP: ("compressed by gzip", "gunzip -c {file}", "prints it as text"),
+    b"PK\x03\x04": ("a zip archive", "unzip {file}", "unpacks it; --snapshot also reads a folder"),
+    b"BZh": ("compressed by bzip2", "bunzip2 -c {file}", "prints it as text"),
+    b"\xfd7zXZ": ("compressed by xz", "xz -dc {file}", "prints it as text"),
+    b"\x28\xb5\x2f\xfd": ("compressed by Zstandard", "zstd -dc {file}", "prints it as text"),
+}
+_ARCHIVE = ("a tar archive", "tar -xf {file}", "unpacks it; --snapshot also reads a folder")
+_WIDE_MARKS = {  # byte order marks; the longer ones first, since one begins like a shorter one
+    codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16",
+}  # fmt: skip
+# How texts begin that kubectl prints where no dump was asked for, or that others print in its place.
+_OTHER_TEXTS = (
+    (re.compile(rb"(?:NAME|NAMESPACE|LAST SEEN)[ \t]+[A-Z]|(?:NAMESPACE|NAME)[ \t]*\n"),
+     "a table found, as 'kubectl get' prints it without -o yaml"),
+    (re.compile(rb"Name:[ \t]+\S+\r?\n(?:[A-Z][A-Za-z -]*:|$)"), "a text of 'kubectl describe' found"),
+    (re.compile(rb"[a-z.]+/[a-z0-9.-]+\r?\n(?:[a-z.]+/[a-z0-9.-]+\r?\n)*\Z"),
+     "names found, as 'kubectl get -o name' prints them"),
+    (re.compile(rb"(?:error: |Error from server|Unable to connect to the server|The connection to the server"
+                rb"|No resources found)[^\r\n]*"), "a message of kubectl found ({})"),
+    (re.compile(rb"(?i:<!doctype html|<html)"), "a page in HTML found"),
+)  # fmt: skip
+# What YAML calls printable (1.2, section 5.1); JSON allows no less but for some controls, which no value needs.
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+TEXT_SHARE = 0.9  # of the characters of a text; otherwise it is something else
+
+
+class NotADump(ValueError):
+    """The text is not a dump; the message says where, what was found and what was expected."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+class Cleaned(NamedTuple):
+    """A text with a replacement character for each octet or character that no text has.
+
+    ``line`` is the first of these, ``octets`` what stood there, ``number`` how many there are.
+    """
+
+    text: bytes
+    line: int
+    octets: bytes
+    number: int
+
+
+def unpacked(data: bytes, file: str) -> bytes:
+    """Return the content of a file whose name says that it is compressed by gzip. Raises NotADump."""
+    unpacker, parts, size = zlib.decompressobj(wbits=31), list[bytes](), 0
+    rest = data
+    try:
+        while rest:
+            parts.append(unpacker.decompress(rest, 1 << 24))
+            size += len(parts[-1])
+            if size > MAX_UNPACKED:
+                raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
+            rest = unpacker.unconsumed_tail
+            if unpacker.eof:  # gzip files can be joined
+                rest = unpacker.unused_data
+                unpacker = zlib.decompressobj(wbits=31) if rest.startswith(GZIP) else unpacker
+                rest = rest if rest.startswith(GZIP) else b""
+    except zlib.error as error:
+        reason = f"not as gzip writes it ({error})" if data.startswith(GZIP) else "not compressed by gzip"
+        raise NotADump(f"{reason}, expected that of a file whose name ends in .gz") from None
+    if not unpacker.eof:
+        raise NotADump(f"cut off: the end of what gzip wrote is missing; {shell('gunzip -t {file}', file)} tests it")
+    return b"".join(parts)
+
+
+def text_of(data: bytes, file: str = "") -> bytes:
+    """Return *data* without a mark of UTF-8 at its beginning. Raises NotADump if it is no text in UTF-8 or ASCII.
+
+    Single octets may still be wrong: see ``cleaned``. *file* is named in commands, empty for standard input.
+    """
+    for beginning, (what, command, does) in _PACKED.items():
+        if data.startswith(beginning):
+            if beginning == GZIP and _is_tar(zlib.decompressobj(wbits=31), data):
+                what, command, does = f"{_ARCHIVE[0]} {what}", *_ARCHIVE[1:]
+            raise NotADump(f"{what}, expected YAML or JSON; {shell(command, file)} {does}")
+    if data.startswith(TAR_WORD, TAR_AT):
+        what, command, does = _ARCHIVE
+        raise NotADump(f"{what}, expected YAML or JSON; {shell(command, file)} {does}")
+    if encoding := _wide(data):
+        converts = shell(f"iconv -f {encoding} -t UTF-8 {{file}}", file)
+        raise NotADump(f"{encoding}, expected UTF-8; {converts} prints it so (in PowerShell, '>' writes UTF-16)")
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def cleaned(text: bytes) -> Cleaned | None:
+    """Return a text in which single octets or characters are replaced, None if nothing is wrong. Raises NotADump.
+
+    A dump with a value in Latin-1 is read but for that value.
+    """
+    decoded = text.decode(errors="replace")
+    clean, controls = _UNPRINTABLE.subn(REPLACEMENT, decoded)
+    number = controls + decoded.count(REPLACEMENT) - text.count(REPLACEMENT.encode())
+    if not number:
+        return None
+    if number > len(clean) * (1 - TEXT_SHARE):
+        raise NotADump("octets that are no text, expected YAML or JSON in UTF-8")
+    position = min(_first_not_utf8(text), _first_control(text))
+    return Cleaned(clean.encode(), text.count(b"\n", 0, position) + 1, text[position : position + 1], number)
+
+
+def other_text(text: bytes) -> str:
+    """Return what a text is that is no dump, "" if it is nothing that people take for one."""
+    for pattern, what in _OTHER_TEXTS:
+        if match := pattern.match(text.lstrip()):
+            return what.format(match[0].decode(errors="replace").strip())
+    return ""
+
+
+def _first_not_utf8(text: bytes) -> int:
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return len(text)
+
+
+def _first_control(text: bytes) -> int:
+    match = re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x84\x86-\x9f]|\xef\xbf[\xbe\xbf]", text)
+    return len(text) if match is None else match.start()
+
+
+def _is_tar(unpacker: Any, data: bytes) -> bool:
+    try:
+        beginning: bytes = unpacker.decompress(data, 512)
+    except zlib.error:
+        return False
+    return beginning.startswith(TAR_WORD, TAR_AT)
+
+
+def _wide(data: bytes) -> str:
+    """Return the encoding of a text that has two or four octets for each character, "" for others."""
+    for mark, encoding in _WIDE_MARKS.items():
+        if data.startswith(mark):
+            return encoding
+    beginning = data[:64]
+    if len(beginning) < 4 or b"\0" not in beginning:
+        return ""
+    zeros = [sum(octet == 0 for octet in beginning[n::4]) * 8 > len(beginning) for n in range(4)]  # mostly zero
+    patterns = {(0, 1, 0, 1): "UTF-16LE", (1, 0, 1, 0): "UTF-16BE", (0, 1, 1, 1): "UTF-32LE", (1, 1, 1, 0): "UTF-32BE"}
+    return patterns.get((zeros[0] * 1, zeros[1] * 1, zeros[2] * 1, zeros[3] * 1), "")
+
+
+def shell(command: str, file: str) -> str:
+    """Return a command for a shell, which reads standard input if *file* is empty."""
+    return f"'{command.replace('{file}', shlex.quote(file) if file else '').strip()}'"

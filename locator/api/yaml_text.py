@@ -1,0 +1,205 @@
+"""Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
+
+Scalars are read as kubectl reads them, but fractions stay text. Aliases and merge keys are obeyed. A key that stands
+twice in one mapping is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+from msgspec import Raw
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from locator.model import printable
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_PLAIN: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+MERGE = "<<"
+ALIASED = (
+    1 << 26
+)  # characters that aliases may add to a file: kubectl prints none, and a few of them can mean terabytes
+
+
+class NotYAML(ValueError):
+    """The text is not YAML, or YAML that means nothing in a dump; ``line`` is where, counted from 1, 0 if unknown."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Document(NamedTuple):
+    """One document as JSON, and the line on which it begins.
+
+    Each item of a List is on the line of its own: as many line feeds stand before it as in the YAML.
+    """
+
+    text: bytes
+    line: int
+
+
+def documents(text: bytes) -> Iterator[Document]:
+    """Yield the documents of a text in UTF-8 that are not empty. Raises NotYAML and RecursionError."""
+    try:
+        yield from _Reader(text).documents()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise NotYAML(mark.line + 1 if mark is not None else 0, error.problem or error.context or "") from None
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, NotYAML):
+            raise
+        raise NotYAML(0, str(error)) from None
+
+
+class _Reader:
+    """Reads one text."""
+
+    def __init__(self, text: bytes) -> None:
+        self._next: Callable[[], Any] = yaml.CBaseLoader(text).get_event  # libyaml, which all wheels of PyYAML contain
+        self._anchors: dict[str, Any] = {}
+        self._sizes: dict[int, tuple[Any, int]] = {}  # of what has an anchor, by its id; holds it, so that the id stays
+        self._aliased = 0
+        self._line = 0  # on which the JSON is
+
+    def documents(self) -> Iterator[Document]:
+        while (event := self._next()).__class__ is not StreamEndEvent:
+            if event.__class__ is DocumentStartEvent:
+                self._anchors, self._sizes = {}, {}
+                root = self._next()
+                self._line = line = root.start_mark.line + 1
+                value = self._top(root, is_root=True)
+                if value is not None:
+                    yield Document(msgspec.json.encode(value), line)
+
+    def _top(self, event: Any, *, is_root: bool = False) -> Any:
+        """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document."""
+        if event.__class__ is MappingStartEvent and event.anchor is None:
+            return self._mapping(is_object=True, is_root=is_root)
+        return self._value(event)
+
+    def _items(self) -> Raw:
+        """Return the items of a List, each on its line. What they are made of is no longer held."""
+        items = []
+        while (event := self._next()).__class__ is not SequenceEndEvent:
+            line = event.start_mark.line + 1
+            lines, self._line = b"\n" * (line - self._line), line
+            items.append(lines + msgspec.json.encode(self._top(event)))
+        return Raw(b"[" + b",".join(items) + b"]")
+
+    def _mapping(self, *, is_object: bool = False, is_root: bool = False) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        merged: list[dict[str, Any]] | None = None
+        read = self._next
+        while True:
+            event = read()
+            if event.__class__ is MappingEndEvent:
+                break
+            key = event.value if event.__class__ is ScalarEvent and event.anchor is None else self._key(event)
+            if key in mapping or (key == MERGE and merged is not None):
+                raise NotYAML(event.start_mark.line + 1, twice(key, between_documents=is_root))
+            if key == MERGE and event.implicit[0]:
+                event = read()
+                merged = self._sources(self._value(event), event)
+                continue
+            event = read()
+            if event.__class__ is ScalarEvent and event.anchor is None:
+                value: Any = event.value
+                if event.implicit[0]:
+                    if value in _PLAIN:
+                        value = _PLAIN[value]
+                    elif value[0] in "0123456789-+" and _INTEGER.fullmatch(value):
+                        value = int(value)
+                mapping[key] = value
+            elif is_object and key == "items" and event.__class__ is SequenceStartEvent and event.anchor is None:
+                mapping[key] = self._items()
+            else:
+                mapping[key] = self._value(event)
+        for source in merged or ():
+            mapping = {**source, **mapping}
+        return mapping
+
+    def _value(self, event: Any) -> Any:
+        kind = event.__class__
+        value: Any
+        if kind is ScalarEvent:
+            value = event.value
+            if event.implicit[0]:
+                if value in _PLAIN:
+                    value = _PLAIN[value]
+                elif _INTEGER.fullmatch(value):
+                    value = int(value)
+        elif kind is MappingStartEvent:
+            value = self._mapping()
+        elif kind is AliasEvent:
+            return self._alias(event)
+        else:
+            value, read = [], self._next
+            while (item := read()).__class__ is not SequenceEndEvent:
+                value.append(self._value(item))
+        if event.anchor is not None:
+            self._anchors[event.anchor] = value
+            self._sizes[id(value)] = value, self._size(value)
+        return value
+
+    def _key(self, event: Any) -> str:
+        line = event.start_mark.line + 1
+        if event.__class__ is ScalarEvent:
+            self._anchors[str(event.anchor)] = event.value
+            return str(event.value)
+        key = self._alias(event) if event.__class__ is AliasEvent else None
+        if not isinstance(key, str):
+            raise NotYAML(line, "a mapping or list found as a key, expected text")
+        return key
+
+    def _alias(self, event: Any) -> Any:
+        """Return what an alias stands for. A reader that would write it out too often for its memory stops here."""
+        line = event.start_mark.line + 1
+        if event.anchor not in self._anchors:
+            raise NotYAML(line, f"no anchor &{event.anchor} before *{event.anchor}, expected one")
+        value = self._anchors[event.anchor]
+        self._aliased += self._size(value)
+        if self._aliased > ALIASED:
+            raise NotYAML(line, f"too many aliases: they add more than {ALIASED >> 20} MiB to this file, expected few")
+        return value
+
+    def _size(self, value: Any) -> int:
+        """Return about how many characters a value has as JSON."""
+        known = self._sizes.get(id(value))
+        if known is not None:
+            return known[1]
+        if isinstance(value, dict):
+            return 4 + sum(len(key) + self._size(item) for key, item in value.items())
+        if isinstance(value, list):
+            return 4 + sum(map(self._size, value))
+        return 4 + len(value) if isinstance(value, str) else 8
+
+    def _sources(self, value: Any, event: Any) -> list[dict[str, Any]]:
+        """Return the mappings to merge, the first of which counts first (https://yaml.org/type/merge.html)."""
+        sources = value if isinstance(value, list) else [value]
+        if not all(isinstance(source, dict) for source in sources):
+            raise NotYAML(event.start_mark.line + 1, f"{MERGE} found without a mapping, expected one or a list of them")
+        return sources[:]
+
+
+def twice(key: str, *, between_documents: bool = False) -> str:
+    """Return what is wrong if a key stands twice in one mapping; *between_documents* if that is a whole document."""
+    text = f"the key {printable(key)} stands twice in one mapping, expected it once"
+    return f"{text}; a line '---' is missing between two objects or Lists" if between_documents else text
