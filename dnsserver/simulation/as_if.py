@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.model import EndpointSlice, Location, Service
+from locator.state.joining import joined_hints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.constraints import (
-    ANNOTATION,
-    FIELD,
+    OF_SERVICE,
     POLICY,
     Declaration,
     declarations_of,
@@ -120,9 +120,8 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
     """
     at_least = min_endpoints(service) or 1
     policies = [_at_least(one, at_least) for one in compiled.declarations if one.source == POLICY]
-    endpoints = (endpoint for known in compiled.slices for endpoint in known.endpoints)
-    others = declarations_of(service, (), hinted(endpoints), honor_kubernetes=honor_kubernetes)
-    before = [one for one in others if service.publishes_unready and one.source in (ANNOTATION, FIELD)]
+    others = declarations_of(service, (), hinted(joined_hints(compiled.slices)), honor_kubernetes=honor_kubernetes)
+    before = [one for one in others if service.publishes_unready and one.source in OF_SERVICE]
     return (*before, *policies, *(one for one in others if one not in before))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import EndpointRows, Endpoints, all_ready
+from locator.endpoints import EndpointRows, Endpoints, all_ready, any_hints
 from locator.model import Endpoint, EndpointSlice, Hints
 
 
@@ -37,6 +37,16 @@ def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> 
                     hints=_joined_hints(other.hints, endpoint.hints),
                 )
     return tuple(joined.values())
+
+
+def joined_hints(slices: Sequence[EndpointSlice]) -> Sequence[Hints | None]:
+    """Return the hints of each of the ``joined_endpoints`` that are ready; nothing if no endpoint has hints."""
+    if not any(any_hints(known.endpoints) for known in slices):
+        return ()
+    (first, *others) = slices
+    if not others and isinstance(first.endpoints, EndpointRows) and are_joined(first.endpoints):
+        return first.endpoints.hints
+    return [endpoint.hints for endpoint in joined_endpoints(slices)]
 
 
 def are_joined(endpoints: Endpoints) -> bool:

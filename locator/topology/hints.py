@@ -6,11 +6,11 @@ headless Services, where it knows the node of the client.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location, in_two_clusters
+from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Hints, Location, in_two_clusters
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
 # With one of these labels and the value "true", a Service, or a slice, asks the webhook for hints by its constraint.
@@ -25,12 +25,16 @@ class Hinted(Struct, frozen=True, gc=False):
     """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
 
     Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):
-    ``topologyModeFromHints`` of kube-proxy 1.36. So an endpoint without hints, such as one that has just become ready,
-    makes all endpoints count.
+    ``topologyModeFromHints`` of kube-proxy 1.36. If neither do, hints that only some endpoints have say nothing.
     """
 
     for_nodes: bool = False
     for_zones: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the hints say anything."""
+        return self.for_nodes or self.for_zones
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -85,9 +89,11 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
     return hints.nodes if key == HOSTNAME else hints.zones
 
 
-def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
-    """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints."""
-    hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
+def hinted(hints: Sequence[Hints | None]) -> Hinted | None:
+    """Return the constraint by the *hints* of a Service's ready endpoints, None if none has any.
+
+    A pod that is in several slices, such as one of each address family, is one endpoint.
+    """
     if not any(hints):
         return None
     return Hinted(

@@ -83,16 +83,26 @@ def select(
     endpoints: Sequence[LocatedEndpoint],
     *,
     unknown_gets_all: bool = False,
+    octets: int | None = None,
 ) -> Selection:
     """Choose the endpoints that a client gets.
 
     An unknown client has no labels, so a hard constraint gives it nothing (KEP-536), unless *unknown_gets_all*
-    (``--unknown-client all``).
+    (``--unknown-client all``). *octets* is the size of the addresses that the client wants, None if any will do: if a
+    soft constraint chooses no endpoint that has one, it chooses again among those that have.
     """
     selection = constraint.select(client, endpoints)
     if unknown_gets_all and selection.outcome == UNMET and not client.known:
         return Selection(tuple(endpoints), ALL, selection.steps)
+    if octets is not None and constraint.soft and not any(_has(octets, located) for located in selection.endpoints):
+        having = [located for located in endpoints if _has(octets, located)]
+        return constraint.select(client, having) if having else selection
     return selection
+
+
+def _has(octets: int, located: LocatedEndpoint) -> bool:
+    """Whether an endpoint has an address of this size."""
+    return any(len(address) == octets for address in located.endpoint.addresses)
 
 
 def tiers_after(
