@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from dnsserver.answers.candidates import Candidate, candidates_of
@@ -13,6 +13,7 @@ from dnsserver.answers.explanation import (
     ConstraintExplained,
     ErrorExplained,
     Explanation,
+    FindingExplained,
     ServiceExplained,
     SourceExplained,
     StepExplained,
@@ -26,8 +27,9 @@ from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED
 from dnsserver.names import meaning_of, name_text
 from locator.ip import Network, address_text, network_text
-from locator.model import CLUSTER
+from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place
+from locator.state.findings import told_about, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
@@ -89,6 +91,28 @@ def explain(
             {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
             for record in (*decision.aliases, *decision.answers, *decision.spares)
         ],
+        "findings": list(map(_finding, _findings(case))) if suggests else [],
+    }
+
+
+def _findings(case: Case) -> Iterator[Finding]:
+    """Yield what is worth knowing about what the Service asks for; nothing about multi-cluster Services."""
+    service, services = case.decision.service, case.snapshot.services
+    if service is not None and services.get(service.service.key) is service:
+        yield from told_about(service, services)
+        yield from zone_findings(service, case.location)
+
+
+def _finding(finding: Finding) -> FindingExplained:
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "namespace": finding.namespace,
+        "name": finding.name,
+        "field": finding.field,
+        "message": finding.message,
+        "expected": finding.expected,
     }
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from dnsserver import names
 from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
+from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
 from dnsserver.names import Meaning, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
@@ -68,7 +69,7 @@ def reason(case: Case) -> str:
     if decision.federated is not None:
         return _federated(case, decision.federated)
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        return _outcome(case, decision.selection)
+        return f"{_outcome(case, decision.selection)}{_of_family(decision)}"
     if decision.meaning is None:
         zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
         return f"the name is outside the served zones: {zones}"
@@ -157,6 +158,13 @@ def _federated(case: Case, found: FederatedService) -> str:
         reached = found.entries(found.viewer(case.location))
         return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
     return _outcome(case, selection)
+
+
+def _of_family(decision: Decision) -> str:
+    """Return which endpoints alone were considered, "" if all were."""
+    if decision.selection is None or decision.selection.octets is None:
+        return ""
+    return f"; only endpoints with an {type_name(decision.qtype)} record count, because the nearest have none"
 
 
 def _outcome(case: Case, selection: Selection) -> str:

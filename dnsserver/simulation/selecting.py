@@ -90,6 +90,8 @@ def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> 
     basis = subject.basis(snapshot)
     if not isinstance(basis, CompiledService):
         return basis is not None  # a federated name has a constraint in any case
+    if any(declaration.in_vain for declaration in basis.declarations):
+        return True  # who asks for nearness and gets none wants to know
     return basis.declaration is not None or authority.zone_default(subject.zone, basis) is not None
 
 

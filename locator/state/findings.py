@@ -140,27 +140,23 @@ def pods_of(compiled: CompiledService) -> frozenset[object]:
     return frozenset(endpoint.pod or endpoint.addresses for part in compiled.slices for endpoint in part.endpoints)
 
 
-def told_about(
-    compiled: CompiledService, services: Mapping[str, CompiledService], places: Iterable[Location] = ()
-) -> Iterator[Finding]:
-    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it.
-
-    *places* are those of clients, None of which makes a finding by itself.
-    """
+def told_about(compiled: CompiledService, services: Mapping[str, CompiledService]) -> Iterator[Finding]:
+    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it."""
     service, declarations, endpoints = compiled.service, compiled.declarations, compiled.endpoints
     yield from incomplete_hints(service, declarations, endpoints)
     yield from advice(service, declarations, endpoints, CarriedKeys())
     yield from twin_findings(compiled, services.values(), pods_of)
-    if ZONE in in_effect(compiled.declaration).terms:
-        yield from _split_zones([*places, *compiled.locations])
 
 
-def _split_zones(locations: Iterable[Location]) -> Iterator[Finding]:
+def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:
+    """Yield a finding for each zone that is in two regions, among those of a Service that asks for the zone."""
+    if ZONE not in in_effect(compiled.declaration).terms:
+        return
     regions: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for location in locations:
+    for location in (client, *compiled.locations):
         zone, region = location.value(ZONE), location.value(REGION)
         if zone is not None and region is not None and location.node is not None:
-            known = regions.setdefault((location.cluster, zone), {})
+            known = regions.setdefault((location.cluster, zone), {})  # two clusters may use one name
             known.setdefault(region, set()).add(location.node)
     for (_, zone), of_zone in sorted(regions.items()):
         yield from split_zone(zone, of_zone)
