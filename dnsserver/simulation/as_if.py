@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.model import EndpointSlice, Location, Service
-from locator.state.joining import joined_hints
+from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.constraints import (
     OF_SERVICE,
@@ -120,7 +120,7 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
     """
     at_least = min_endpoints(service) or 1
     policies = [_at_least(one, at_least) for one in compiled.declarations if one.source == POLICY]
-    others = declarations_of(service, (), hinted(joined_hints(compiled.slices)), honor_kubernetes=honor_kubernetes)
+    others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
     before = [one for one in others if service.publishes_unready and one.source in OF_SERVICE]
     return (*before, *policies, *(one for one in others if one not in before))
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import EndpointRows, Endpoints, all_ready, any_hints
+from locator.endpoints import EndpointRows, Endpoints, all_ready
 from locator.model import Endpoint, EndpointSlice, Hints
 
 
-def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
+def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
     """Return the endpoints of a Service's slices that are *ready*, or those that are not.
 
     There is one for each pod, and one for each address without a pod.
 
     ``EndpointIdentities`` says which endpoints are the same.
     """
+    if ready and len(slices) == 1 and are_joined(slices[0].endpoints):
+        return tuple(slices[0].endpoints)
     joined: dict[object, Endpoint] = {}
     identities = EndpointIdentities()
     for endpoint_slice in slices:
@@ -37,16 +39,6 @@ def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> 
                     hints=_joined_hints(other.hints, endpoint.hints),
                 )
     return tuple(joined.values())
-
-
-def joined_hints(slices: Sequence[EndpointSlice]) -> Sequence[Hints | None]:
-    """Return the hints of each of the ``joined_endpoints`` that are ready; nothing if no endpoint has hints."""
-    if not any(any_hints(known.endpoints) for known in slices):
-        return ()
-    (first, *others) = slices
-    if not others and isinstance(first.endpoints, EndpointRows) and are_joined(first.endpoints):
-        return first.endpoints.hints
-    return [endpoint.hints for endpoint in joined_endpoints(slices)]
 
 
 def are_joined(endpoints: Endpoints) -> bool:

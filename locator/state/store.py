@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_on, all_addresses
+from locator.endpoints import addresses_on, all_addresses, any_hints
 from locator.ip import Network
 from locator.model import (
     KINDS,
@@ -40,7 +40,7 @@ from locator.places.forwarders import DnsServices
 from locator.state.among_clusters import AmongClusters
 from locator.state.checks import Checks
 from locator.state.compiling import compiled, unready_endpoints
-from locator.state.joining import joined_hints
+from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
@@ -453,10 +453,11 @@ class Store:
         if service is None or not self.exposes(service.namespace) or not self._scope.serves(service):
             return None
         slices = self._objects.slices_of(key)
+        has_hints = any(any_hints(known.endpoints) for known in slices)
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),
-            hinted(joined_hints(slices)),
+            hinted(joined_endpoints(slices) if has_hints else ()),
             honor_kubernetes=self._honor_kubernetes,
         )
         return compiled(

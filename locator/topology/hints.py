@@ -6,11 +6,11 @@ headless Services, where it knows the node of the client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Hints, Location, in_two_clusters
+from locator.model import CLUSTER, HOSTNAME, NODE_NAME, ZONE, Endpoint, Hints, Location, in_two_clusters
 from locator.topology.selection import ALL, ANY, NEAREST, LocatedEndpoint, Selection, Step
 
 # With one of these labels and the value "true", a Service, or a slice, asks the webhook for hints by its constraint.
@@ -89,11 +89,12 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
     return hints.nodes if key == HOSTNAME else hints.zones
 
 
-def hinted(hints: Sequence[Hints | None]) -> Hinted | None:
-    """Return the constraint by the *hints* of a Service's ready endpoints, None if none has any.
+def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
+    """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints.
 
     A pod that is in several slices, such as one of each address family, is one endpoint.
     """
+    hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
     if not any(hints):
         return None
     return Hinted(
