@@ -194,7 +194,7 @@ def why_all(case: Case, selection: Selection) -> str:
         return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
-        return f"no hint names the client's {tried}" if tried else "not all have hints, so none counts"
+        return f"no hint names the client's {tried}"
     if isinstance(constraint, FirstMatch | Narrowing) and any(step.matched for step in selection.steps if step.value):
         return f"too few are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
     return AUTO_MODE if left_to_kubernetes(case) else ANY_WILL_DO
