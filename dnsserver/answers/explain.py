@@ -26,6 +26,7 @@ from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED
 from dnsserver.names import meaning_of, name_text
+from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place
@@ -96,10 +97,14 @@ def explain(
 
 
 def _findings(case: Case) -> Iterator[Finding]:
-    """Yield what is worth knowing about what the Service asks for; nothing about multi-cluster Services."""
+    """Yield what is worth knowing about what the Service asks for, beyond what the sources say by themselves.
+
+    There is nothing about multi-cluster Services.
+    """
     service, services = case.decision.service, case.snapshot.services
     if service is not None and services.get(service.service.key) is service:
-        yield from told_about(service, services)
+        told = told_about(service, services)
+        yield from (finding for finding in told if finding.code != ClusterCode.SourceNotHeard.name)
         yield from zone_findings(service, case.location)
 
 

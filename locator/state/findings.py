@@ -25,7 +25,7 @@ from locator.model import (
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import about, service_findings
-from locator.topology.constraints import TOPOLOGY_KEYS, declarations_of, in_effect
+from locator.topology.constraints import TOPOLOGY_KEYS, asks_in_vain, declarations_of, in_effect
 from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import CarriedKeys
 from locator.topology.selection import ANY
@@ -132,7 +132,7 @@ def _asks(compiled: CompiledService) -> bool:
     """Whether a Service asks for near endpoints, by whatever source, whether it gets them or not."""
     declaration = compiled.declaration
     keys = () if declaration is None or not declaration.valid else declaration.constraint.keys
-    return any(key != ANY for key in keys) or any(declared.in_vain for declared in compiled.declarations)
+    return any(key != ANY for key in keys) or asks_in_vain(compiled.declarations)
 
 
 def pods_of(compiled: CompiledService) -> frozenset[object]:

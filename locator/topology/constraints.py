@@ -95,6 +95,11 @@ def heard(declarations: Iterable[Declaration]) -> Declaration | None:
     return next((declaration for declaration in declarations if declaration.unheard is None), None)
 
 
+def asks_in_vain(declarations: Iterable[Declaration]) -> bool:
+    """Whether a source asks Kubernetes for near endpoints, and does not count."""
+    return any(declaration.in_vain for declaration in declarations)
+
+
 class Sources(Struct, frozen=True, gc=False):
     """What the sources of constraints are read from.
 

@@ -15,7 +15,7 @@ from locator.topology.constraints import HINTS, SOME_HINTS, SOURCE_FIELDS, TOPOL
 from locator.topology.hints import names_for
 from locator.topology.selection import LocatedEndpoint
 
-NAMED = 3  # endpoints that a message names
+NAMED = 5  # endpoints that a message names
 
 
 def has_incomplete_hints(declarations: Sequence[Declaration]) -> bool:

@@ -14,6 +14,7 @@ from dnsserver.inspection.pages.paging import Part, part_of
 from dnsserver.inspection.steps import STEP, Steps
 from locator.model import Finding, Service
 from locator.state.snapshot import CompiledService, Snapshot
+from locator.topology.constraints import asks_in_vain
 
 ROWS = 100
 
@@ -48,7 +49,7 @@ def keys_of(snapshot: Snapshot) -> Steps[Keys]:
     """Return the keys of all Services."""
     constrained, others, services = list[str](), list[str](), iter(snapshot.services.items())
     while part := list(islice(services, STEP)):
-        asking = {key for key, service in part if service.declaration is not None}
+        asking = {key for key, service in part if service.declaration is not None or asks_in_vain(service.declarations)}
         constrained += sorted(asking)
         others += sorted(key for key, _ in part if key not in asking)
         yield
