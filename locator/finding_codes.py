@@ -81,7 +81,7 @@ class ClusterCode(FindingCode):
         " names the nearest label that nodes have. It is an error where clients may get nothing: the keys do not end"
         " with `*`, or a ServicePolicy requires the key. Otherwise it is a warning: clients get endpoints as if the key"
         " were not there. The label may also be missing on all nodes: `trafficDistribution` and hints need"
-        " `topology.kubernetes.io/zone`.",
+        " `topology.kubernetes.io/zone`. A label with an empty value is no label.",
         "Write the key as the nodes have it, or label the nodes:",
         "kubectl get nodes --show-labels",
     )
@@ -212,7 +212,7 @@ class ClusterCode(FindingCode):
     )
     NodeWithoutZone = (
         WARNING,
-        "A node has no label `topology.kubernetes.io/zone`, but other nodes have one. A constraint by zone never"
+        "A node has no label `topology.kubernetes.io/zone`, or an empty one, but other nodes have one. A constraint by zone never"
         " matches clients or endpoints on this node.",
         "Label the node, if your cloud provider does not:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",

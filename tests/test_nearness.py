@@ -104,6 +104,7 @@ def with_empty_labels(items: list[Item], rng: random.Random) -> list[Item]:
         elif found["kind"] == "PodLocator":
             add_empty(found["nodeLabels"], rng)
         elif found["kind"] == "EndpointSlice":
+            found["metadata"]["labels"].setdefault("multicluster.kubernetes.io/source-cluster", "")
             for row in found["endpoints"]:
                 if rng.randrange(2):
                     row.setdefault("zone", "")

@@ -16,11 +16,11 @@ from locator.model import EndpointSlice, Location, Service
 from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.constraints import (
-    OF_SERVICE,
     POLICY,
     Declaration,
     declarations_of,
     federated_constraint,
+    in_order,
     min_endpoints,
 )
 from locator.topology.hints import hinted
@@ -121,8 +121,7 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
     at_least = min_endpoints(service) or 1
     policies = [_at_least(one, at_least) for one in compiled.declarations if one.source == POLICY]
     others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
-    before = [one for one in others if service.publishes_unready and one.source in OF_SERVICE]
-    return (*before, *policies, *(one for one in others if one not in before))
+    return in_order(service, (*policies, *others))
 
 
 def _at_least(declaration: Declaration, number: int) -> Declaration:

@@ -126,10 +126,17 @@ def declarations_of(
     other, so only its own annotation or field constrains it, and goes before policies. Never raises.
     """
     sources = Sources(service, policies, hinted, honor_kubernetes)
-    rows: Sequence[SourceRow] = SOURCES
-    if service.publishes_unready:
-        rows = sorted(SOURCES, key=lambda row: not row.of_service)
-    return tuple(declaration for row in rows for declaration in row.read(sources))
+    return in_order(service, (declaration for row in SOURCES for declaration in row.read(sources)))
+
+
+def in_order(service: Service, declarations: Iterable[Declaration]) -> tuple[Declaration, ...]:
+    """Return what sources declare for *service* in their order of precedence."""
+    peers = service.publishes_unready
+
+    def rank(declaration: Declaration) -> tuple[bool, int]:
+        return peers and declaration.source not in OF_SERVICE, _RANKS[declaration.source]
+
+    return tuple(sorted(declarations, key=rank))
 
 
 def is_federated(service: Service) -> bool:
@@ -241,6 +248,7 @@ SOURCES = (
 SOURCE_FIELDS = {row.name: row.field for row in SOURCES}
 MEANT = tuple(row.name for row in SOURCES if row.meant)
 OF_SERVICE = tuple(row.name for row in SOURCES if row.of_service)
+_RANKS = {row.name: position for position, row in enumerate(SOURCES)}
 
 
 def zone_default(service: Service, keys: tuple[str, ...]) -> Declaration:
