@@ -212,8 +212,8 @@ class ClusterCode(FindingCode):
     )
     NodeWithoutZone = (
         WARNING,
-        "A node has no label `topology.kubernetes.io/zone`, or an empty one, but other nodes have one. A constraint by zone never"
-        " matches clients or endpoints on this node.",
+        "A node has no label `topology.kubernetes.io/zone`, or an empty one, but other nodes have one. A constraint by"
+        " zone never matches clients or endpoints on this node.",
         "Label the node, if your cloud provider does not:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
     )

@@ -248,7 +248,7 @@ CANDIDATES = {
          (False, "its hints name node b1, not the client's a1"), NOT_READY]),
     "some-hints": (
         cluster(service("web"), hints=[*ONE_FOR_ZONES[:2], None]), {},
-        [(True, "the Service has no constraint")] * 3 + [NOT_READY]),
+        [(True, "no constraint is in effect: some ready endpoints have no hint, so none counts")] * 3 + [NOT_READY]),
     "hints-for-others": (
         cluster(service("web"), hints=ONE_FOR_ZONES), {"client": "127.1.0.4"},
         [(True, "no hint names the client's zone")] * 3 + [NOT_READY]),

@@ -118,7 +118,8 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
     if not compiled.service.headless:
         return NOT_HEADLESS
     if decision.declaration is None:
-        return "the Service has no constraint"
+        in_vain = [one.unheard for one in compiled.declarations if one.in_vain]
+        return f"no constraint is in effect: {in_vain[0]}" if in_vain else "the Service has no constraint"
     if not decision.declaration.valid:
         return "the constraint is invalid"
     return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
