@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from dnsserver.app import SWITCH_SECONDS, first_failure, log_all_loaded, start_http
 from dnsserver.clusters import Clusters
-from dnsserver.from_settings import authority_of
+from dnsserver.from_settings import authority_of, upstream_of
 from dnsserver.http import loop_delay
 from dnsserver.http.api import Api
 from dnsserver.http.console.changes import Changes
@@ -49,8 +49,13 @@ class _Console:
         self._clusters.subscribe(self._changes.published)
         authority = authority_of(settings)
         honors = settings.traffic_distribution == HONOR
+        find = None
+        if authority.has_upstream:
+            from dnsserver.net.upstream import Upstream  # imports dnspython
+
+            find = Upstream(upstream_of(settings), counts).find
         inspected = Inspected(
-            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors
+            self._changes.current, self._clusters.by_name, authority, self._clusters.namespace, honors, find
         )
         around = Around(self._clusters.health, self._clusters.ages)
         self._api = Api(inspected, turns, None)

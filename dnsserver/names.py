@@ -5,11 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from locator.ip import Network, address_text, parse_address, plain_network
+from locator.ip import (
+    Network,
+    address_text,
+    host_network,
+    is_address,
+    network_text,
+    parse_address,
+    parse_network,
+    plain_network,
+)
 from locator.model import MAX_NAME, Endpoint, is_dns_label
 
 APEX = "apex"
@@ -94,6 +104,8 @@ DISABLED, INSECURE, VERIFIED = "disabled", "insecure", "verified"
 REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets in an address (RFC 1035, RFC 3596)
 
 MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
+# Letters, digits, and inside a label hyphens (RFC 1123, section 2.1); underscores, which some domains begin with.
+_ZONE_LABEL = re.compile("[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
 MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 
@@ -144,12 +156,39 @@ class Meaning(Struct, frozen=True, gc=False):
 
 
 def parse_zone(text: str) -> Zone:
-    """Parse a DNS zone's name, such as ``cluster.local``. Raises ValueError."""
-    name = text.rstrip(".").lower()
-    labels = labels_of(name)
-    if not labels or len(name) > MAX_ZONE:
-        raise ValueError(f"{text!r} is not a zone name")
-    return Zone(name, labels)
+    """Parse a DNS zone's name, such as ``cluster.local``, with or without a final dot. Raises ValueError."""
+    name = text.removesuffix(".").lower()
+    if is_address(name):
+        raise ValueError(f"{text!r} is an address, whose network is {network_text(host_network(parse_address(name)))}")
+    labels = name.split(".")
+    if any(len(label) > MAX_LABEL for label in labels) or len(name) > MAX_ZONE:
+        raise ValueError(f"{text!r} is too long: a label has at most {MAX_LABEL} octets, the name {MAX_ZONE}")
+    if not all(map(_ZONE_LABEL.fullmatch, labels)) or labels[-1].isdigit():
+        raise ValueError(f"{text!r} is not a domain name")
+    return Zone(name, labels_of(name))
+
+
+def parse_zones(text: str) -> tuple[Zone, ...]:
+    """Parse a DNS zone's name, or a network, which means its reverse zones. Raises ValueError."""
+    try:
+        network = parse_network(text, strict=False) if "/" in text else None
+    except ValueError:
+        network = None
+    return (parse_zone(text),) if network is None else tuple(map(parse_zone, reverse_zone_names(network)))
+
+
+def reverse_zone_names(network: Network) -> Iterator[str]:
+    """Yield the names of the reverse zones that a network consists of, as CoreDNS has it.
+
+    A prefix that ends within a label of these names means several zones: 10.96.0.0/12 is 96.10 to 111.10.in-addr.arpa.
+    """
+    size = 8 * len(network.address)
+    bits, form, ending = (8, "d", "in-addr.arpa") if size == 32 else (4, "x", "ip6.arpa")
+    count = -(-network.length // bits)  # labels before the ending
+    first = int.from_bytes(network.address) >> (size - count * bits)
+    for number in range(first, first + (1 << (count * bits - network.length))):
+        parts = [format(number >> (bits * position) & ((1 << bits) - 1), form) for position in range(count)]
+        yield ".".join((*parts, ending))
 
 
 def labels_of(text: str) -> tuple[bytes, ...]:
@@ -303,7 +342,8 @@ def dashed_label(address: bytes) -> str:
     if len(address) == 4:
         return "-".join(map(str, address))
     dashed = address_text(address).replace(":", "-")
-    return f"{dashed}0" if dashed.endswith("-") else dashed  # a host name's label cannot end with a dash
+    # A host name's label begins and ends with a letter or a digit (RFC 1123, section 2.1).
+    return f"{'0' if dashed.startswith('-') else ''}{dashed}{'0' if dashed.endswith('-') else ''}"
 
 
 _ADDRESS_LETTERS = frozenset("0123456789abcdef-")

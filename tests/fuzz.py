@@ -24,6 +24,7 @@ with atheris.instrument_imports(include=["dnsserver", "locator"]):
     from dnsserver.responder.replies import PendingReply
     from tests import api_objects, dns_queries, proxy_headers
     from tests.in_memory import CountedResponder, responder_of
+    from tests.outside import FAILED, said
     from tests.random_queries import Asked, replied, without_header
     from tests.replies import assert_same, assert_sound
     from tests.wire_rows import CLUSTER, FLAGS, FORWARDER, IN_A, IN_B, NAME, NOWHERE, ROWS, UNSYNCED, Row
@@ -81,9 +82,12 @@ def reply_of(responder: CountedResponder, asked: Asked, *, compute: bool = False
     found = [Record(reply.target, wire.CNAME, 60, Host("cdn.example.net"))]
     if reply.qtype == wire.A:
         found += [Record("cdn.example.net", wire.A, 60, Address(bytes((192, 0, 2, last)))) for last in range(60)]
-    unfound = responder.finish(reply, None)
+    unfound = responder.finish(reply, FAILED)
+    assert isinstance(unfound, bytes)
     assert_sound_reply(responder, asked, unfound)
-    return responder.finish(reply, found if reply.envelope.query[1] & 1 else None)
+    finished = responder.finish(reply, said(found) if reply.envelope.query[1] & 1 else FAILED)
+    assert isinstance(finished, bytes)
+    return finished
 
 
 def seed_of(row: Row, server: int, header: bytes = b"") -> bytes:

@@ -32,6 +32,7 @@ from locator.state.cluster_view import ClusterView
 from locator.state.kept_view import Origin
 from locator.state.snapshot import Snapshot
 from locator.state.store import Store
+from tests.outside import FAILED
 from tests.this_machine import lacking
 
 HAS_NATIVE = importlib.util.find_spec("dnsserver.net.native") is not None
@@ -207,10 +208,11 @@ def ask_in_memory(
 ) -> dns.message.Message | None:
     """Pass a query to a responder as if it came from *client*; return the reply as dnspython reads it.
 
-    For a CNAME to a name outside the zones, the reply holds the CNAME alone.
+    The upstream, if the responder has one, does not answer.
     """
     source = parse_address(client)
     reply = responder.answer(query.to_wire(), source, responder.channel(source, proto))
     if isinstance(reply, PendingReply):
-        reply = responder.finish(reply, None)
+        reply = responder.finish(reply, FAILED)
+    assert not isinstance(reply, PendingReply)
     return None if reply is None else dns.message.from_wire(reply)

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import trio
 import trio.testing
 
+from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Opaque, Record
 from dnsserver.metrics.counters import Counts
 from dnsserver.net import tcp
 from dnsserver.net.connections import Connection
-from dnsserver.net.upstream import Found
 from tests.clusters import WITH_ALIASES
 from tests.dns_queries import framed
 from tests.in_memory import CountedResponder, responder_of
+from tests.outside import said
 
 
 class Held:
@@ -33,10 +34,12 @@ class Held:
         """Answer for this name from now on."""
         self._event(target).set()
 
-    def answer_at_once(self, target: str, _: int) -> Found | None:
-        return Found(self._records(target)) if self._event(target).is_set() else None
+    seconds = 1e9
 
-    async def find(self, target: str, _: int) -> tuple[Record, ...]:
+    def answer_at_once(self, target: str, _: int) -> UpstreamAnswer | None:
+        return self._records(target) if self._event(target).is_set() else None
+
+    async def find(self, target: str, _: int, *, deadline: float) -> UpstreamAnswer:
         self.asked += 1
         self.waiting.append(target)
         try:
@@ -48,8 +51,8 @@ class Held:
     def _event(self, target: str) -> trio.Event:
         return self._told.setdefault(target, trio.Event())
 
-    def _records(self, target: str) -> tuple[Record, ...]:
-        return (Record(target, 1, 60, Opaque(b"\xc0\0\2\1")),)
+    def _records(self, target: str) -> UpstreamAnswer:
+        return said([Record(target, 1, 60, Opaque(b"\xc0\0\2\1"))])
 
 
 class Here(NamedTuple):

@@ -13,14 +13,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message.records import Host, Opaque, Record
 from dnsserver.message.wire import AAAA, CNAME, A
 from dnsserver.net.ingress_hosts import STALE_SECONDS, IngressHosts
-from dnsserver.net.upstream import Found
 from locator.federation.federating import ResolvedHost
 from locator.ip import parse_address
 from tests.api_objects import endpoint, endpoint_slice, listed, namespace, node, service
 from tests.forwarders import UNBOUND, started
+from tests.outside import FAILED, said
 from tests.this_machine import free_port
 from tests.topodns_process import serving
 from tests.waiting import until
@@ -38,13 +39,17 @@ class Servers:
         self.records: dict[tuple[str, int], tuple[Record, ...] | None] = {}
         self.asked, self.remembers = 0, False
 
-    def answer_at_once(self, target: str, qtype: int) -> Found | None:
-        return Found(self.records.get((target, qtype), ())) if self.remembers else None
+    def answer_at_once(self, target: str, qtype: int) -> UpstreamAnswer | None:
+        return self._said(target, qtype) if self.remembers else None
 
-    async def find(self, target: str, qtype: int) -> tuple[Record, ...] | None:
+    async def find(self, target: str, qtype: int) -> UpstreamAnswer:
         self.asked += 1
         await trio.lowlevel.checkpoint()
-        return self.records.get((target, qtype), ())
+        return self._said(target, qtype)
+
+    def _said(self, target: str, qtype: int) -> UpstreamAnswer:
+        records = self.records.get((target, qtype), ())
+        return FAILED if records is None else said(records)
 
 
 def address(text: str, ttl: int = 60) -> Record:

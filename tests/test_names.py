@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
+from unittest import mock
 
 import dns.edns
 import dns.flags
@@ -10,17 +12,34 @@ import dns.message
 import dns.name
 import dns.rcode
 import dns.rdatatype
+import dns.reversename
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dnsserver.answers.explain import explain
 from dnsserver.from_settings import authority_of
 from dnsserver.message.records import Host, Opaque, Record, type_number
-from dnsserver.names import labels_of, meaning_of, parse_zone
+from dnsserver.message.rendering import RenderedAnswer
+from dnsserver.names import dashed_label, labels_of, meaning_of, parse_zone, pod_address
+from dnsserver.responder import rendered_decisions
 from dnsserver.responder.replies import PendingReply
-from locator.ip import parse_network
-from tests.api_objects import ZONE, service_import
+from locator.ip import address_text, parse_address, parse_network, plain_address
+from locator.model import is_dns_label
+from tests.api_objects import (
+    ZONE,
+    endpoint,
+    endpoint_slice,
+    listed,
+    namespace,
+    node,
+    pod,
+    service,
+    service_import,
+)
 from tests.in_memory import NOW, CountedResponder, ask_in_memory, responder_of, settings_of, snapshot_of
+from tests.outside import said
 
 CLUSTER = """
 apiVersion: v1
@@ -480,25 +499,27 @@ def test_names_behind_an_alias_are_compressed() -> None:
     assert (waiting.target, waiting.qtype) == (LONG, 1)
     far = f"far.{LONG.partition('.')[2]}"
     found = [Record(LONG, 5, 60, Host(far)), *(Record(far, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(8))]
-    octets = responder.finish(waiting, found)
+    octets = responder.finish(waiting, said(found))
+    assert isinstance(octets, bytes)
     reply = dns.message.from_wire(octets)
     assert not reply.flags & dns.flags.TC and len(octets) < 300
     assert data(reply.answer) == sorted([f"CNAME {LONG}.", f"CNAME {far}.", *(f"A 192.0.2.{n}" for n in range(8))])
 
 
-def test_what_was_found_elsewhere_is_rendered_once() -> None:
+def test_what_was_found_elsewhere_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same upstream records give the same answer, except for the rotation."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
-    found = [Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)]
-    firsts = set()
+    found = said([Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)])
+    firsts, rendered = set(), mock.Mock(wraps=RenderedAnswer)
+    monkeypatch.setattr(rendered_decisions, "RenderedAnswer", rendered)
     for _ in range(3):
         waiting = waiting_for(responder, "A")
         assert isinstance(waiting, PendingReply)
-        firsts.add(str(dns.message.from_wire(responder.finish(waiting, found)).answer[1][0]))
-        rendered = waiting.answer.completed
-        again = waiting_for(responder, "A")
-        assert isinstance(again, PendingReply) and again.answer.completed is rendered is not None
+        octets = responder.finish(waiting, found)
+        assert isinstance(octets, bytes)
+        firsts.add(str(dns.message.from_wire(octets).answer[1][0]))
     assert len(firsts) == 3
+    assert rendered.call_count == 2  # the CNAME, and what it leads to
 
 
 @pytest.mark.parametrize(("rtype", "waits"), [("A", True), ("AAAA", True), ("MX", True), ("HTTPS", True),
@@ -507,7 +528,8 @@ def test_only_common_types_are_looked_up_elsewhere(rtype: str, waits: bool) -> N
     """Only common types cause upstream queries; other types get the CNAME."""
     responder = responder_of(OUT, {"upstream": "192.0.2.1"})
     assert isinstance(waiting_for(responder, rtype), PendingReply) == waits
-    assert data(ask(responder, "out.lab.svc.cluster.local", rtype).answer) == [f"CNAME {LONG}."]
+    found = data(ask(responder, "out.lab.svc.cluster.local", rtype).answer)
+    assert found == ([] if waits else [f"CNAME {LONG}."])
 
 
 def test_more_records_than_any_message_holds() -> None:
@@ -533,3 +555,47 @@ endpoints: [{rows}]
         reply = ask_in_memory(responder, query, "127.1.0.1", proto=proto)
         assert reply is not None and reply.flags & dns.flags.TC
         assert most - 100 < len(reply.to_wire(max_size=65535)) + 100 and len(reply.answer[0]) > 5
+
+
+# Names made of addresses
+
+groups = st.sampled_from([0, 0, 0, 1, 0xAB, 0xFFFF, 0x2001])
+six = st.lists(groups, min_size=8, max_size=8).map(lambda numbers: struct.pack("!8H", *numbers))
+packed = st.one_of(six, st.binary(min_size=16, max_size=16), st.binary(min_size=4, max_size=4)).filter(
+    lambda octets: plain_address(octets) == octets
+)
+
+
+@given(st.lists(packed, min_size=2, max_size=2, unique=True))
+def test_an_address_and_its_label_mean_each_other(addresses: list[bytes]) -> None:
+    """The label is one of a host name (RFC 1123, 2.1), leads back to the address, and is that of no other."""
+    labels = [dashed_label(address) for address in addresses]
+    assert len(set(labels)) == len(labels)
+    for address, label in zip(addresses, labels, strict=True):
+        assert is_dns_label(label)
+        assert pod_address(label) == address
+
+
+@given(st.lists(six.filter(lambda octets: plain_address(octets) == octets), min_size=1, max_size=4, unique=True))
+def test_the_names_of_endpoints_lead_back(addresses: list[bytes]) -> None:
+    """From SRV to the address, and from the address to the same name: of a Service, federated, and of pods."""
+    texts = [address_text(address) for address in addresses]
+    items = [
+        namespace("shop"),
+        node("a1", addresses=["127.1.0.1"]),
+        service("web", annotations={"topodns.io/federated": "true"}),
+        endpoint_slice("web", 1, [endpoint(text, nodeName="a1") for text in texts], family="IPv6"),
+        *(pod(f"web-{number}", [text], "a1") for number, text in enumerate(texts)),
+    ]
+    responder = responder_of(listed(items), {"federation": ["fed.example"], "pods": "verified"})
+    for name in ("web.shop.svc.cluster.local", "web.shop.fed.example"):
+        targets = {row.split()[-1].rstrip(".") for row in data(ask(responder, name, "SRV").answer)}
+        found = {target: data(ask(responder, target, "AAAA").answer) for target in targets}
+        assert sorted(parse_address(row.split()[-1]) for (row,) in found.values()) == sorted(addresses)
+        for target, rows in found.items():
+            assert is_dns_label(target.partition(".")[0])
+            if name.endswith("cluster.local"):
+                reverse = dns.reversename.from_address(rows[0].split()[-1])
+                assert data(ask(responder, reverse, "PTR").answer) == [f"PTR {target}."]
+            of_pod = f"{target.partition('.')[0]}.shop.pod.cluster.local"
+            assert data(ask(responder, of_pod, "AAAA").answer) == rows

@@ -19,8 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dnsserver.from_settings import store_of
-from dnsserver.message.records import Host, Opaque, Record
-from dnsserver.message.wire import CNAME
+from dnsserver.message.records import Opaque, Record
 from dnsserver.responder.replies import PendingReply
 from locator.cluster import dump_files
 from locator.ip import Network, address_text, parse_address
@@ -34,6 +33,7 @@ from tests.api_objects import HOSTNAME, Item
 from tests.clusters import SUBNETS, UNKNOWN_CLIENT, World
 from tests.dns_queries import CLIENT_OPTION, ecs, opt, query
 from tests.in_memory import HAS_NATIVE, NOW, CountedResponder, settings_of, take_in, with_and_without_native
+from tests.outside import alias, said
 from tests.proxy_headers import LOCAL, proxied, proxy_header
 from tests.random_queries import Asked, asked, replied, without_header
 from tests.replies import assert_same, assert_sound, parsed, parts_of, size_allowed
@@ -89,7 +89,9 @@ def finished(responder: CountedResponder, reply: bytes | PendingReply | None) ->
     if not isinstance(reply, PendingReply):
         return reply
     found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((10, 9, 8, each)))) for each in (1, 2)]
-    return responder.finish(reply, [Record(reply.target, CNAME, 60, Host("far.example.net")), *found])
+    octets = responder.finish(reply, said([alias(reply.target, "far.example.net"), *found]))
+    assert isinstance(octets, bytes)
+    return octets
 
 
 # What is asked

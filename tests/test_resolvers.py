@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -29,6 +29,7 @@ from locator.ip import parse_network
 from locator.state.snapshot import Snapshot
 from tests import api_objects
 from tests.api_objects import ZONE, Item
+from tests.coredns import running_coredns
 from tests.in_memory import settings_of, snapshot_of
 from tests.made_once import CACHE
 from tests.network_namespaces import Machine, loopback_with, one_network
@@ -125,6 +126,12 @@ def zones_near(zone: str | None) -> set[str]:
 
 
 ALIAS = api_objects.external("alias", f"cache.{DOMAIN}")
+# What the upstream has: a name outside the zones that leads back.
+OUTSIDE = f"""\
+example.net. 60 IN SOA ns.example.net. h.example.net. 1 7200 1800 86400 30
+example.net. 60 IN NS ns.example.net.
+back.example.net. 60 IN CNAME cache.{DOMAIN}.
+"""
 SOFT = f"{ZONE},*"
 CLUSTER: list[Item] = [
     api_objects.namespace("shop"),
@@ -140,6 +147,8 @@ CLUSTER: list[Item] = [
     api_objects.service("api", cluster_ips=("10.96.0.10", "fd00:96::10")),
     api_objects.service("closed"),
     ALIAS,
+    api_objects.external("back", "back.example.net"),
+    api_objects.external("missing", "nx.example.net"),
 ]
 
 # What a program says -> which name it means.
@@ -161,6 +170,7 @@ NAMES = {
     "plain": f"plain.{DOMAIN}",
     "api.shop": f"api.{DOMAIN}",
     "alias": f"alias.{DOMAIN}",
+    "back": f"cache.{DOMAIN}",  # in the end
     f"closed.{DOMAIN}.": f"closed.{DOMAIN}",
     f"none.{DOMAIN}.": f"none.{DOMAIN}",
 }
@@ -298,7 +308,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     if not has_ipv6():
         lacking("there is no IPv6 here")
     folder = tmp_path_factory.mktemp("resolvers")
-    flags = {
+    flags: dict[str, Any] = {
         "listen": [f"{SERVERS[0]}:53", f"[{SERVERS[1]}]:53"],
         "trusted-forwarder": list(FORWARDER.addresses),
     }
@@ -316,6 +326,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             )
             files = {**ETC, "resolv.conf": resolv_conf}
             machines[pod] = stack.enter_context(network.machine(*pod.addresses, files=files))
+        zone = folder / "example.net.zone"
+        zone.write_text(OUTSIDE)
+        upstream = stack.enter_context(running_coredns(folder, f"file {zone} example.net"))
+        flags["upstream"] = f"127.0.0.1:{upstream.port}"
         stack.enter_context(serving(folder, api_objects.listed(CLUSTER), flags=flags))
         yield World(machines, folder)
 
@@ -385,8 +399,10 @@ def test_a_stub_resolver_finds_what_is_explained(world: World, stubs: None, name
 @pytest.mark.parametrize("pod", [pod for pod in DIRECT if pod.zone not in VAULTED], ids=str)
 def test_what_is_too_far_away_is_told_from_what_is_not_there(world: World, pod: Pod) -> None:
     """An unmet hard constraint is a name without addresses; a wrong name is a different error."""
-    found = world.found(pod, RESOLVERS["python"], ["vault", f"vault.{DOMAIN}.", f"none.{DOMAIN}."])
-    assert [status for _, status in found.values()] == [socket.EAI_NODATA, socket.EAI_NODATA, socket.EAI_NONAME]
+    names = ["vault", f"vault.{DOMAIN}.", f"none.{DOMAIN}.", f"missing.{DOMAIN}."]
+    found = world.found(pod, RESOLVERS["python"], names)
+    nothing, nobody = socket.EAI_NODATA, socket.EAI_NONAME
+    assert [status for _, status in found.values()] == [nothing, nothing, nobody, nobody]
 
 
 # The client that a query names -> the zone that all of it is in.

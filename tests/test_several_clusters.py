@@ -322,7 +322,6 @@ SETTINGS = [
     ("federation-holds-a-zone", ["--federation", "local"], "--federation: local is above the zone cluster.local"),
     ("federation-hides-services", ["--federation", "svc.cluster.local"], "hides all such names of the zone cluster"),
     ("multicluster-hides-pods", ["--multicluster", "pod.cluster.local"], "hides all such names of the zone cluster"),
-    ("federation-twice", ["--federation", "a.b", "--federation", "a.b"], "--federation: a.b is served already"),
     ("multicluster-is-the-federation", ["--federation", "a.b", "--multicluster", "a.b"], "a.b is served already"),
     ("reverse", ["--federation", "10.in-addr.arpa"], "a reverse zone"),
     ("keys", ["--federation-topology-keys", "*,zone"], "* only at the end"),

@@ -37,6 +37,7 @@ from tests.in_memory import (
     take_in,
     with_and_without_native,
 )
+from tests.outside import FAILED, said
 from tests.proxy_headers import proxied
 from tests.random_queries import Asked, asked, replied
 from tests.replies import parsed
@@ -189,7 +190,7 @@ def test_a_tap_changes_no_reply(data: st.DataObject) -> None:
         told = len(everything.told)
         wanted, reply = replied(plain, sent), replied(tapped, sent)
         if isinstance(wanted, PendingReply):
-            wanted, reply = plain.finish(wanted, None), tapped.finish(reply, None)
+            wanted, reply = plain.finish(wanted, FAILED), tapped.finish(reply, FAILED)
         assert reply == wanted
         for line in everything.lines[told:]:
             message = parsed(reply, one_rr_per_rrset=True)
@@ -292,10 +293,10 @@ def test_a_reply_that_waits_is_told_when_it_is_sent() -> None:
     tap_of(responder, FLAGS).listen(everything)
     pending = ask(responder, query(AWAY, edns=forwarded(FRONT)))
     assert isinstance(pending, PendingReply) and not everything.told
-    responder.publish(snapshot_of(listed([namespace("shop")]), FLAGS))
+    responder.publish(snapshot_of(listed([namespace("shop"), external("away", "www.example.org")]), FLAGS))
     found = [Record("www.example.org", CNAME, 60, Host("far.example.net")),
              Record("far.example.net", 1, 60, Opaque(bytes((10, 9, 8, 7))))]  # fmt: skip
-    responder.finish(pending, found)
+    responder.finish(pending, said(found))
     (line,) = everything.lines
     assert [answer["data"] for answer in line["answers"]] == ["www.example.org.", "far.example.net.", "10.9.8.7"]
     assert line["client"]["holder"] == "pod shop/front"
@@ -307,7 +308,7 @@ def test_replies_that_wait_are_bounded() -> None:
     tap_of(responder, FLAGS).listen(everything)
     pending = [ask(responder, query(AWAY)) for _ in range(MAX_PENDING + 2)]
     for reply in pending:
-        responder.finish(reply, None)
+        responder.finish(reply, FAILED)
     assert len(everything.told) == MAX_PENDING
 
 
@@ -323,7 +324,7 @@ def test_an_error_in_a_listener_costs_no_reply() -> None:
     responder, errors = responding(), list[Exception]()
     tap_of(responder, FLAGS, failed=errors.append).listen(Broken())
     assert isinstance(ask(responder, query(NEAR)), bytes)
-    responder.finish(ask(responder, query(AWAY)), None)
+    responder.finish(ask(responder, query(AWAY)), FAILED)
     assert [str(error) for error in errors] == ["broken", "broken"]
 
 

@@ -65,12 +65,33 @@ class Authority(Struct, frozen=True, gc=False):
         return zone_default(service.service, keys) if keys is not None and service.service.headless else None
 
 
+class UpstreamAnswer(Struct, frozen=True, eq=False, gc=False):
+    """What an upstream says about a name outside the zones and one type.
+
+    ``aliases`` are the CNAME records from that name on, in order, and ``records`` those of the type at their end;
+    ``soa`` is the record that comes with a negative answer, if one came. ``rcode`` is NOERROR, NXDOMAIN, or SERVFAIL
+    if the look-up failed; then ``extended_error`` says why, and there are no records.
+    """
+
+    rcode: int = wire.NOERROR
+    aliases: tuple[Record, ...] = ()
+    records: tuple[Record, ...] = ()
+    soa: tuple[Record, ...] = ()
+    extended_error: tuple[int, str] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether it says what lies at the end of the ``aliases``; if not, the upstream has to be asked for that."""
+        return bool(self.records or self.soa or not self.aliases) or self.rcode != wire.NOERROR
+
+
 class Decision(Struct, frozen=True, eq=False, gc=False):
     """The answer for one client, and why it is that.
 
     ``spares`` follow the ``answers``, and never come first; they are the records of ``spare_entries``.
     ``aliases`` are the CNAME records on the way to ``answers``; ``outside_target`` is the name
-    outside the zones where they end, None if they end inside. ``authority_records`` and
+    outside the zones where they end, None if they end inside. ``upstream`` is what the upstream says about that name,
+    None if it was not asked. ``authority_records`` and
     ``additional_records`` are those of the sections of that name: an SOA if there are no answers,
     and addresses of names in the answers. ``service`` is the Service that the answers belong to, or ``federated`` is.
     ``declaration`` is its constraint and ``selection`` the chosen endpoints, None if no endpoints
@@ -90,6 +111,7 @@ class Decision(Struct, frozen=True, eq=False, gc=False):
     authority_records: tuple[Record, ...] = ()
     additional_records: tuple[Record, ...] = ()
     outside_target: str | None = None
+    upstream: UpstreamAnswer | None = None
     service: CompiledService | None = None
     federated: FederatedService | None = None
     declaration: Declaration | None = None
@@ -119,7 +141,8 @@ class Request(Struct, frozen=True, gc=False):
     """Everything that a resolver may read, and the methods with which it builds its Decision.
 
     ``names_of`` returns the names of a Service's endpoints. A caller with many requests passes
-    one that remembers them.
+    one that remembers them. ``outside`` returns what an upstream says about a name outside the zones, None if that is
+    not known.
     """
 
     meaning: Meaning
@@ -128,6 +151,7 @@ class Request(Struct, frozen=True, gc=False):
     location: Location
     authority: Authority
     names_of: Callable[[Basis], EndpointNames]
+    outside: Callable[[str], UpstreamAnswer | None]
 
     def decision(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dnsserver.answers.candidates import Candidate, candidates_of
-from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.decision import Authority, Decision, UpstreamAnswer
 from dnsserver.answers.explanation import (
     CandidateExplained,
     ClientExplained,
@@ -24,7 +24,7 @@ from dnsserver.answers.reasons import Case, reason
 from dnsserver.answers.resolution import resolve
 from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
-from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED
+from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import meaning_of, name_text
 from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
@@ -35,7 +35,10 @@ from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
 
-RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED"}
+RCODES = {NOERROR: "NOERROR", NXDOMAIN: "NXDOMAIN", REFUSED: "REFUSED", SERVFAIL: "SERVFAIL"}
+
+# Returns what an upstream says about a name outside the zones and a type, None if it is not asked.
+Ask = Callable[[str, int], UpstreamAnswer | None]
 
 
 class Asker(NamedTuple):
@@ -66,14 +69,16 @@ def explain(
     *,
     candidates: bool = False,
     suggests: bool = True,
+    ask: Ask = lambda *_: None,
 ) -> Explanation:
     """Return the answer for a final client, and the reasons; with *candidates* also those for each endpoint.
 
-    *suggests* is that of ``Case``.
+    *suggests* is that of ``Case``. *ask* is called for each name outside the zones to which aliases lead.
     """
     asker = client if isinstance(client, Asker) else asker_at(client, snapshot)
     location = asker.place.location
-    decision = resolve(meaning_of(name, authority.zones), qtype, snapshot, location, authority)
+    meaning = meaning_of(name, authority.zones)
+    decision = resolve(meaning, qtype, snapshot, location, authority, outside=lambda target: ask(target, qtype))
     case = Case(decision, location, snapshot, authority, suggests)
     declaration, found = decision.declaration, decision.federated
     return {

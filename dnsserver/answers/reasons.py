@@ -10,7 +10,7 @@ from dnsserver import names
 from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import type_name
-from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED
+from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import Meaning, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.model import HOSTNAME, ZONE, Location
@@ -75,6 +75,8 @@ def reason(case: Case) -> str:
         return f"the name is outside the served zones: {zones}"
     if decision.rcode == REFUSED:
         return "zone transfers are not served"
+    if decision.rcode == SERVFAIL:
+        return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
     return _alias(decision, case.authority) or _unnarrowed(case)
 
 
@@ -86,7 +88,8 @@ def _alias(decision: Decision, authority: Authority) -> str:
         return "the Service is an alias"
     if decision.outside_target is not None:
         asked = ", which an upstream resolves" if authority.asks_upstream_for(decision.qtype) else ""
-        return f"an alias of a name outside the served zones{asked}"
+        missing = ": it does not exist" if decision.rcode == NXDOMAIN else ""
+        return f"an alias of a name outside the served zones{asked}{missing}"
     if not decision.answers and not decision.authority_records:
         return f"the aliases form a loop, or are more than {MAX_ALIASES}"
     return "an alias of a name that does not exist" if decision.rcode == NXDOMAIN else ""

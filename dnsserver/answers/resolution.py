@@ -6,23 +6,29 @@ answers. They never see a message as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from dnsserver import names
 from dnsserver.answers import federated, services
-from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request
+from dnsserver.answers.decision import Authority, Decision, EndpointNames, Request, UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.message.records import Host, HostInfo, Record, Text
 from dnsserver.names import DISABLED, VERIFIED, Meaning, labels_of, meaning_of, pod_address
+from locator.ip import Network, is_within
 from locator.model import Location
 from locator.state.snapshot import Basis, CompiledService, FederatedService, Snapshot
 
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
-MAX_ALIASES = 8  # followed in one answer, so that loops end
+IPV4, MAPPED = Network(bytes(4), 0), Network(bytes(10) + b"\xff\xff" + bytes(4), 96)  # and the same as IPv6
+MAX_ALIASES = 8  # followed in one answer, so that loops and look-ups end; those that an upstream brings count, too
+
+
+def _nothing(_: str) -> None:
+    """Know nothing about names outside the zones."""
 
 
 def resolve(
@@ -33,16 +39,19 @@ def resolve(
     authority: Authority,
     *,
     names_of: Callable[[Basis], EndpointNames] | None = None,
+    outside: Callable[[str], UpstreamAnswer | None] = _nothing,
 ) -> Decision:
     """Return the decision for a client at *location*; *meaning* is None for a name outside the zones.
 
-    *names_of* may replace ``endpoint_names`` by a function that remembers its results.
+    *names_of* may replace ``endpoint_names`` by a function that remembers its results. *outside* returns what an
+    upstream says about a name outside the zones, None if that is not known. Then the decision ends at that name, its
+    ``outside_target``: whoever asks the upstream for it (``Authority.asks_upstream_for``) resolves once more.
     """
     if meaning is None or qtype in (wire.AXFR, wire.IXFR):
         return Decision(meaning, qtype, wire.REFUSED)
     if names_of is None:
         names_of = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
-    request = Request(meaning, qtype, snapshot, location, authority, names_of)
+    request = Request(meaning, qtype, snapshot, location, authority, names_of, outside)
     decision = _decided(request)
     if decision.aliases:
         return decision if qtype in (wire.CNAME, wire.ANY) else _followed(request, decision)
@@ -75,24 +84,54 @@ def _decided(request: Request) -> Decision:
 
 
 def _followed(request: Request, decision: Decision) -> Decision:
-    """Return the decision on the last alias's target, with all aliases in front (RFC 1034, section 4.3.2)."""
-    aliases = list(decision.aliases)
-    for _ in range(MAX_ALIASES):
+    """Return the decision on the last alias's target, with all aliases in front (RFC 1034, section 4.3.2).
+
+    An alias that an upstream brings may lead back into the zones. What the upstream says about names there does not
+    count.
+    """
+    authority, aliases = request.authority, list(decision.aliases)
+    while len(aliases) <= MAX_ALIASES:
         target = _target(aliases[-1])
-        if target in {record.name for record in aliases}:
+        if _is_owner(target, aliases):
             break
-        meaning = meaning_of(labels_of(target), request.authority.zones)
-        if meaning is None:
-            basis = decision.basis if len(aliases) == 1 else request.snapshot
-            return replace(decision, aliases=tuple(aliases), outside_target=target, basis=basis)
-        end = _decided(replace(request, meaning=meaning))
-        if not end.aliases:
-            service = end.service or decision.service
-            return replace(
-                end, meaning=request.meaning, aliases=tuple(aliases), service=service, basis=request.snapshot
-            )
-        aliases += end.aliases
+        meaning = meaning_of(labels_of(target), authority.zones)
+        if meaning is not None:
+            end = _decided(replace(request, meaning=meaning))
+            if not end.aliases:
+                service = end.service or decision.service
+                return replace(
+                    end, meaning=request.meaning, aliases=tuple(aliases), service=service, basis=request.snapshot
+                )
+            aliases += end.aliases
+            continue
+        said = request.outside(target) if authority.asks_upstream_for(request.qtype) else None
+        basis = decision.basis if len(aliases) == 1 else request.snapshot
+        end = replace(decision, aliases=tuple(aliases), outside_target=target, upstream=said, basis=basis)
+        if said is None:
+            return end
+        if said.rcode == wire.SERVFAIL:  # without aliases: nobody must take them for the whole answer
+            return replace(end, rcode=wire.SERVFAIL, aliases=(), extended_error=said.extended_error)
+        for alias in said.aliases[: MAX_ALIASES + 1 - len(aliases)]:
+            aliases.append(alias)
+            target = _target(alias)
+            if _is_owner(target, aliases) or meaning_of(labels_of(target), authority.zones) is not None:
+                break
+        else:
+            if said.complete and len(aliases) <= MAX_ALIASES:
+                return replace(
+                    end,
+                    rcode=said.rcode,
+                    aliases=tuple(aliases),
+                    answers=said.records,
+                    authority_records=said.soa,
+                    outside_target=target,
+                )
     return replace(decision, aliases=tuple(aliases), basis=request.snapshot)
+
+
+def _is_owner(name: str, aliases: Sequence[Record]) -> bool:
+    """Whether one of *aliases* is that of *name*, so that another one to it closes a circle."""
+    return any(alias.name == name for alias in aliases)
 
 
 def _target(alias: Record) -> str:
@@ -155,9 +194,9 @@ def _reverse(request: Request) -> Decision:
     if network is None or zone is None:
         return request.decision(wire.NXDOMAIN)
     if network.length < 8 * len(network.address):
-        return request.decision(
-            wire.NOERROR if request.snapshot.service_addresses.any_within(network) else wire.NXDOMAIN
-        )
+        addresses = request.snapshot.service_addresses
+        exists = addresses.any_within(network) or (is_within(MAPPED, network) and addresses.any_within(IPV4))
+        return request.decision(wire.NOERROR if exists else wire.NXDOMAIN)
     owners = dict.fromkeys(_names_of(request, network.address, zone))
     if not owners:
         return request.decision(wire.NXDOMAIN)

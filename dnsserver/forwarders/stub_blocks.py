@@ -6,7 +6,6 @@ can), and does not answer one client from a cache entry of another.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from itertools import product
@@ -28,7 +27,6 @@ ARPA = ("in-addr.arpa", "ip6.arpa")
 NODELOCAL_TTL = 5  # seconds: topodns's default TTL
 NODELOCAL_BIND = ("169.254.20.10", "10.96.0.10")  # NodeLocal DNSCache's usual address, and that of kube-dns
 MAX_UPSTREAMS = 15  # limit of CoreDNS's forward
-_PLAIN_LABEL = re.compile(r"[a-z0-9_-]+")  # needs no quoting in any program's configuration
 # Names that unbound would answer itself (RFC 6761, RFC 8375).
 _SPECIAL_SUFFIXES = (".test", ".invalid", ".onion", ".localhost", ".home.arpa")
 
@@ -47,14 +45,14 @@ def stub_block(
     They make the program ask topodns at *to* for the names in *zones*, and in those of federated and multi-cluster
     names. With *fail_open*, which needs CoreDNS, the program answers by itself while topodns does not, except for
     federated names; its own address then counts towards ``MAX_UPSTREAMS``, which the caller checks. Raises ValueError
-    if *fail_open* is impossible, or for a zone that ``stub_zone`` rejects.
+    if *fail_open* is impossible, or for a zone that ``parse_zone`` rejects.
     """
     if fail_open and forwarder != COREDNS:
         raise ValueError(f"{forwarder} cannot answer for Services by itself, expected {COREDNS}")
     if fail_open and _FALLBACK in to:
         raise ValueError(f"{_FALLBACK} is where {COREDNS} answers by itself, expected another address for topodns")
     plain, federated, imported = (
-        list(dict.fromkeys(map(stub_zone, names))) for names in (zones, federation, multicluster)
+        [zone.name for zone in dict.fromkeys(map(parse_zone, names))] for names in (zones, federation, multicluster)
     )
     to, names = list(dict.fromkeys(to)), list(dict.fromkeys((*plain, *imported, *federated)))
     if forwarder == UNBOUND:
@@ -79,16 +77,6 @@ def stub_address(text: str) -> ListenAddress:
     if address.is_unspecified or address.is_multicast or upstream.address == bytes([255] * 4):
         raise ValueError(f"{text!r} is not a unicast address")
     return upstream
-
-
-def stub_zone(text: str) -> str:
-    """Parse the name of a zone; return it in lower case. Raises ValueError if a configuration cannot hold it."""
-    if not text.strip("."):
-        raise ValueError(f"{text!r} names no zone")
-    name = parse_zone(text).name
-    if not all(map(_PLAIN_LABEL.fullmatch, name.split("."))):
-        raise ValueError(f"{text!r} is not a host name")
-    return name
 
 
 def cluster_domain(zone: str) -> str:

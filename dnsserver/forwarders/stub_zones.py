@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -10,7 +9,9 @@ from typing import NamedTuple
 from dnsserver.forwarders.caddyfile import Block, Directive, cut
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
+from dnsserver.names import reverse_zone_names
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
+from locator.ip import parse_network
 from locator.model import Finding
 
 _PORTS = {"dns": DNS_PORT, "tls": 853, "quic": 853, "grpc": 443, "https": 443, "https3": 443}  # CoreDNS's own defaults
@@ -83,16 +84,9 @@ def zones_named(text: str) -> list[str]:
     if "/" not in name:
         return [name]
     try:
-        network = ipaddress.ip_network(name, strict=False)
+        return list(reverse_zone_names(parse_network(name, strict=False)))
     except ValueError:
         return [name]
-    bits = 8 if network.version == 4 else 4  # of the address in a label
-    known = -(-network.prefixlen // bits)  # labels of each zone: the prefix length, rounded up
-    unknown = network.max_prefixlen // bits - known
-    return [
-        subnet.network_address.reverse_pointer.split(".", unknown)[unknown]
-        for subnet in network.subnets(new_prefix=known * bits)
-    ]
 
 
 def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: Sequence[str]) -> Iterator[Stub]:

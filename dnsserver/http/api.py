@@ -66,18 +66,8 @@ class Api:
         return [Route(path, guarded(endpoint, loopback=loopback), methods=["GET"]) for path, endpoint in paths.items()]
 
     async def _explain(self, given: dict[str, Any]) -> Response:
-        client, namespace = given["client"], given["namespace"] or self._inspected.namespace
-
         async def explained() -> bytes:
-            known = await self._inspected.known(client, namespace)
-            return await self._turns.in_thread(
-                lambda: msgspec.json.encode(
-                    naming.explain_named(
-                        given["name"], given["type"], client, known, self._inspected.authority,
-                        candidates=given["candidates"],
-                    )
-                )
-            )  # fmt: skip
+            return msgspec.json.encode(await self._inspected.explained(given, self._turns))
 
         return await self._in_turn(EXPLAIN, explained)
 

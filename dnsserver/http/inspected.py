@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from dnsserver.answers.decision import Authority
+from dnsserver.answers.decision import Authority, UpstreamAnswer
+from dnsserver.answers.explanation import Explanation
 from dnsserver.inspection import naming
 from dnsserver.inspection.located import ClusterContents
 from dnsserver.inspection.steps import Steps
@@ -40,7 +41,8 @@ class Busy(Exception):
 class Inspected(NamedTuple):
     """What is read: ``snapshot`` is what the server answers from, or None; ``clusters`` by name, the own first.
 
-    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``.
+    ``namespace`` is where names without one are looked up. ``honor_kubernetes``: see ``Store``. ``find`` asks the
+    upstream, None if there is none.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -48,6 +50,7 @@ class Inspected(NamedTuple):
     authority: Authority
     namespace: str
     honor_kubernetes: bool = True
+    find: Callable[[str, int], Awaitable[UpstreamAnswer]] | None = None
 
     @property
     def cluster(self) -> str:
@@ -93,6 +96,30 @@ class Inspected(NamedTuple):
             text = f"pod/{client.name} found, but the server knows no Pods (--client-source), expected an address"
             raise naming.UnknownName(naming.CLIENT, text)
         return found
+
+    async def explained(self, given: Mapping[str, Any], turns: Turns) -> Explanation:
+        """Return the explanation that somebody asks for, with what the upstream says. Raises UnknownName, NotReady."""
+        known = await self.known(given["client"], given["namespace"] or self.namespace)
+        said: dict[tuple[str, int], UpstreamAnswer] = {}
+        missing: list[tuple[str, int]] = []
+
+        def ask(target: str, qtype: int) -> UpstreamAnswer | None:
+            if (target, qtype) not in said:
+                missing.append((target, qtype))
+            return said.get((target, qtype))
+
+        def explained() -> Explanation:
+            return naming.explain_named(
+                given["name"], given["type"], given["client"], known, self.authority,
+                candidates=given["candidates"], ask=ask,
+            )  # fmt: skip
+
+        while True:
+            explanation = await turns.in_thread(explained)
+            if not missing or self.find is None:
+                return explanation
+            wanted = missing.pop()
+            said[wanted] = await self.find(*wanted)
 
     async def contents(self) -> list[ClusterContents]:
         """Return the clusters that have been read, with their Nodes."""

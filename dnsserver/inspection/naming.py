@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dnsserver.answers.decision import Authority
-from dnsserver.answers.explain import Asker, explain
+from dnsserver.answers.explain import Ask, Asker, explain
 from dnsserver.answers.explanation import Explanation
 from dnsserver.answers.resolution import resolve
 from dnsserver.message.wire import NXDOMAIN, A
@@ -175,10 +175,11 @@ def explain_named(
     authority: Authority,
     *,
     candidates: bool,
+    ask: Ask = lambda *_: None,
 ) -> Explanation:
     """Return the answer to *name* for *client*, and why, as ``explain`` does. Raises UnknownName."""
     labels, asker = question_name(name, known, authority), asker_named(client, known)
-    return explain(labels, qtype, asker, known.snapshot, authority, candidates=candidates)
+    return explain(labels, qtype, asker, known.snapshot, authority, candidates=candidates, ask=ask)
 
 
 def by_key(objects: Iterable[Object]) -> dict[str, Any]:

@@ -106,7 +106,9 @@ class Packer:
 
     def _by_dnslib(self, record: Record, names: Offsets) -> bytes:
         """Pack the record behind the aliases, compressed against *names*, to which its own names are added."""
-        owner = self._question if record.name == self._queried_name else record.name.encode().split(b".")
+        owner: Sequence[bytes] = record.name.encode().split(b".") if record.name else ()
+        if record.name == self._queried_name:
+            owner = self._question
         buffer = DNSBuffer(bytes(self._position))
         buffer.names, buffer.offset = names, self._position
         dnslib.RR(owner, record.rtype, ttl=record.ttl, rdata=_DATA[type(record.data)](record.data)).pack(buffer)

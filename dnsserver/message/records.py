@@ -74,12 +74,13 @@ class Text(Struct, frozen=True, gc=False):
 
 
 class Opaque(Struct, frozen=True, gc=False):
-    """Data of any type as octets, without compressed names (RFC 3597)."""
+    """Data of any type as octets, without compressed names (RFC 3597). ``text`` is it as in a zone file, if known."""
 
     octets: bytes
+    text: str = ""
 
     def __str__(self) -> str:
-        return f"\\# {len(self.octets)} {self.octets.hex()}"
+        return self.text or f"\\# {len(self.octets)} {self.octets.hex()}"
 
 
 Data = Address | Srv | Soa | Host | HostInfo | Text | Opaque

@@ -15,7 +15,6 @@ from operator import length_hint
 
 from dnsserver.message import wire
 from dnsserver.message.glue import Glue
-from dnsserver.message.records import Record
 from dnsserver.message.rotation import Rotations
 
 
@@ -39,16 +38,15 @@ class RenderedAnswer:
 
     - ``weight``: its approximate memory use in octets.
     - ``tally``: the number of its ``Tally``, under which it is counted.
-    - ``unresolved_aliases``: the CNAME records, if the upstream must be asked for the target of the last; else empty.
-    - ``completed``: the records that the upstream last had for it, and the answer rendered with them; None before.
+    - ``outside_target``: the name that the upstream must be asked for before there is a reply; None if there is none.
     - ``turns``: yields the index of the record that the next reply begins with, ``cut_turns`` the same for truncated
       replies. When one runs out, ``take_turn`` or ``take_cut_turn`` starts another.
     """
 
     __slots__ = (
-        "aliases", "blob", "completed", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length",
-        "offsets", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue", "spares",
-        "tail", "tally", "turns", "unresolved_aliases", "weight",
+        "aliases", "blob", "cut_turns", "dependent", "error", "flags", "glue", "heads", "length", "offsets",
+        "outside_target", "plain", "records", "rotation", "section_counts", "serial_at", "size", "size_without_glue",
+        "spares", "tail", "tally", "turns", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +61,7 @@ class RenderedAnswer:
         serial_at: int = 0,
         dependent: bool = False,
         error: tuple[int, str] | None = None,
-        unresolved_aliases: tuple[Record, ...] = (),
+        outside_target: str | None = None,
         tally: int = 0,
         rotations: Rotations,
     ) -> None:
@@ -83,8 +81,7 @@ class RenderedAnswer:
         self.size_without_glue = self.size if glue is None else self.size - len(glue.whole)
         self.dependent = dependent
         self.error = error
-        self.unresolved_aliases = unresolved_aliases
-        self.completed: tuple[object, RenderedAnswer] | None = None
+        self.outside_target = outside_target
         self.plain = not aliases and error is None
         self.tally = tally
         self.rotation = rotations.of(len(answers))

@@ -27,7 +27,7 @@ DO = 0x8000  # in the OPT record's flags
 NSID = 3  # RFC 5001
 CLIENT_SUBNET = 8  # RFC 7871
 EXTENDED_ERROR = 15  # RFC 8914
-EDE_OTHER, EDE_STALE, EDE_NOT_READY = 0, 3, 14
+EDE_OTHER, EDE_STALE, EDE_NOT_READY, EDE_NO_REACHABLE_AUTHORITY, EDE_NETWORK_ERROR = 0, 3, 14, 22, 23
 
 _COUNTS = struct.Struct("!HHHH")  # records in each section of a message
 TYPE_AND_CLASS = struct.Struct("!HH")  # which end a question

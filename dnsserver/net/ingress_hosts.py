@@ -13,8 +13,9 @@ import trio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dnsserver.answers.decision import ADDRESS_SIZES
-from dnsserver.message.records import Opaque, Record, type_name
+from dnsserver.answers.decision import ADDRESS_SIZES, UpstreamAnswer
+from dnsserver.message.records import Opaque, type_name
+from dnsserver.message.wire import SERVFAIL
 from dnsserver.net.upstream import Upstream
 from locator.federation.federating import ResolvedHost
 
@@ -25,8 +26,6 @@ STEP_SECONDS = 5  # by which a TTL falls behind before it is published anew
 STALE_SECONDS = 3600.0  # for which the last addresses of a name stay; resolvers keep them for longer (RFC 8767)
 STALE_TTL = 30  # seconds (RFC 8767, section 4)
 AT_ONCE = 16  # queries
-
-Answer = tuple[Record, ...] | None  # None: the upstream does not answer
 
 
 class _Answered(Struct, frozen=True):
@@ -73,13 +72,13 @@ class IngressHosts:
             del self._resolved[name]
         self._last = {key: last for key, last in self._last.items() if key[0] in self._wanted}
         self._problems = {name: problem for name, problem in self._problems.items() if name in self._wanted}
-        found: dict[str, dict[int, Answer]] = {name: {} for name in sorted(self._wanted)}
+        found: dict[str, dict[int, UpstreamAnswer]] = {name: {} for name in sorted(self._wanted)}
         async with trio.open_nursery() as nursery:
             for name, answers in found.items():
                 for qtype in ADDRESS_SIZES:
                     known = self._upstream.answer_at_once(name, qtype)
-                    if known is not None and known.records is not None:  # no task for what is remembered
-                        answers[qtype] = known.records
+                    if known is not None and known.rcode != SERVFAIL:  # no task for what is remembered
+                        answers[qtype] = known
                     else:
                         nursery.start_soon(self._ask, name, qtype, answers, limit)
         for name, answers in found.items():
@@ -91,19 +90,22 @@ class IngressHosts:
         """The names that have addresses."""
         return self._resolved
 
-    async def _ask(self, name: str, qtype: int, answers: dict[int, Answer], limit: trio.CapacityLimiter) -> None:
+    async def _ask(
+        self, name: str, qtype: int, answers: dict[int, UpstreamAnswer], limit: trio.CapacityLimiter
+    ) -> None:
         async with limit:
             answers[qtype] = await self._upstream.find(name, qtype)
 
-    def _take_in(self, name: str, answers: Mapping[int, Answer]) -> None:
+    def _take_in(self, name: str, answers: Mapping[int, UpstreamAnswer]) -> None:
         """Take in what the upstream says about a name, by type: a type that fails changes nothing for the other."""
         now, addresses, ttls = trio.current_time(), list[bytes](), dict[int, int]()
         for qtype, size in ADDRESS_SIZES.items():
-            key, records = (name, qtype), answers[qtype]
+            key, said = (name, qtype), answers[qtype]
             last = self._last.pop(key, None)
-            if records is not None:
-                of_type = tuple(record.data.octets for record in records if isinstance(record.data, Opaque))
-                last = _Answered(of_type, min(record.ttl for record in records), now) if of_type else None
+            if said.rcode != SERVFAIL:
+                of_type = tuple(record.data.octets for record in said.records if isinstance(record.data, Opaque))
+                ttl = min((record.ttl for record in (*said.aliases, *said.records)), default=0)
+                last = _Answered(of_type, ttl, now) if of_type else None
             elif last is not None:
                 stays = now - last.at < STALE_SECONDS
                 last = replace(last, ttl=min(last.ttl, STALE_TTL)) if stays else None
@@ -111,7 +113,8 @@ class IngressHosts:
                 self._last[key] = last
                 addresses += last.addresses
                 ttls[size] = last.ttl
-        self._note(name, [qtype for qtype in ADDRESS_SIZES if answers[qtype] is None], empty=not addresses)
+        failed = [qtype for qtype in ADDRESS_SIZES if answers[qtype].rcode == SERVFAIL]
+        self._note(name, failed, empty=not addresses)
         known, after = self._resolved.get(name), ResolvedHost(tuple(sorted(addresses)), ttls)
         if not addresses:
             self._resolved.pop(name, None)

@@ -1,15 +1,20 @@
-"""Finishes replies that wait for an upstream, in one way for UDP and TCP."""
+"""Finishes replies that wait for an upstream, in one way for UDP and TCP.
+
+A reply may need several answers of the upstream, one after another: aliases lead in and out of the zones.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 from msgspec import Struct
 
-from dnsserver.message.records import Record
+from dnsserver.answers.decision import UpstreamAnswer
+from dnsserver.message import wire
 from dnsserver.metrics.counters import Counts
 from dnsserver.responder.replies import PendingReply
 from dnsserver.responder.responder import Responder
@@ -26,7 +31,7 @@ class ReplyRoute(Struct, frozen=True):
 
     For TCP, ``scope`` is cancelled when the connection closes or the server ends. Then nothing is
     sent: the client sees the connection close. For UDP, ``scope`` is None: when the server ends,
-    the reply is sent with the aliases alone, because the client would not notice the end.
+    the reply is SERVFAIL, because the client would not notice the end.
     """
 
     since: float
@@ -35,10 +40,16 @@ class ReplyRoute(Struct, frozen=True):
     scope: trio.CancelScope | None = None
 
 
-class PendingReplies:
-    """Finishes replies with the records that the *upstream* has for their targets.
+# What a reply says that can no longer wait, because the server ends.
+_ENDED = UpstreamAnswer(
+    wire.SERVFAIL, extended_error=(wire.EDE_NO_REACHABLE_AUTHORITY, "the server ends, and no longer waits")
+)
 
-    If *upstream* is None, a reply has the aliases alone and never waits. Tasks in *nursery* wait.
+
+class PendingReplies:
+    """Finishes replies with what the *upstream* says about their targets. Tasks in *nursery* wait.
+
+    If *upstream* is None, no reply may be pending.
     """
 
     def __init__(self, responder: Responder, counts: Counts, upstream: Upstream | None, nursery: trio.Nursery) -> None:
@@ -49,30 +60,49 @@ class PendingReplies:
 
     def finish_or_wait(self, pending: PendingReply, route: ReplyRoute) -> bytes | None:
         """Return the reply if it need not wait; else return None, and send it along *route* later."""
-        if self._upstream is None:
-            return self._responder.finish(pending, None)
-        known = self._upstream.answer_at_once(pending.target, pending.qtype)
-        if known is not None:
-            return self._responder.finish(pending, known.records)
-        self._nursery.start_soon(self._wait, self._upstream, pending, route)
+        assert self._upstream is not None
+        reply = self._finished(self._upstream, pending)
+        if isinstance(reply, bytes):
+            return reply
+        self._nursery.start_soon(self._wait, self._upstream, reply, route)
         return None
 
-    async def _wait(self, upstream: Upstream, pending: PendingReply, route: ReplyRoute) -> None:
-        if route.scope is None:
-            records = None
-            try:
-                records = await upstream.find(pending.target, pending.qtype)
-            finally:
-                self._send(pending, records, route)
-            return
-        with route.scope:
-            records = await upstream.find(pending.target, pending.qtype)
-        if not route.scope.cancel_called:
-            self._send(pending, records, route)
+    def _finished(self, upstream: Upstream, reply: bytes | PendingReply) -> bytes | PendingReply:
+        """Finish a reply as far as that takes no waiting."""
+        while not isinstance(reply, bytes) and (said := upstream.answer_at_once(reply.target, reply.qtype)) is not None:
+            reply = self._responder.finish(reply, said)
+        return reply
 
-    def _send(self, pending: PendingReply, records: Sequence[Record] | None, route: ReplyRoute) -> None:
+    async def _wait(self, upstream: Upstream, pending: PendingReply, route: ReplyRoute) -> None:
         try:
-            route.send(self._responder.finish(pending, records))
-            self._counts.took(time.perf_counter() - route.since, 1)
+            with route.scope or trio.CancelScope() as scope:
+                reply = await self._resolved(upstream, pending)
+            if not scope.cancel_called:
+                self._send(reply, route)
+        except trio.Cancelled:
+            if route.scope is None:
+                self._end(pending, route)
+            raise
         except Exception as error:  # ``failed`` belongs to the packet or the connection, which catches its own errors
             route.failed(error)
+
+    def _end(self, pending: PendingReply, route: ReplyRoute) -> None:
+        """Reply without having waited to the end."""
+        try:
+            self._send(self._responder.finish(pending, _ENDED), route)
+        except Exception as error:  # boundary: as above
+            route.failed(error)
+
+    async def _resolved(self, upstream: Upstream, pending: PendingReply) -> bytes:
+        """Return the reply once the upstream has said enough. All look-ups together take as long as one may."""
+        reply: bytes | PendingReply = pending
+        deadline, end = inf, trio.current_time() + upstream.seconds  # the first ends by itself: its failure is one
+        while not isinstance(reply, bytes):
+            said = await upstream.find(reply.target, reply.qtype, deadline=deadline)
+            reply, deadline = self._responder.finish(reply, said), end
+        return reply
+
+    def _send(self, reply: bytes | PendingReply, route: ReplyRoute) -> None:
+        assert isinstance(reply, bytes)  # a failure ends every chain
+        route.send(reply)
+        self._counts.took(time.perf_counter() - route.since, 1)

@@ -1,4 +1,4 @@
-"""Resolves the targets of ExternalName Services outside the zones, by asking upstream name servers.
+"""Resolves names outside the zones that aliases lead to, by asking upstream name servers.
 
 This is the only module that imports dnspython. An upstream cannot do harm: every look-up has a
 deadline, a reply that cannot be used counts as a failure, and all memory is bounded.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from math import inf
 
 import dns.asyncbackend
 import dns.asyncresolver
@@ -18,14 +19,16 @@ import dns.name
 import dns.nameserver
 import dns.rdatatype
 import dns.resolver
+import dns.rrset
 import trio
 from cachetools import TLRUCache
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dnsserver.answers.decision import UpstreamAnswer
+from dnsserver.message import wire
 from dnsserver.message.edns import MAX_UDP_REPLY
 from dnsserver.message.records import Host, Opaque, Record
-from dnsserver.message.wire import CNAME
 from dnsserver.metrics.counters import Counts
 from dnsserver.names import labels_of
 from dnsserver.settings.values import DNS_PORT, ListenAddress
@@ -33,9 +36,9 @@ from locator.ip import address_text, parse_address
 
 log = logging.getLogger(__name__)
 
-LOOKUP_SECONDS = 1.8  # for a whole look-up: forwarders such as CoreDNS stop waiting after 2 s
+LOOKUP_SECONDS = 1.8  # for a look-up, and for all of one query: forwarders such as CoreDNS stop waiting after 2 s
 MAX_LOOKUPS = 256  # in flight, each with a socket of its own
-MAX_WAITING = 1024  # queries; more get the aliases alone, at once
+MAX_WAITING = 1024  # queries; more get SERVFAIL at once
 MAX_REMEMBERED = 1024  # answers
 MAX_RECORDS, MAX_OCTETS = 256, 16384  # of one answer; a larger one is a failure, not cut (RFC 2181, section 9)
 
@@ -49,23 +52,16 @@ class NoServers(Exception):
     """A resolv.conf names no usable server. The message names the file and the reason."""
 
 
-class Found(Struct, frozen=True):
-    """The records of a name: CNAMEs first, in order, then those of the type; None if the look-up failed."""
-
-    records: tuple[Record, ...] | None
-
-
 class _Known(Struct):
     """A remembered answer: when it came, and until when it holds, by trio's clock.
 
-    ``records`` have the TTLs of then, None after a failure. ``aged`` are the records as last
-    returned, with the TTLs of ``age`` seconds later.
+    ``answer`` has the TTLs of then; ``aged`` is the answer as last returned, with the TTLs of ``age`` seconds later.
     """
 
-    records: tuple[Record, ...] | None
+    answer: UpstreamAnswer
     since: float
     until: float
-    aged: tuple[Record, ...] | None = None
+    aged: UpstreamAnswer | None = None
     age: int = 0
 
 
@@ -107,7 +103,12 @@ class Upstream:
         self._in_flight: dict[tuple[str, int], _Lookup] = {}
         self._waiting = 0
 
-    def answer_at_once(self, target: str, qtype: int) -> Found | None:
+    @property
+    def seconds(self) -> float:
+        """For how long the look-ups of one query may take together."""
+        return LOOKUP_SECONDS
+
+    def answer_at_once(self, target: str, qtype: int) -> UpstreamAnswer | None:
         """Return what can be said without waiting, None if ``find`` must be awaited.
 
         That is a remembered answer, its TTLs counted down, or a failure if too many queries wait.
@@ -115,33 +116,35 @@ class Upstream:
         known = self._known.get((target, qtype))
         if known is not None:
             self._counts.upstream["remembered"] += 1
-            return Found(_aged(known))
+            return _aged(known)
         is_new = (target, qtype) not in self._in_flight
         if self._waiting >= MAX_WAITING or (is_new and len(self._in_flight) >= MAX_LOOKUPS):
             self._counts.upstream["refused"] += 1
-            return Found(None)
+            return failure(f"too many queries wait for the upstream to ask for {target}")
         return None
 
-    async def find(self, target: str, qtype: int) -> tuple[Record, ...] | None:
-        """Return the CNAMEs from *target* on, in order, then its records of a type; None if the look-up failed.
+    async def find(self, target: str, qtype: int, *, deadline: float = inf) -> UpstreamAnswer:
+        """Return what the upstream says about a name and a type.
 
-        A name that does not exist is an answer: the CNAMEs that lead to it, or no records. Names
-        are in lower case and have no final dot. Never raises, and takes less than 2 s.
+        Names are in lower case and have no final dot. Never raises. Takes less than 2 s, and ends at *deadline* by
+        trio's clock.
         """
         found = self.answer_at_once(target, qtype)
         if found is not None:
-            return found.records
+            return found
         self._waiting += 1
+        answer = failure(f"no upstream answered in time for {target}")
         try:
-            known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)
+            with trio.move_on_at(deadline):
+                known = await self._join((target, qtype), trio.current_time() + LOOKUP_SECONDS)
+                answer = answer if known is None else known.answer
         finally:
             self._waiting -= 1
-        records = None if known is None else known.records
-        self._counts.upstream["failed" if records is None else "answered"] += 1
-        return records
+        self._counts.upstream["failed" if answer.rcode == wire.SERVFAIL else "answered"] += 1
+        return answer
 
     async def _join(self, key: tuple[str, int], deadline: float) -> _Known | None:
-        """Wait for the look-up in flight, or start one; start again if it is cancelled (its connection is closed)."""
+        """Wait for the look-up in flight, or start one; start again if it is cancelled (its query has ended)."""
         while (lookup := self._in_flight.get(key)) is not None:
             with trio.move_on_at(deadline) as waiting:
                 await lookup.ended.wait()
@@ -161,16 +164,16 @@ class Upstream:
         try:
             with trio.fail_at(deadline):
                 response = await self._response(dns.name.Name((*labels_of(target), b"")), qtype)
-            records, seconds = _read(response)
+            answer, seconds = _read(response)
         except (dns.exception.DNSException, trio.TooSlowError, OSError, ValueError) as error:
             log.debug("upstream: %s, type %d: %r", target, qtype, error)
-            records, seconds = None, FAILURE_SECONDS
+            answer, seconds = _failure_of(error, target), FAILURE_SECONDS
         except Exception:  # an error of one look-up must not end the server
             self._counts.failures["upstream"] += 1
             log.exception("upstream: %s, type %d could not be looked up", target, qtype)
-            records, seconds = None, FAILURE_SECONDS
+            answer, seconds = failure(f"{target} could not be looked up"), FAILURE_SECONDS
         now = trio.current_time()
-        return _Known(records, now, now + seconds)
+        return _Known(answer, now, now + seconds)
 
     async def _response(self, name: dns.name.Name, qtype: int) -> dns.message.QueryMessage:
         """Return the first NOERROR or NXDOMAIN response. Raises DNSException."""
@@ -197,27 +200,59 @@ def _resolver(servers: Sequence[ListenAddress]) -> dns.asyncresolver.Resolver:
     return resolver
 
 
-def _read(response: dns.message.QueryMessage) -> tuple[tuple[Record, ...], float]:
-    """Return the records of a response, and for how many seconds to remember them.
+def failure(text: str, code: int = wire.EDE_NO_REACHABLE_AUTHORITY) -> UpstreamAnswer:
+    """Return that a look-up failed, and why."""
+    return UpstreamAnswer(wire.SERVFAIL, extended_error=(code, text))
+
+
+def _failure_of(error: Exception, target: str) -> UpstreamAnswer:
+    """Return that a look-up failed with an error.
+
+    Servers that are silent or refuse leave no reachable authority; what a network or a reply that cannot be used
+    prevents is a network error (RFC 8914, sections 4.23 and 4.24).
+    """
+    tried = error.kwargs.get("errors", ()) if isinstance(error, dns.exception.DNSException) else ()
+    broken = any(
+        isinstance(reason, Exception) and not isinstance(reason, dns.exception.Timeout) for _, _, _, reason, _ in tried
+    )
+    silent = isinstance(error, (trio.TooSlowError, dns.resolver.LifetimeTimeout, dns.resolver.NoNameservers))
+    if silent and not broken:
+        return failure(f"no upstream answers for {target}")
+    return failure(f"the upstream cannot be asked for {target}", wire.EDE_NETWORK_ERROR)
+
+
+def _read(response: dns.message.QueryMessage) -> tuple[UpstreamAnswer, float]:
+    """Return what a response says, and for how many seconds to remember it.
 
     Raises DNSException, and ValueError if the response cannot be passed on.
     """
     if response.flags & dns.flags.TC:
         raise ValueError("truncated, also over TCP")
     chain = response.resolve_chaining()
-    records = [
-        Record(_text(rrset.name), CNAME, rrset.ttl, Host(_text(next(iter(rrset)).target))) for rrset in chain.cnames
+    aliases = [
+        Record(_text(rrset.name), wire.CNAME, rrset.ttl, Host(_text(next(iter(rrset)).target)))
+        for rrset in chain.cnames
     ]
+    records: list[Record] = []
     if chain.answer is not None:
-        owner, rtype, ttl = _text(chain.answer.name), int(chain.answer.rdtype), chain.answer.ttl
-        # Uncompressed: compression pointers are valid only in the upstream's own message.
-        records += [Record(owner, rtype, ttl, Opaque(rdata.to_wire() or b"")) for rdata in chain.answer]
-    elif not records and response.answer:
+        records = _records(chain.answer, chain.answer.ttl)
+    elif not aliases and response.answer:
         raise ValueError("records of another name")
     octets = sum(len(record.data.octets) for record in records if isinstance(record.data, Opaque))
-    if len(records) > MAX_RECORDS or octets > MAX_OCTETS:
+    if len(aliases) + len(records) > MAX_RECORDS or octets > MAX_OCTETS:
         raise ValueError(f"{len(records)} records of {octets} octets")
-    return tuple(records), min(float(chain.minimum_ttl), LONGEST_NEGATIVE if chain.answer is None else LONGEST)
+    soa: list[Record] = []
+    for rrset in response.authority if chain.answer is None else ():
+        if rrset.rdtype == dns.rdatatype.SOA and chain.canonical_name.is_subdomain(rrset.name):
+            soa = _records(rrset, min(rrset.ttl, rrset[0].minimum))[:1]  # RFC 2308, section 3
+    answer = UpstreamAnswer(int(response.rcode()), tuple(aliases), tuple(records), tuple(soa))
+    return answer, min(float(chain.minimum_ttl), LONGEST_NEGATIVE if chain.answer is None else LONGEST)
+
+
+def _records(rrset: dns.rrset.RRset, ttl: int) -> list[Record]:
+    """Return an RRset as records. Names are uncompressed: pointers are valid only in the upstream's own message."""
+    owner, rtype = "" if rrset.name == dns.name.root else _text(rrset.name), int(rrset.rdtype)
+    return [Record(owner, rtype, ttl, Opaque(rdata.to_wire() or b"", rdata.to_text())) for rdata in rrset]
 
 
 def _text(name: dns.name.Name) -> str:
@@ -229,11 +264,16 @@ def _text(name: dns.name.Name) -> str:
     return text
 
 
-def _aged(known: _Known) -> tuple[Record, ...] | None:
-    """Return remembered records with the rest of their TTLs; within one second, the same tuple."""
+def _aged(known: _Known) -> UpstreamAnswer:
+    """Return a remembered answer with the rest of its TTLs; within one second, the same object."""
     age = int(trio.current_time() - known.since)
-    if not age or known.records is None:
-        return known.records
+    if not age or known.answer.rcode == wire.SERVFAIL:
+        return known.answer
     if known.aged is None or known.age != age:
-        known.aged, known.age = tuple(replace(record, ttl=record.ttl - age) for record in known.records), age
+        known.age, said = age, known.answer
+        aliases, records, soa = (
+            tuple(replace(record, ttl=record.ttl - age) for record in records)
+            for records in (said.aliases, said.records, said.soa)
+        )
+        known.aged = replace(said, aliases=aliases, records=records, soa=soa)
     return known.aged

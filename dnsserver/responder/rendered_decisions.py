@@ -9,7 +9,6 @@ from dnsserver import names
 from dnsserver.answers.decision import ADDRESS_SIZES, UPSTREAM_TYPES, Authority, Decision
 from dnsserver.message import wire
 from dnsserver.message.packing import Packer, serial_offset
-from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer
 from dnsserver.message.rotation import Rotations
 from dnsserver.metrics.counters import Counts, Tally, counted_type
@@ -46,13 +45,14 @@ class DecisionRenderer:
         if len(answers) > MAX_RECORDS:  # the reply will be cut even so, and a cut reply has no glue
             start = self._rotations.window(len(answers))
             answers, spares, glue = (*answers[start:], *answers[:start])[:MAX_RECORDS], (), ()
-        unresolved = decision.outside_target is not None and self._authority.asks_upstream_for(decision.qtype)
+        asks = decision.upstream is None and self._authority.asks_upstream_for(decision.qtype)
+        authoritative = 0 if decision.rcode == wire.SERVFAIL else wire.AA
         packer = Packer(question)
         aliases = packer.aliases(decision.aliases)
         soa = packer.records(decision.authority_records)
         zones = zones_of(decision)
         return RenderedAnswer(
-            flags=wire.QR | wire.AA | decision.rcode,
+            flags=wire.QR | authoritative | decision.rcode,
             answers=packer.records(answers),
             spares=packer.records(spares),
             aliases=aliases,
@@ -61,7 +61,7 @@ class DecisionRenderer:
             serial_at=serial_offset(soa[0]) if soa else 0,
             dependent=bool(decision.terms),
             error=decision.extended_error,
-            unresolved_aliases=decision.aliases if unresolved else (),
+            outside_target=decision.outside_target if asks else None,
             tally=self._counts.tally(
                 Tally(
                     counted_type(decision.qtype),
@@ -91,19 +91,6 @@ class DecisionRenderer:
         if answer is None:
             answer = self._nonexistent[key] = self.render(question, decision)
         return answer
-
-    def completed(self, answer: RenderedAnswer, labels: Sequence[bytes], records: Sequence[Record]) -> RenderedAnswer:
-        """Return the unresolved aliases of *answer*, followed by *records*: CNAMEs first, then those of the type."""
-        packer = Packer(labels)
-        return RenderedAnswer(
-            flags=answer.flags,
-            aliases=packer.aliases(
-                [*answer.unresolved_aliases, *(record for record in records if record.rtype == wire.CNAME)]
-            ),
-            answers=packer.records(record for record in records if record.rtype != wire.CNAME),
-            tally=answer.tally,
-            rotations=self._rotations,
-        )
 
 
 def zones_of(decision: Decision) -> frozenset[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from dnsserver.answers.decision import UpstreamAnswer
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error
-from dnsserver.message.records import Host
 from dnsserver.message.rendering import RenderedAnswer, fitted
 from dnsserver.metrics.counters import Channel
 from dnsserver.responder.recognition import EdnsProfile, EdnsProfiles
+from locator.model import Location
 
 
 class Envelope(Struct, frozen=True, gc=False):
@@ -39,17 +40,15 @@ class Envelope(Struct, frozen=True, gc=False):
 
 
 class PendingReply(Struct, frozen=True, eq=False, gc=False):
-    """A reply that needs the upstream's records: those of the last target in ``answer.unresolved_aliases``."""
+    """A reply that needs to know what the upstream says about ``target``, a name outside the zones in lower case.
+
+    ``location`` is the client's. ``known`` is what the upstream has said about other names on the way, by name.
+    """
 
     envelope: Envelope
-    answer: RenderedAnswer
-
-    @property
-    def target(self) -> str:
-        """The name to look up, in lower case and without a final dot."""
-        data = self.answer.unresolved_aliases[-1].data
-        assert isinstance(data, Host)
-        return data.name
+    target: str
+    location: Location
+    known: Mapping[str, UpstreamAnswer] = {}
 
     @property
     def qtype(self) -> int:

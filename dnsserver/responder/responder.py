@@ -16,22 +16,23 @@ remembered: behind a forwarder, hardly two are alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 
 from dnsserver import names
-from dnsserver.answers.decision import Authority
+from dnsserver.answers.decision import Authority, UpstreamAnswer
 from dnsserver.answers.resolution import endpoint_names, resolve
 from dnsserver.message import wire
 from dnsserver.message.edns import MAX_TCP_REPLY, Error, error_reply
 from dnsserver.message.proxy_protocol import SIGNATURE, read_header_untrusted
-from dnsserver.message.records import Record
 from dnsserver.message.rendering import RenderedAnswer, head_index
 from dnsserver.message.wire import Unreadable, question_untrusted
 from dnsserver.metrics.counters import OTHER, Channel, Counts, Tally, counted_type
+from dnsserver.names import meaning_of
 from dnsserver.responder.answer_cache import AnswerCache
 from dnsserver.responder.clients import UNNAMED_CLIENT, Clients
 from dnsserver.responder.judging import (
@@ -62,9 +63,11 @@ from locator.state.snapshot import Snapshot, answers_differ
 MAX_PASSING = 8192  # questions, about a megabyte
 # Those of the methods of ``Responder``.
 Answer = Callable[..., "bytes | PendingReply | None"]
-Finish = Callable[[PendingReply, Sequence[Record] | None], bytes]
+Finish = Callable[[PendingReply, UpstreamAnswer], "bytes | PendingReply"]
+MAX_FINISHED = 4 << 20  # octets of answers with what the upstream said
 MAX_PLACES = 65_536  # most addresses share the few places of their node
 NOT_READY = (wire.EDE_NOT_READY, "the cluster has not been read yet")
+_NOTHING: Mapping[str, UpstreamAnswer] = {}
 STALE = (wire.EDE_STALE, "")  # the code is enough, and a text would take room from records
 
 
@@ -114,6 +117,7 @@ class Responder:
         self._clients = Clients(counts.unknown_clients)
         self._profiles = EdnsProfiles(nsid)
         self._cache = AnswerCache()
+        self._finished: BoundedMap[object, RenderedAnswer] = BoundedMap(MAX_FINISHED, attrgetter("weight"))
         make_names = partial(endpoint_names, pod_names=authority.endpoint_pod_names)
         self._names_of = partial(self._cache.names_of, make=make_names)
         # The dictionaries of the fast path. Each is always the same object.
@@ -143,6 +147,7 @@ class Responder:
         tell = None if self._repeater is None else self._repeater.place_changed
         networks = self._clients.follow(snapshot.addresses, tell=tell)
         self._cache.publish(snapshot)
+        self._finished.clear()
         if self._repeater is not None:
             self._repeater.publish(snapshot, networks)
 
@@ -196,7 +201,7 @@ class Responder:
         *header_client* is the packed address from a PROXY header that the caller has removed, empty if the
         header had none. It is None without a header; then a datagram may still begin with one.
 
-        A reply that needs the upstream's records of a name outside the zones is a ``PendingReply``.
+        A reply that needs to know what the upstream says about a name outside the zones is a ``PendingReply``.
         Never raises, whatever *query* holds: an unreadable query gets FORMERR when its header is
         whole, and silence otherwise (RFC 1035, section 4.1.1).
         """
@@ -252,7 +257,8 @@ class Responder:
         limit = profile.limit if channel.is_udp else MAX_TCP_REPLY
         if ignored or not answer.plain or end + answer.size + len(opt) + len(subnet_address) > limit:
             error = self._note_ignored_client(source, ignored) if ignored else None
-            return self._reply(answer, Envelope(query, end, head, profile, subnet_address, channel, origin, error))
+            envelope = Envelope(query, end, head, profile, subnet_address, channel, origin, error)
+            return self._reply(answer, envelope, place.location)
         # The common case of ``written``, inlined: a call would cost as much as all of this.
         channel.counts[origin + answer.tally] += 1
         turn = next(answer.turns, None)
@@ -261,18 +267,35 @@ class Responder:
         reply: bytes = b"".join((query[:2], answer.heads[head], question, body, answer.tail, opt, subnet_address))
         return reply
 
-    def finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
-        """Return the pending reply with *records*, the CNAMEs and records of its target, in this order.
+    def finish(self, pending: PendingReply, said: UpstreamAnswer) -> bytes | PendingReply:
+        """Return the pending reply with what the upstream has *said* about its target.
 
-        If *records* is None or empty, the reply has the aliases alone.
+        It is pending again if the aliases lead to another name outside the zones: at most ``MAX_ALIASES`` times. What
+        lies in the zones is answered from the present snapshot, for the client.
         """
-        answer, envelope = pending.answer, pending.envelope
-        if records:
-            if answer.completed is None or answer.completed[0] is not records:  # else it was rendered before
-                labels, _ = question_untrusted(envelope.query)
-                answer.completed = records, self._renderer.completed(answer, labels, records)
-            answer = answer.completed[1]
-        return written(answer, envelope, self._profiles)
+        known = {**pending.known, pending.target: said}
+        return self._reply(self._finished_answer(pending, known), pending.envelope, pending.location, known)
+
+    def _finished_answer(self, pending: PendingReply, known: Mapping[str, UpstreamAnswer]) -> RenderedAnswer:
+        """Return the remembered answer to the query of a pending reply, else compute it from what is *known* now."""
+        assert self._snapshot is not None  # nothing is pending before the first
+        labels, _ = question_untrusted(pending.envelope.query)
+        for_all = (labels, pending.qtype, *known.values())
+        here = (pending.location, *for_all)
+        answer = self._finished.get(for_all) or self._finished.get(here)
+        if answer is None:
+            decision = resolve(
+                meaning_of(labels, self._authority.zones),
+                pending.qtype,
+                self._snapshot,
+                pending.location,
+                self._authority,
+                names_of=self._names_of,
+                outside=known.get,
+            )
+            answer = self._renderer.render(labels, decision)
+            self._finished[here if decision.terms else for_all] = answer
+        return answer
 
     def compute(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
@@ -327,7 +350,8 @@ class Responder:
             self._origin(place),
             self._note_ignored_client(source, ignored) if ignored else None,
         )
-        return self._reply(self._answer_to(question, place.location, self._snapshot, remember=remember), envelope)
+        answer = self._answer_to(question, place.location, self._snapshot, remember=remember)
+        return self._reply(answer, envelope, place.location)
 
     def _behind_header(
         self, query: bytes, source: bytes, channel: Channel, *, remember: bool
@@ -434,7 +458,13 @@ class Responder:
             query, refusal.rcode, end=refusal.end, edns=refusal.edns, nsid=self._profiles.nsid, errors=errors
         )
 
-    def _reply(self, answer: RenderedAnswer, envelope: Envelope) -> bytes | PendingReply:
-        return (
-            PendingReply(envelope, answer) if answer.unresolved_aliases else written(answer, envelope, self._profiles)
-        )
+    def _reply(
+        self,
+        answer: RenderedAnswer,
+        envelope: Envelope,
+        location: Location,
+        known: Mapping[str, UpstreamAnswer] = _NOTHING,
+    ) -> bytes | PendingReply:
+        if answer.outside_target is None:
+            return written(answer, envelope, self._profiles)
+        return PendingReply(envelope, answer.outside_target, location, known)

@@ -34,6 +34,7 @@ from dnsserver.settings.flags import (
     Flag,
     flag_of,
     repeatable,
+    several,
     single,
     switch,
 )
@@ -119,11 +120,11 @@ class Settings:
     )
     """Works like ``kubectl --context``."""
 
-    zone: tuple[Zone, ...] = repeatable(
+    zone: tuple[Zone, ...] = several(
         tuple(map(parse_zone, ("cluster.local", "in-addr.arpa", "ip6.arpa"))),
-        values.ZONE_NAME,
+        values.ZONES,
         theme=ANSWERS,
-        help="Answer for the names in this zone",
+        help="Answer for the names in this zone; a network such as 10.96.0.0/12 means its reverse zones",
         shown="cluster.local, in-addr.arpa, ip6.arpa",
     )
     """The given zones replace the default zones. A file can give none, if there are federated or multi-cluster ones."""
@@ -259,7 +260,7 @@ class Settings:
     )
     """Without it, clients of other clusters get the addresses of load balancers."""
 
-    federation: tuple[Zone, ...] = repeatable(
+    federation: tuple[Zone, ...] = several(
         (),
         values.OTHER_ZONE,
         theme=CLUSTERS,
@@ -287,7 +288,7 @@ class Settings:
     )
     """Few: a client that gives up on all of them has waited long enough to ask again."""
 
-    multicluster: tuple[Zone, ...] = repeatable(
+    multicluster: tuple[Zone, ...] = several(
         (),
         values.OTHER_ZONE,
         theme=CLUSTERS,

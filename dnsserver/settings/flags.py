@@ -47,7 +47,8 @@ class Flag(NamedTuple):
     """The flag of a setting, and its text in ``--help``.
 
     ``shown`` describes the default where the value itself would not explain it, and is empty otherwise. ``syntax``
-    parses one value; in a repeatable flag, a value that parses to None adds nothing.
+    parses one value; in a repeatable flag, a value that parses to None adds nothing. ``several``: it parses to several
+    values, of which each counts once however often it is given.
     """
 
     syntax: Syntax[object]
@@ -56,6 +57,7 @@ class Flag(NamedTuple):
     commands: tuple[str, ...]
     shown: str
     repeatable: bool
+    several: bool = False
 
     @property
     def switch(self) -> bool:
@@ -75,6 +77,14 @@ def repeatable(
 ) -> D | tuple[T, ...]:
     """Return a field whose flag may be given several times. The field holds all values in order."""
     return field(default=default, metadata={Flag: Flag(syntax, theme, help, commands, shown, repeatable=True)})
+
+
+def several(
+    default: D, syntax: Syntax[tuple[T, ...]], *, theme: str, help: str, shown: str, commands: tuple[str, ...] = READING
+) -> D | tuple[T, ...]:
+    """Return a field whose flag may be given several times, and each time for several values."""
+    flag = Flag(syntax, theme, help, commands, shown, repeatable=True, several=True)
+    return field(default=default, metadata={Flag: flag})
 
 
 def switch(*, theme: str, help: str, commands: tuple[str, ...] = READING) -> bool:

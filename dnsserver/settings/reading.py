@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from dnsserver.settings.fields import FLAGS, Settings
@@ -83,7 +84,7 @@ def option(name: str) -> str:
 def _value(name: str, source: str, texts: Sequence[str]) -> object:
     """Parse the value of a setting. Raises InvalidSetting."""
     syntax, repeatable = FLAGS[name].syntax, FLAGS[name].repeatable
-    values = []
+    values: list[Any] = []
     for text in texts:
         try:
             values.append(syntax.read(text))
@@ -92,6 +93,8 @@ def _value(name: str, source: str, texts: Sequence[str]) -> object:
             if repr(text) not in found:
                 found = f"{text!r}: {found}"
             raise InvalidSetting(f"{source}: {found}, expected {syntax.expected}") from None
+    if FLAGS[name].several:
+        return tuple(dict.fromkeys(chain.from_iterable(values)))
     if repeatable:
         return tuple(value for value in values if value is not None)
     if len(values) != 1:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from dnsserver.names import Zone, parse_zone
+from dnsserver.names import Zone, parse_zone, parse_zones
 from locator.ip import Network, address_text, parse_address, parse_network
 from locator.labels import Selector, parse_selector, valid_label_key
 from locator.model import MAX_NAME, is_dns_label
@@ -261,7 +261,9 @@ def _nsid(text: str) -> bytes:
 
 # The "=" is required: the next word is never the value.
 SWITCH = Syntax("=on|off", "on or off", _switch, (ON_WORDS[0], OFF))
-ZONE_NAME: Syntax[Zone] = Syntax("NAME", "a domain name", parse_zone)
+ZONES: Syntax[tuple[Zone, ...]] = Syntax(
+    "NAME", "a domain name such as cluster.local, or a network such as 10.96.0.0/12", parse_zones
+)
 NAMESPACE = Syntax("NAME", "the name of a namespace", _dns_label)
 OBJECT_NAME = Syntax("NAME", "the name of an object", _object_name)
 OBJECT_KEY = Syntax("NS/NAME", "NAMESPACE/NAME", _object_key)
@@ -282,11 +284,13 @@ CLIENT_SOURCES = Syntax(
     (PODS, POD_LOCATORS, NODES),
 )
 SUBNET = Syntax("CIDR=KEY=VALUE[,KEY=VALUE]", "CIDR=KEY=VALUE[,KEY=VALUE]", _subnet)
-ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with label keys, and * only at the end", _zone_keys)
+ZONE_KEYS = Syntax("ZONE=KEY[,KEY]", "ZONE=KEY[,KEY] with a domain name, label keys, and * only at the end", _zone_keys)
 CLUSTER_NAME = Syntax("NAME", "a DNS label: lower-case letters, digits and inner hyphens", _dns_label)
 CLUSTER_SOURCE = Syntax("NAME=PATH[#CONTEXT]", "NAME=PATH or NAME=PATH#CONTEXT, where NAME is a DNS label", _cluster)
 CLUSTER_NAMES = Syntax("NAME,NAME[,...]", "names of two or more clusters, separated by commas", _cluster_names)
 TOPOLOGY_KEYS = Syntax("KEY[,KEY]", "label keys, separated by commas, and * only at the end", _topology_keys)
-OTHER_ZONE: Syntax[Zone] = Syntax("ZONE", "a domain name", parse_zone)
+OTHER_ZONE: Syntax[tuple[Zone, ...]] = Syntax(
+    "ZONE", "a domain name such as fed.example.com", lambda text: (parse_zone(text),)
+)
 OPTION_CODE = Syntax("CODE", "a number from 65001 to 65534 (0xfde9 to 0xfffe)", _option_code)
 NSID = Syntax("TEXT", f"a text of at most {MAX_NSID} octets", _nsid)

@@ -20,7 +20,7 @@ import dns.rcode
 import dns.rdatatype
 
 from tests.api_objects import IMPORTED_SERVICE_NAME, SERVICE_NAME, SOURCE_CLUSTER
-from tests.comparison.cluster import OUTSIDE, ZONES
+from tests.comparison.cluster import EDGE, OUTSIDE, ZONES
 from tests.dns_queries import AD, CD, RD, opt, query
 from tests.kube import Item
 from tests.this_machine import free_port
@@ -162,6 +162,8 @@ def _of_endpoints(item: Item, base: str) -> Iterator[str]:
     for endpoint in item["endpoints"] or ():
         for address in endpoint["addresses"]:
             yield f"{dashed(address)}.{base}"
+            if address.startswith("::"):
+                yield f"0{dashed(address)}.{base}"  # as topodns names it
             if item["addressType"] != "FQDN":
                 yield reverse(address)
         if host := endpoint.get("hostname"):
@@ -418,6 +420,8 @@ def _record(rrset: Any) -> Record:
     ttl = rrset.ttl
     if name.endswith(OUTSIDE) and UPSTREAM_TTL - PATIENCE * 10 < ttl < UPSTREAM_TTL:
         ttl = UPSTREAM_TTL  # a cached record has less
+    if name == OUTSIDE and rrset.rdtype == dns.rdatatype.SOA and ttl < UPSTREAM_SOA_TTL:
+        ttl = UPSTREAM_SOA_TTL
     return Record(name, dns.rdatatype.to_text(rrset.rdtype), ttl, text)
 
 
@@ -444,8 +448,9 @@ UPSTREAM: dict[str, Any] = {
     "gone": dns.rcode.NXDOMAIN,
     "refused": dns.rcode.REFUSED,
     "broken": dns.rcode.SERVFAIL,
+    "back": {"CNAME": [f"web.{EDGE}.svc.{DOMAIN}."]},
 }
-UPSTREAM_TTL = 300
+UPSTREAM_TTL, UPSTREAM_SOA_TTL = 300, 60
 
 
 def upstream_reply(message: dns.message.Message) -> dns.message.Message:
@@ -470,7 +475,8 @@ def upstream_reply(message: dns.message.Message) -> dns.message.Message:
         name = rrset[0].target
     if reply.rcode() == dns.rcode.NXDOMAIN or (reply.rcode() == dns.rcode.NOERROR and not known.get(here)):
         soa = dns.rdata.from_text("IN", "SOA", f"ns.{OUTSIDE}. hostmaster.{OUTSIDE}. 1 7200 1800 86400 60")
-        reply.find_rrset(reply.authority, origin, soa.rdclass, soa.rdtype, create=True).add(soa, 60)
+        rrset = reply.find_rrset(reply.authority, origin, soa.rdclass, soa.rdtype, create=True)
+        rrset.add(soa, UPSTREAM_SOA_TTL)
     return reply
 
 

@@ -237,7 +237,7 @@ def _endpoints() -> list[Item]:
         slice_of("one-host", 1, [endpoint("10.100.3.1", hostname="all")], ports=(*HTTP, ("alt", 81, "TCP"))),
         slice_of("one-host", 2, [endpoint("fd00:100:3::1", hostname="all")], family="IPv6"),
         service("six", EDGE, ports=HTTP, families=("IPv6",)),
-        slice_of("six", 0, [endpoint("fd00:100:6::1")], family="IPv6"),
+        slice_of("six", 0, [endpoint("fd00:100:6::1"), endpoint("::abcd"), endpoint("fd00:100:7::")], family="IPv6"),
         # A host name in place of an address.
         service("names", EDGE, ports=HTTP),
         slice_of("names", 0, [endpoint("www.outside.example")], family="FQDN"),
@@ -278,7 +278,7 @@ def _pods() -> list[Item]:
 
 
 def _externals() -> list[Item]:
-    outside = ("www", "alias", "four", "gone", "bare", "refused", "broken")
+    outside = ("www", "alias", "four", "gone", "bare", "refused", "broken", "back")
     inside = {
         "to-web": f"web.{EDGE}.svc.cluster.local",
         "to-vip": f"vip.{EDGE}.svc.cluster.local",

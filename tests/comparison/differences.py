@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -34,8 +34,9 @@ from tests.comparison.asking import (
 )
 from tests.comparison.settings import Pair
 
-NOERROR, NXDOMAIN = "NOERROR", "NXDOMAIN"
+NOERROR, NXDOMAIN, SERVFAIL = "NOERROR", "NXDOMAIN", "SERVFAIL"
 EXISTENCE = f"TYPE{NEVER}"
+MAPPED = f"0.f.f.f.f.{'0.' * 20}ip6.arpa"  # beneath the network of all IPv4 addresses as IPv6
 CNAMES = 9  # at most in an answer: topodns follows 8 of them
 
 
@@ -156,11 +157,14 @@ class Book:
         names: set[str] = set()
         for question in list(self._replies):
             if question.type == EXISTENCE and self.before("empty-non-terminals", question).rcode == NOERROR:
-                above = question.name.partition(".")[2]
-                while above and above not in names:
-                    names.add(above)
-                    above = above.partition(".")[2]
-        return names
+                names.update(_above(question.name))
+        return names | {*_above(MAPPED)} if any(name.endswith(".in-addr.arpa") for name in names) else names
+
+
+def _above(name: str) -> Iterator[str]:
+    """Yield the names above a name."""
+    while name := name.partition(".")[2]:
+        yield name
 
 
 def is_zonal(name: str) -> bool:
@@ -399,9 +403,14 @@ def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
     if zone_of(end):
         rest = book.expected(Question(end, question.type))
     elif book.pair.upstream and dns.rdatatype.from_text(question.type) in UPSTREAM_TYPES:
-        query = dns.message.make_query(end, question.type)
-        rest = reply_of(upstream_reply(query).to_wire())
-        rest = rest._replace(rcode=NOERROR, authority=(), additional=())
+        rest, end = _said(end, question.type)
+        if rest.rcode == SERVFAIL:
+            flags = " ".join(flag for flag in reply.flags.split() if flag != "AA")
+            return reply._replace(rcode=SERVFAIL, flags=flags, answer=(), authority=(), additional=())
+        if zone_of(end):
+            aliases = [record for record in rest.answer if record.type == "CNAME"]
+            rest = book.expected(Question(end, question.type))
+            rest = rest._replace(answer=(*aliases, *rest.answer))
     else:
         rest = reply._replace(rcode=NOERROR, answer=(), authority=(), additional=())
     return reply._replace(
@@ -412,14 +421,70 @@ def _followed(question: Question, reply: Reply, book: Book) -> Reply | None:
     )
 
 
+def _said(name: str, qtype: str) -> tuple[Reply, str]:
+    """Return what the upstream says about a name outside, SERVFAIL if it fails, and the target of the last CNAME."""
+    said = reply_of(upstream_reply(dns.message.make_query(name, qtype)).to_wire())
+    targets = {record.name: record.data for record in said.answer if record.type == "CNAME"}
+    while name in targets:
+        name = targets[name]
+    return said if said.rcode in (NOERROR, NXDOMAIN) else said._replace(rcode=SERVFAIL), name
+
+
 def _cname_every_type(question: Question, reply: Reply, book: Book) -> Reply | None:
     return None if question.type in ("A", "AAAA", "CNAME", "ANY", "AXFR", "IXFR") else _followed(question, reply, book)
 
 
 def _cname_without_address(question: Question, reply: Reply, book: Book) -> Reply | None:
+    chain, end = _chain(question.name, book)
     if question.type not in ("A", "AAAA") or any(record.type != "CNAME" for record in reply.answer):
         return None
-    return None if _is_left_open(*_chain(question.name, book), book) else _followed(question, reply, book)
+    outside = book.pair.upstream and not zone_of(end)
+    return None if outside or _is_left_open(chain, end, book) else _followed(question, reply, book)
+
+
+def _cname_outside(question: Question, reply: Reply, book: Book, wanted: Callable[[Reply, str], bool]) -> Reply | None:
+    """Return the reply with what the upstream says at the end of a chain, if that and its last name are *wanted*."""
+    chain, end = _chain(question.name, book)
+    if not chain or zone_of(end) or not book.pair.upstream or question.type not in ("A", "AAAA"):
+        return None
+    return _followed(question, reply, book) if wanted(*_said(end, question.type)) else None
+
+
+def _cname_nothing_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(
+        question, reply, book, lambda said, end: said.rcode != SERVFAIL and bool(said.authority) and not zone_of(end)
+    )
+
+
+def _cname_fails_outside(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(question, reply, book, lambda said, _: said.rcode == SERVFAIL)
+
+
+def _cname_back(question: Question, reply: Reply, book: Book) -> Reply | None:
+    return _cname_outside(question, reply, book, lambda _, end: bool(zone_of(end)))
+
+
+def _colons_first(question: Question, reply: Reply, book: Book) -> Reply | None:
+    """Rename the endpoints that CoreDNS gives a name with a hyphen in front."""
+    if beneath(question.name, f"pod.{zone_of(question.name)}"):
+        return None
+    if question.name.startswith("--") and reply.rcode == NOERROR:
+        return _nxdomain(question, reply, book)
+    if question.name.startswith("0--") and reply.rcode == NXDOMAIN:
+        other = book.reply(Question(question.name[1:], question.type))
+        if other.rcode != NOERROR:
+            return None
+        reply = _replaced(reply, other)
+
+    def renamed(records: tuple[Record, ...]) -> tuple[Record, ...]:
+        return tuple(sorted(map(with_digit, records)))
+
+    def with_digit(record: Record) -> Record:
+        *others, last = record.data.split(" ")
+        name = f"0{record.name}" if record.name.startswith("--") else record.name
+        return record._replace(name=name, data=" ".join((*others, f"0{last}" if last.startswith("--") else last)))
+
+    return reply._replace(answer=renamed(reply.answer), additional=renamed(reply.additional))
 
 
 def _cname_loop(question: Question, reply: Reply, book: Book) -> Reply | None:
@@ -514,6 +579,14 @@ DIFFERENCES: tuple[Difference, ...] = (
         "as if the slice were not there",
         "Kubernetes gives such slices no meaning, and has deprecated them.",
         _names_as_addresses,
+    ),
+    Difference(
+        "colons-first",
+        "the name of an endpoint without hostname whose IPv6 address begins with `::`",
+        "`--abcd`",
+        "`0--abcd`",
+        "A host name begins with a letter or a digit (RFC 1123, 2.1); some clients refuse others.",
+        _colons_first,
     ),
     Difference(
         "dotted-pods",
@@ -634,6 +707,30 @@ DIFFERENCES: tuple[Difference, ...] = (
         "the CNAME, with what its target answers: NXDOMAIN or NODATA",
         "The end of the chain decides (RFC 6604), and the CNAME shows the target to people who debug.",
         _cname_without_address,
+    ),
+    Difference(
+        "cname-nothing-outside",
+        "an `ExternalName` Service whose target outside is missing or has no such address",
+        "the CNAME alone, as if it had not been looked up",
+        "the CNAME, NXDOMAIN or NODATA, and the SOA that the upstream sends",
+        "The end of the chain decides (RFC 6604), and caches need the SOA (RFC 2308, 5).",
+        _cname_nothing_outside,
+    ),
+    Difference(
+        "cname-fails-outside",
+        "an `ExternalName` Service whose target outside cannot be looked up",
+        "the CNAME alone",
+        "SERVFAIL, with extended error 22 or 23",
+        "Clients behind a stub zone take a CNAME alone for a name without an address; after SERVFAIL they ask again.",
+        _cname_fails_outside,
+    ),
+    Difference(
+        "cname-back",
+        "an `ExternalName` Service whose target outside leads back into the zone by a CNAME",
+        "the CNAMEs alone",
+        "the CNAMEs, followed for the client",
+        "Clients behind a stub zone do not follow a CNAME themselves; every CNAME of a chain counts (RFC 1034, 3.6.2).",
+        _cname_back,
     ),
     Difference(
         "cname-loop",

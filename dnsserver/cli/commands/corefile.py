@@ -18,9 +18,8 @@ from dnsserver.forwarders.stub_blocks import (
     MAX_UPSTREAMS,
     stub_address,
     stub_block,
-    stub_zone,
 )
-from dnsserver.settings.values import ListenAddress
+from dnsserver.settings.values import OTHER_ZONE, ZONES, ListenAddress
 
 EXAMPLES = (
     Example("Print the block that makes CoreDNS ask topodns:", "topodns corefile --for coredns --to 10.96.0.53"),
@@ -58,8 +57,9 @@ def add_arguments(parser: Parser) -> None:
         "--zone",
         metavar="NAME",
         action="append",
-        help=f"Zone to forward to topodns (default: {CLUSTER_DOMAIN}, unless another zone is given by the next two "
-        "flags; with --check, the zones of the plugin 'kubernetes' in FILE; repeatable)",
+        help="Zone to forward to topodns; a network such as 10.96.0.0/12 means its reverse zones (default: "
+        f"{CLUSTER_DOMAIN}, unless another zone is given by the next two flags; with --check, the zones of the plugin "
+        "'kubernetes' in FILE; repeatable)",
     )
     for flag, names in (("--federation", "federated names"), ("--multicluster", "names of multi-cluster Services")):
         parser.flags.add_argument(
@@ -85,11 +85,11 @@ def run(arguments: Namespace) -> int:
         for text in texts.split(",")
     ]
     zones, federation, multicluster = (
-        [parse_argument(flag, stub_zone, text, f"a name such as {CLUSTER_DOMAIN}") for text in given or ()]
-        for flag, given in (
-            ("--zone", arguments.zone),
-            ("--federation", arguments.federation),
-            ("--multicluster", arguments.multicluster),
+        [zone.name for text in given or () for zone in parse_argument(flag, syntax.read, text, syntax.expected)]
+        for flag, syntax, given in (
+            ("--zone", ZONES, arguments.zone),
+            ("--federation", OTHER_ZONE, arguments.federation),
+            ("--multicluster", OTHER_ZONE, arguments.multicluster),
         )
     )
     if arguments.check is not None:

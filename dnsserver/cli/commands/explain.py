@@ -18,6 +18,8 @@ from locator.finding_codes import ClusterCode
 from locator.model import Object
 
 if TYPE_CHECKING:
+    from dnsserver.answers.decision import UpstreamAnswer
+    from dnsserver.answers.explain import Ask
     from dnsserver.answers.explanation import Explanation
 
 # What messages call the arguments: ``naming.NAME`` and ``naming.CLIENT``, and those of the HTTP API.
@@ -108,7 +110,9 @@ def run(arguments: Namespace) -> int:
     objects = {kind: naming.by_key(found) for kind, found in reading.objects.items()}
     known = naming.Known(reading.publication.snapshot, objects, arguments.in_namespace or usual)
     try:
-        explanation = naming.explain_named(name, qtype, client, known, authority, candidates=settings.candidates)
+        explanation = naming.explain_named(
+            name, qtype, client, known, authority, candidates=settings.candidates, ask=_asking(settings)
+        )
     except naming.UnknownName as error:
         raise WrongInput(f"{ARGUMENTS[error.argument]}: {error}") from None
     write(_rendered(explanation, arguments.output))
@@ -117,6 +121,21 @@ def run(arguments: Namespace) -> int:
         for hint in naming.topology_hints(client, constraint["keys"] if constraint else (), reading.nodes):
             say(f"--client: {hint}")
     return DONE
+
+
+def _asking(settings: Settings) -> Ask:
+    """Return a function that asks the upstream, as ``serve`` does for a name outside the zones."""
+    from dnsserver.from_settings import upstream_of
+
+    def ask(target: str, qtype: int) -> UpstreamAnswer:
+        import trio
+
+        from dnsserver.metrics.counters import Counts
+        from dnsserver.net.upstream import Upstream
+
+        return trio.run(Upstream(upstream_of(settings), Counts()).find, target, qtype)
+
+    return ask
 
 
 def _ask(url: str, arguments: Namespace, settings: Settings) -> int:

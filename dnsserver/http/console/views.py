@@ -164,14 +164,7 @@ class Views:
 
     async def explained(self, given: Mapping[str, Any]) -> Explanation:
         """Return the explanation that the API gives. Raises UnknownName."""
-        namespace = given["namespace"] or self._inspected.namespace
-        known = await self._inspected.known(given["client"], namespace)
-        return await self._turns.in_thread(
-            lambda: naming.explain_named(
-                given["name"], given["type"], given["client"], known, self._inspected.authority,
-                candidates=given["candidates"],
-            )
-        )  # fmt: skip
+        return await self._inspected.explained(given, self._turns)
 
     async def proposals(self, given: Mapping[str, Any]) -> list[Proposal]:
         """Return what completes a field."""

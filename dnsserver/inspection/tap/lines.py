@@ -38,7 +38,15 @@ def line_of(told: Told, authority: Authority) -> TailLine:
     if inquiry.client is not None:
         text, holder = client_text(inquiry.client), inquiry.snapshot.addresses.holder(inquiry.client)
     asker = Asker(text, inquiry.place, holder)
-    explained = explain(inquiry.labels, inquiry.qtype, asker, inquiry.snapshot, authority, suggests=False)
+    explained = explain(
+        inquiry.labels,
+        inquiry.qtype,
+        asker,
+        told.snapshot,
+        authority,
+        suggests=False,
+        ask=lambda target, _: told.known.get(target),
+    )
     return {
         **explained,
         "answers": [

@@ -6,14 +6,13 @@ snapshot and the place of the client that it was made from. The responder answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.decision import Authority, Decision, UpstreamAnswer
 from dnsserver.answers.resolution import resolve
-from dnsserver.message.records import Record
 from dnsserver.metrics.counters import Channel
 from dnsserver.names import meaning_of
 from dnsserver.responder.replies import PendingReply
@@ -30,6 +29,7 @@ class Told(Struct, frozen=True, eq=False, gc=False):
     """A reply, and what its Decision was made from.
 
     ``time`` is in seconds since 1970. ``protocol`` is "udp" or "tcp". ``source`` sent the query: a packed address.
+    If it waited for the upstream, ``known`` is what that said, by name, and ``snapshot`` the one when it was sent.
     """
 
     time: float
@@ -37,6 +37,8 @@ class Told(Struct, frozen=True, eq=False, gc=False):
     source: bytes
     inquiry: Inquiry
     reply: bytes
+    snapshot: Snapshot
+    known: Mapping[str, UpstreamAnswer]
 
 
 class Facts(NamedTuple):
@@ -60,7 +62,10 @@ class Listener(Protocol):
 class Overheard:
     """A reply that is about to be sent. What a listener asks for is worked out once, when the first one asks."""
 
-    __slots__ = ("_channel", "_facts", "_header_client", "_inquired", "_inquiry", "_query", "_source", "_tap", "reply")
+    __slots__ = (
+        "_channel", "_facts", "_header_client", "_inquired", "_inquiry", "_query", "_source", "_tap", "known", "reply",
+        "snapshot",
+    )  # fmt: skip
 
     def __init__(self, tap: Tap, query: bytes, source: bytes, channel: Channel, header_client: bytes | None) -> None:
         self._tap = tap
@@ -69,6 +74,8 @@ class Overheard:
         self._inquiry: Inquiry | None = None
         self._facts: Facts | None = None
         self.reply = b""
+        self.known: Mapping[str, UpstreamAnswer] = {}
+        self.snapshot: Snapshot | None = None  # when a reply that waited was finished
 
     @property
     def inquiry(self) -> Inquiry | None:
@@ -83,7 +90,8 @@ class Overheard:
         """The facts of the Decision; there must be an ``inquiry``."""
         if self._facts is None:
             assert self.inquiry is not None
-            self._facts = self._tap.facts_of(self.inquiry)
+            snapshot = self.snapshot or self.inquiry.snapshot
+            self._facts = self._tap.facts_of(self.inquiry, snapshot, self.known)
         return self._facts
 
     @property
@@ -92,7 +100,8 @@ class Overheard:
         inquiry = self.inquiry
         if inquiry is None:
             return None
-        return Told(self._tap.clock(), self._channel.proto, self._source, inquiry, self.reply)
+        time, snapshot = self._tap.clock(), self.snapshot or inquiry.snapshot
+        return Told(time, self._channel.proto, self._source, inquiry, self.reply, snapshot, self.known)
 
 
 class Tap:
@@ -141,20 +150,25 @@ class Tap:
         """Return what the Decision on a query is made from now, None if nothing is decided about it."""
         return self._responder.inquiry(query, source, header_client=header_client)
 
-    def facts_of(self, inquiry: Inquiry) -> Facts:
-        """Return the facts of a Decision, and remember them: a busy server decides the same over and over."""
-        if inquiry.snapshot is not self._facts_from:
+    def facts_of(self, inquiry: Inquiry, snapshot: Snapshot, known: Mapping[str, UpstreamAnswer]) -> Facts:
+        """Return the facts of a Decision, and remember them: a busy server decides the same over and over.
+
+        What is decided with what the upstream says is not remembered: *known* is that, by name.
+        """
+        if known:
+            return _facts(self._decision(inquiry, snapshot, known))
+        if snapshot is not self._facts_from:
             self._facts.clear()
-            self._facts_from = inquiry.snapshot
+            self._facts_from = snapshot
         key = (inquiry.labels, inquiry.qtype, inquiry.place.location)
         facts = self._facts.get(key)
         if facts is None:
-            facts = self._facts[key] = _facts(self._decision(inquiry))
+            facts = self._facts[key] = _facts(self._decision(inquiry, snapshot, known))
         return facts
 
-    def _decision(self, inquiry: Inquiry) -> Decision:
-        meaning = meaning_of(inquiry.labels, self._authority.zones)
-        return resolve(meaning, inquiry.qtype, inquiry.snapshot, inquiry.place.location, self._authority)
+    def _decision(self, inquiry: Inquiry, snapshot: Snapshot, known: Mapping[str, UpstreamAnswer]) -> Decision:
+        meaning, location = meaning_of(inquiry.labels, self._authority.zones), inquiry.place.location
+        return resolve(meaning, inquiry.qtype, snapshot, location, self._authority, outside=known.get)
 
     def _tapped(
         self, query: bytes, source: bytes, channel: Channel, *, header_client: bytes | None = None
@@ -174,13 +188,18 @@ class Tap:
                 self.failed(error)
         return reply
 
-    def _tapped_finish(self, pending: PendingReply, records: Sequence[Record] | None) -> bytes:
+    def _tapped_finish(self, pending: PendingReply, said: UpstreamAnswer) -> bytes | PendingReply:
         """``Responder.finish``, told of."""
-        reply = self._finish(pending, records)
+        reply = self._finish(pending, said)
         overheard = self._pending.pop(pending, None)
         if overheard is not None:
             try:
-                self._tell(overheard, reply)
+                if isinstance(reply, bytes):
+                    overheard.known = {**pending.known, pending.target: said}
+                    overheard.snapshot = self._responder.snapshot
+                    self._tell(overheard, reply)
+                else:
+                    self._pending[reply] = overheard
             except Exception as error:  # boundary: as above
                 self.failed(error)
         return reply
