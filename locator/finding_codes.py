@@ -82,7 +82,7 @@ class ClusterCode(FindingCode):
         " names the nearest label that nodes have. It is an error where clients may get nothing: the keys do not end"
         " with `*`, or a ServicePolicy requires the key. Otherwise it is a warning: clients get endpoints as if the key"
         " were not there. The label may also be missing on all nodes: `trafficDistribution` and hints need"
-        " `topology.kubernetes.io/zone`.",
+        " `topology.kubernetes.io/zone`. A label with an empty value is no label.",
         "Write the key as the nodes have it, or label the nodes:",
         "kubectl get nodes --show-labels",
     )
@@ -130,8 +130,8 @@ class ClusterCode(FindingCode):
         WARNING,
         "Somebody asks for near endpoints, but DNS cannot choose among them. A Service that is not headless has one"
         " address for all clients, so its annotation or `spec.topologyKeys` does nothing, nor does a ServicePolicy that"
-        " selects no headless Service. If a Service publishes addresses that are not ready, ServicePolicies do not"
-        " narrow its answers, so that its peers find each other.",
+        " selects no headless Service. If a Service publishes addresses that are not ready, ServicePolicies,"
+        " `spec.trafficDistribution` and hints do not narrow its answers, so that its peers find each other.",
         "Make the Service headless (`clusterIP: None`, which Kubernetes accepts only for a new Service). Or let"
         " kube-proxy choose by the constraint: run `topodns webhook`, and label the Service `topodns.io/hints=true`. Or"
         " remove the constraint. If its peers should find only near peers, ask for that with the Service's own"
@@ -177,6 +177,41 @@ class ClusterCode(FindingCode):
         " Services. Clients that need A records alone can do without SRV records, which are larger.",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME",
     )
+    HintsIncomplete = (
+        WARNING,
+        "Some ready endpoints of a headless Service have hints, and some have none: their node has no zone, or somebody"
+        " has set the hints of one slice alone. Then hints count for nobody: kube-proxy uses all endpoints, and topodns"
+        " goes by `spec.trafficDistribution`, or gives all of them.",
+        "Label the nodes of the endpoints that the finding names; Kubernetes then renews the hints. Or ask for near"
+        " endpoints with the annotation `topodns.io/topology-keys`, which needs no hints:",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
+    )
+    AutoWithoutHints = (
+        INFO,
+        "The annotation `service.kubernetes.io/topology-mode: Auto` of a headless Service asks Kubernetes for hints,"
+        " and no ready endpoint has one. Kubernetes gives none while there are fewer endpoints than zones, or where it"
+        " cannot spread them by the CPUs of the zones. So every client gets every endpoint.",
+        "Ask for near endpoints with `spec.trafficDistribution`, without that annotation, or with"
+        " `topodns.io/topology-keys`:",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys='topology.kubernetes.io/zone,*'",
+    )
+    HintsElsewhere = (
+        INFO,
+        "Hints name other zones than those that the endpoints are in, so that clients get endpoints of other zones:"
+        " Kubernetes balances so with the topology mode Auto, or a node got another zone after the slice was written,"
+        " or somebody else sets the hints.",
+        "Ask for near endpoints with `spec.trafficDistribution: PreferSameZone` in place of the topology mode, or with"
+        " `topodns.io/topology-keys`. Hints that are out of date are renewed when the pods are:",
+        "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
+    )
+    TwinWithoutConstraint = (
+        INFO,
+        "A headless Service asks for no near endpoints, but another Service with the same pods does. Charts often ask"
+        " on the Service with the cluster IP, while clients use the headless one: these get every endpoint.",
+        "Nothing, if clients do not use the headless Service, or should find all pods. Otherwise give it the same"
+        " constraint:",
+        "kubectl -n NAMESPACE annotate service NAME topodns.io/topology-keys='topology.kubernetes.io/zone,*'",
+    )
     NoTrustedForwarder = (
         WARNING,
         "topodns knows no endpoint of the cluster's DNS Service, and no `--trusted-forwarder` is given. If a"
@@ -187,10 +222,18 @@ class ClusterCode(FindingCode):
     )
     NodeWithoutZone = (
         WARNING,
-        "A node has no label `topology.kubernetes.io/zone`, but other nodes have one. A constraint by zone never"
-        " matches clients or endpoints on this node.",
+        "A node has no label `topology.kubernetes.io/zone`, or an empty one, but other nodes have one. A constraint by"
+        " zone never matches clients or endpoints on this node.",
         "Label the node, if your cloud provider does not:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
+    )
+    ZoneInTwoRegions = (
+        WARNING,
+        "Nodes of two regions have the same value of `topology.kubernetes.io/zone`. A constraint by zone takes them for"
+        " near: clients get endpoints of the other region as if they were in their zone.",
+        "Correct the label of the node, if it is wrong. Where clouds or data centers share names of zones, give the"
+        " zones names that are unique in the cluster:",
+        "kubectl get nodes -L topology.kubernetes.io/region,topology.kubernetes.io/zone",
     )
     EndpointWithoutLocation = (
         WARNING,

@@ -82,10 +82,13 @@ UNKNOWN = Location(None, {}, known=False)
 
 
 def canonical_labels(labels: dict[str, str], *, node: str | None = None) -> dict[str, str]:
-    """Return *labels* under their current names; *node* is the hostname label if there is none."""
-    present = {key: value for key, value in labels.items() if key not in SUCCESSORS}
+    """Return *labels* under their current names; *node* is the hostname label if there is none.
+
+    A label whose value is empty is no label: Kubernetes takes an empty zone as no zone, too.
+    """
+    present = {key: value for key, value in labels.items() if value and key not in SUCCESSORS}
     for old, new in SUCCESSORS.items():
-        if old in labels:
+        if labels.get(old):
             present.setdefault(new, labels[old])
     if node is not None:
         present.setdefault(HOSTNAME, node)

@@ -266,6 +266,90 @@ GAIN = [
         [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),
 ]  # fmt: skip
 
+AUTO, AWARE = "service.kubernetes.io/topology-mode", "service.kubernetes.io/topology-aware-hints"
+MODE, HINTS = f"metadata.annotations[{AUTO}]", "endpoints[].hints"
+ON_A, ON_B = (
+    endpoint(f"10.0.{number}.1", nodeName=f"{zone}1", **hinted(zone)) for number, zone in ((1, "a"), (2, "b"))
+)
+FOR_B = endpoint("10.0.1.2", nodeName="a1", **hinted("b"))
+PEERS = {"publishNotReadyAddresses": True}
+LACKING = ("HintsIncomplete", WARNING, WEB, HINTS, "1 of 2 ready endpoints have none for a zone: 10.0.2.1 on node b1")
+TWIN = ("TwinWithoutConstraint", INFO, "Service shop/all", "spec.selector", "Service shop/web")
+
+
+def region(name: str, zone: str, of: str) -> Item:
+    return node(name, {ZONE: zone, "topology.kubernetes.io/region": of})
+
+
+NEARNESS = [
+    Row("hints-of-some", [*HEALTHY, *web([ON_A, SPREAD[1]], trafficDistribution="PreferClose")], [LACKING]),
+    Row("hints-of-some-alone", [*HEALTHY, *web([ON_A, SPREAD[1]])], [LACKING]),
+    Row("hints-of-some-for-nodes",
+        [*HEALTHY, *web([{**ON_A, "hints": {"forNodes": [{"name": "a1"}]}}, SPREAD[1]])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, "none for a node: 10.0.2.1")]),
+    Row("hints-of-many-missing",
+        [*HEALTHY, *web([ON_A, *(endpoint(f"10.0.2.{host}", nodeName="b1") for host in range(1, 8))])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, "10.0.2.5 on node b1 and 2 more")]),
+    Row("hints-of-all-that-are-ready",
+        [*HEALTHY, *web([ON_A, ON_B, endpoint("10.0.2.2", nodeName="b1", ready=False)])]),
+    Row("hints-of-some-and-keys", [*HEALTHY, *web([ON_A, SPREAD[1]], keys=ZONE)]),
+    Row("hints-of-some-and-a-policy", [*HEALTHY, *web([ON_A, SPREAD[1]]), policy(ZONE)]),
+    Row("hints-of-some-behind-a-cluster-ip", [*HEALTHY, *virtual([ON_A, SPREAD[1]])]),
+    Row("hints-of-some-ignored", [*HEALTHY, *web([ON_A, SPREAD[1]])], (), {"traffic-distribution": "ignore"}),
+    Row("hints-of-one-family",
+        [*HEALTHY, *web([{**ON_A, "targetRef": POD}, {**ON_B, "targetRef": {"kind": "Pod", "name": "web-1"}}]),
+         endpoint_slice("web", 6, [endpoint("fd00::1", nodeName="a1", targetRef=POD)], family="IPv6")]),
+    Row("auto", [*HEALTHY, *web(annotations={AUTO: "Auto"})],
+        [("AutoWithoutHints", INFO, WEB, MODE, "spec.trafficDistribution")]),
+    Row("auto-by-its-older-name", [*HEALTHY, *web(annotations={AWARE: "auto"})],
+        [("AutoWithoutHints", INFO, WEB, MODE, TOPOLOGY_KEYS)]),
+    Row("auto-beside-the-field", [*HEALTHY, *web(annotations={AUTO: "Auto"}, trafficDistribution="PreferClose")],
+        [("AutoWithoutHints", INFO, WEB, MODE, "no ready endpoint a hint")]),
+    Row("auto-with-hints", [*HEALTHY, *web([ON_A, ON_B], annotations={AUTO: "Auto"})]),
+    Row("auto-without-endpoints", [*HEALTHY, *web([], annotations={AUTO: "Auto"})]),
+    Row("auto-and-keys", [*HEALTHY, *web(annotations={AUTO: "Auto"}, keys=ZONE)]),
+    Row("auto-on-a-cluster-ip", [*HEALTHY, *virtual(annotations={AUTO: "Auto"})]),
+    Row("auto-switched-off", [*HEALTHY, *web(annotations={AUTO: "Auto", AWARE: "Disabled"})]),
+    Row("auto-ignored", [*HEALTHY, *web(annotations={AUTO: "Auto"})], (), {"traffic-distribution": "ignore"}),
+    Row("hints-elsewhere", [*HEALTHY, *web([ON_A, ON_B, FOR_B])],
+        [("HintsElsewhere", INFO, WEB, HINTS, "1 of 3 ready endpoints name other zones: 10.0.1.2 on node")]),
+    Row("hints-here-and-elsewhere",
+        [*HEALTHY, *web([ON_A, {**ON_B, "hints": {"forZones": [{"name": "a"}, {"name": "b"}]}}])]),
+    Row("hints-elsewhere-not-heard", [*HEALTHY, *web([ON_A, ON_B, FOR_B], keys=ZONE)]),
+    Row("hints-elsewhere-behind-a-cluster-ip", [*HEALTHY, *virtual([ON_A, ON_B, FOR_B])]),
+    Row("peers-and-the-field", [*HEALTHY, *web(trafficDistribution="PreferSameZone", **PEERS)],
+        [("ConstraintWithoutEffect", WARNING, WEB, DISTRIBUTION, TOPOLOGY_KEYS)]),
+    Row("peers-with-hints", [*HEALTHY, *web([ON_A, ON_B], trafficDistribution="PreferSameZone", **PEERS)],
+        [("ConstraintWithoutEffect", WARNING, WEB, DISTRIBUTION, "not ready")]),
+    Row("peers-and-auto", [*HEALTHY, *web(annotations={AUTO: "Auto"}, **PEERS)],
+        [("ConstraintWithoutEffect", WARNING, WEB, MODE, TOPOLOGY_KEYS)]),
+    Row("peers-with-hints-that-nobody-asked-for", [*HEALTHY, *web([ON_A, ON_B], **PEERS)]),
+    Row("peers-with-keys", [*HEALTHY, *web(trafficDistribution="PreferSameZone", keys=ZONE, **PEERS)]),
+    Row("peers-and-the-field-ignored", [*HEALTHY, *web(trafficDistribution="PreferSameZone", **PEERS)], (),
+        {"traffic-distribution": "ignore"}),
+    Row("peers-of-a-cluster-ip", [*HEALTHY, *virtual(trafficDistribution="PreferSameZone", **PEERS)]),
+    Row("twin-of-a-cluster-ip",
+        [*HEALTHY, *virtual([ON_A, ON_B], trafficDistribution="PreferClose"), *web(name="all")], [TWIN]),
+    Row("twin-of-a-headless-one", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(SPREAD[::-1], name="all")], [TWIN]),
+    Row("twin-by-pods",
+        [*HEALTHY, *web([{**SPREAD[0], "targetRef": POD}, SPREAD[1]], keys=f"{ZONE},*"),
+         *web([endpoint("fd00::1", nodeName="a1", targetRef=POD), SPREAD[1]], name="all")], [TWIN]),
+    Row("twin-that-asks", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(name="all", trafficDistribution="PreferClose")]),
+    Row("twin-with-other-pods", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(SPREAD[:1], name="all")]),
+    Row("twin-of-nobody-who-asks", [*HEALTHY, *virtual(), *web(name="all")]),
+    Row("twin-with-a-cluster-ip", [*HEALTHY, *web(keys=f"{ZONE},*"), *virtual(name="all")]),
+    Row("twin-without-pods", [*HEALTHY, *web([], keys=f"{ZONE},*"), *web([], name="all")]),
+    Row("zone-in-two-regions", [region("n1", "a", "r1"), region("n2", "a", "r1"), region("a1", "a", "r2"), *DNS],
+        [("ZoneInTwoRegions", WARNING, "Node a1", f"metadata.labels[{ZONE}]", "r1 (n1 and 1 more), r2 (a1)")]),
+    Row("zone-in-one-region", [region("a1", "a", "r1"), region("n2", "a", "r1"), node("n3", {ZONE: "a"}), *DNS]),
+    Row("empty-zones", [node("n1", {ZONE: ""}), node("n2", {ZONE: "", "failure-domain.beta.kubernetes.io/zone": "a"}),
+                        *DNS],
+        [("NodeWithoutZone", WARNING, "Node n1", f"metadata.labels[{ZONE}]", "node without zone")]),
+    Row("all-zones-empty", [node("a1", {ZONE: ""}), node("b1", {ZONE: ""}), *DNS, *web(keys=f"{ZONE},*")],
+        [key_missing(WARNING, WEB, ANNOTATION, ZONE)]),
+    Row("empty-regions", [region("a1", "a", ""), region("n2", "a", "r1"), *DNS]),
+]  # fmt: skip
+
 GONE = endpoint("10.0.3.1", nodeName="gone")
 SLICE = "EndpointSlice shop/web-1"
 
@@ -346,7 +430,7 @@ IN_DUMPS = [
         [("PassedOver", INFO, "Namespace", "apiVersion", "core found, expected apiVersion: v1")]),
 ]  # fmt: skip
 
-ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *PLACES]
+ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES]
 
 
 def where(finding: Finding) -> str:

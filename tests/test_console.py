@@ -349,6 +349,21 @@ def test_service(server: Server) -> None:
     assert found.status == 404 and "did you mean shop/near?" in found.text
 
 
+def test_what_was_asked_in_vain(tmp_path: Path) -> None:
+    """The pages of a Service that asks for near endpoints and gets none say so, whatever source it asks by."""
+    auto = {"service.kubernetes.io/topology-mode": "Auto"}
+    rows = [endpoint("10.244.1.7", nodeName="a1"), endpoint("10.244.2.7", nodeName="b1")]
+    twin = service("twin", annotations={})
+    cluster = [
+        node("a1", {ZONE: "a"}), node("b1", {ZONE: "b"}), service("web", annotations=auto),
+        endpoint_slice("web", 1, rows), twin, endpoint_slice("twin", 1, rows),
+    ]  # fmt: skip
+    with serving_console(tmp_path, cluster) as running:
+        for path in ("/services/shop/web", "/explain?name=web.shop&client=10.244.1.9"):
+            assert "no ready endpoint a hint" in page(running, path).text
+        assert "selects the same pods" in page(running, "/services/shop/twin").text
+
+
 def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:
     """As ``topodns simulate`` says, and the same with another constraint beside it: load, reasons, a proposal."""
     dump = tmp_path / "skewed.json"

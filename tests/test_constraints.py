@@ -86,30 +86,35 @@ NEAR = {"traffic_distribution": "PreferClose"}
         (service(), [TO_NODE, TO_NODE], [(HINTS, (HOST, "*"))]),
         (service(), [BOTH, BOTH], [(HINTS, (HOST, ZONE, "*"))]),
         (service(), [BOTH, TO_A], [(HINTS, (ZONE, "*"))]),
-        (service(), [TO_A, TO_NODE], [(HINTS, ("*",))]),
-        (service(), [TO_A, None], [(HINTS, ("*",))]),
+        (service(), [TO_A, TO_NODE], [(HINTS, None)]),
+        (service(), [TO_A, None], [(HINTS, None)]),
+        (service(**NEAR), [TO_A, None], [(HINTS, None), (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(**NEAR), [None], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(traffic_distribution="PreferSameZone"), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(traffic_distribution="PreferSameNode"), [], [(TRAFFIC_DISTRIBUTION, (HOST, ZONE, "*"))]),
         (service(traffic_distribution="PreferFar"), [], []),
-        (service(topology_mode="Auto", **NEAR), [], [(TRAFFIC_DISTRIBUTION, ("*",))]),
-        (service(topology_mode="auto", **NEAR), [], [(TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(topology_mode="Auto", **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
+        (service(topology_mode="auto", **NEAR), [], [(HINTS, None), (TRAFFIC_DISTRIBUTION, ("*",))]),
         (service(topology_mode="Disabled", **NEAR), [], [(TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
-        (service(topology_mode="Auto"), [], []),
+        (service(topology_mode="Auto"), [], [(HINTS, None)]),
+        (service(topology_mode="Auto"), [TO_A], [(HINTS, (ZONE, "*"))]),
         (service(**NEAR), [TO_A], [(HINTS, (ZONE, "*")), (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
         (service(HOST, field=(ZONE,), **NEAR), [TO_A], [(ANNOTATION, (HOST,)), (FIELD, (ZONE,)), (HINTS, (ZONE, "*")),
                                                         (TRAFFIC_DISTRIBUTION, (ZONE, "*"))]),
     ],
-    ids=["nothing", "no-hints", "zones", "nodes", "both", "zones-for-all", "neither-for-all", "in-part", "close",
-         "same-zone", "same-node", "unknown", "auto", "lower-case-auto", "disabled", "auto-alone", "hints-first",
-         "all"],
+    ids=["nothing", "no-hints", "zones", "nodes", "both", "zones-for-all", "neither-for-all", "in-part",
+         "in-part-and-close", "close", "same-zone", "same-node", "unknown", "auto", "lower-case-auto", "disabled",
+         "auto-alone", "auto-with-hints", "hints-first", "all"],
 )  # fmt: skip
-def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...]]]) -> None:
-    """All sources that speak, in order; hints count only as far as every ready endpoint has them."""
+def test_sources(asked: Service, hints: list[Hints | None], declared: list[tuple[str, tuple[str, ...] | None]]) -> None:
+    """All sources that speak, in order; hints count only as far as every ready endpoint has them, else (None) never."""
     endpoints = [Endpoint((bytes(4),), hints=hint) for hint in hints]
     endpoints.append(Endpoint((bytes(4),), ready=False, hints=None if any(hints) else TO_A))
     found = declarations_of(asked, (), hinted(endpoints))
-    assert [(declaration.source, declaration.constraint.keys) for declaration in found] == declared
+    assert [
+        (declaration.source, None if declaration.in_vain else declaration.constraint.keys) for declaration in found
+    ] == declared
+    assert all((declaration.unheard is None) != declaration.in_vain for declaration in found)
     switched_off = declarations_of(asked, (), hinted(endpoints), honor_kubernetes=False)
     assert [declaration.unheard is None for declaration in switched_off] == [
         source in (ANNOTATION, FIELD) for source, _ in declared

@@ -127,8 +127,17 @@ SOURCES = {
     "topology-mode-auto": (
         cluster(service("web", trafficDistribution="PreferClose",
                         annotations={"service.kubernetes.io/topology-mode": "Auto"})), "", {},
-        [("traffic-distribution", True,
+        [("hints", False, "the Service's topology mode is Auto, and no ready endpoint has a hint"),
+         ("traffic-distribution", True,
           "the Service's topology mode is Auto, which switches trafficDistribution off")]),
+    "some-hints": (
+        cluster(service("web", trafficDistribution="PreferClose"), hints=[*ONE_FOR_ZONES[:2], None]), "", {},
+        [("hints", False, "some ready endpoints have no hint, so none counts"),
+         ("traffic-distribution", True, "the first source that speaks")]),
+    "some-hints-and-nothing-else": (
+        cluster(service("web"), hints=[*ONE_FOR_ZONES[:2], None]), "", ZONE_DEFAULT,
+        [("hints", False, "some ready endpoints have no hint, so none counts"),
+         ("zone-default", True, "no other source speaks")]),
     "zonal-name": (
         cluster(service("web", keys=HOSTNAME)), "b.pin._zone.", ZONE_DEFAULT,
         [("zonal-name", True, "the name states it"), ("annotation", False, "the name states a constraint of its own"),
@@ -239,7 +248,7 @@ CANDIDATES = {
          (False, "its hints name node b1, not the client's a1"), NOT_READY]),
     "some-hints": (
         cluster(service("web"), hints=[*ONE_FOR_ZONES[:2], None]), {},
-        [(True, "not all have hints, so none counts")] * 3 + [NOT_READY]),
+        [(True, "no constraint is in effect: some ready endpoints have no hint, so none counts")] * 3 + [NOT_READY]),
     "hints-for-others": (
         cluster(service("web"), hints=ONE_FOR_ZONES), {"client": "127.1.0.4"},
         [(True, "no hint names the client's zone")] * 3 + [NOT_READY]),

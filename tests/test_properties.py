@@ -501,7 +501,9 @@ def test_a_aaaa_and_srv_agree_on_the_endpoints(seed: int, client: int, proto: st
         if srv.answer and srv.additional:
             glue = {row.to_text() for rrset in srv.additional for row in rrset}
             if ("shop", name.split(".")[0]) in twin_of(world.items).headless():
-                assert glue == addresses(responder, name.split(".")[0], source)
+                both = addresses(responder, name.split(".")[0], source)
+                families = {":" in text for text in glue}  # A soft choice without a family is made again for that one.
+                assert glue == {text for text in both if (":" in text) in families}
         for qtype in ("A", "AAAA"):
             if srv.rcode() == dns.rcode.NXDOMAIN:
                 reply = answer(responder, Asked(query(name, qtype), source, proto))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from tests.twin_map import HOSTNAME, NEW_NAMES, ZONE, Item, TwinMap, Where, key_of, of_kind
@@ -44,16 +45,17 @@ class Row(NamedTuple):
     entries: Sequence[Item]
 
     def hints(self, field: str) -> set[str]:
-        """Return the names in ``forNodes`` or ``forZones``, none if an entry of the endpoint has none."""
+        """Return the names in ``forNodes`` or ``forZones`` of any entry of the endpoint."""
         said = [{hint["name"] for hint in (entry.get("hints") or {}).get(field) or ()} for entry in self.entries]
-        return set().union(*said) if all(said) else set()
+        return set().union(*said) - {""}
 
-    @property
-    def hinted(self) -> bool:
-        return any(Row(self.addresses, {}, [entry]).hints(field) for entry in self.entries for field in FIELDS)
+    def of(self, version: int) -> set[str]:
+        """Return the addresses of one family."""
+        return {text for text in self.addresses if ip_address(text).version == version}
 
 
 FIELDS = ("forNodes", "forZones")
+VERSIONS = (4, 6)
 
 
 class Asked(NamedTuple):
@@ -72,11 +74,15 @@ class Asked(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The addresses of both families that a client gets, and the source that decided."""
+    """What a client gets, and the source that decided.
+
+    ``addresses`` are what A and AAAA say together, ``chosen`` those of the one choice, as SRV has it.
+    """
 
     addresses: set[str]
     source: str | None
     unmet: bool
+    chosen: set[str]
 
 
 class Twin:
@@ -97,13 +103,25 @@ class Twin:
         chosen = self.chosen(asked, key, rows, where)
         if not chosen and not where.labels and self.modes.unknown_client == "all":
             chosen = rows
-        return Given(set().union(*(row.addresses for row in chosen)), asked.source, bool(rows) and not chosen)
+        addresses = set()
+        for version in VERSIONS:
+            tier, having = chosen, [row for row in rows if row.of(version)]
+            if having and not asked.hard and not any(row.of(version) for row in chosen):
+                tier = self.chosen(asked, key, having, where)  # a soft choice never lacks a family that there is
+            addresses |= set().union(*(row.of(version) for row in tier))
+        unmet, own = bool(rows) and not chosen, set().union(*(row.addresses for row in chosen))
+        return Given(addresses, asked.source, unmet, own)
 
     def in_zone(self, key: tuple[str, str], value: str, word: str) -> set[str]:
         """Return what every client gets for ``VALUE.pin._zone`` or ``VALUE.prefer._zone`` of a headless Service."""
-        rows = self.ready(key)
+        rows, found = self.ready(key), set()
         near = [row for row in rows if row.labels.get(ZONE) == value]
-        return set().union(*(row.addresses for row in (near if near or word == "pin" else rows)))
+        for version in VERSIONS:
+            of_family = [row.of(version) for row in near if row.of(version)]
+            if word == "prefer" and not of_family:
+                of_family = [row.of(version) for row in rows]
+            found |= set().union(*of_family)
+        return found
 
     def ready(self, key: tuple[str, str]) -> list[Row]:
         """Return the ready endpoints; entries of one pod, or of one address, are one endpoint."""
@@ -159,8 +177,9 @@ class Twin:
         return Asked("policy", required=required, preferred=preferred)
 
     def by_hints(self, rows: Sequence[Row]) -> Asked | None:
-        if self.modes.traffic_distribution == "ignore" or not any(row.hinted for row in rows):
-            return None
+        said = any(rows and all(row.hints(field) for row in rows) for field in FIELDS)
+        if self.modes.traffic_distribution == "ignore" or not said:
+            return None  # hints that only some carry say nothing
         return Asked("hints", by_hints=True)
 
     def by_distribution(self, service: Item) -> Asked | None:

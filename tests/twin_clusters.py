@@ -102,7 +102,8 @@ class TwinClusters:
         """Return what a client gets for a headless Service of the own cluster."""
         ready = self.twins[self.world.own].ready(key)
         given = self.given(key, client)
-        return reply(qtype, [row.addresses for row in ready], given.addresses)
+        addresses = given.chosen if qtype == "SRV" else given.addresses
+        return reply(qtype, [row.addresses for row in ready], addresses)
 
     def given(self, key: Key, client: str) -> Given:
         """Return what the own cluster gives a client, who may be in another one: nodes there are other nodes."""

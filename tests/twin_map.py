@@ -44,13 +44,13 @@ class TwinMap:
         self.trusted = self.trusted_blocks()
 
     def node_labels(self, name: str) -> dict[str, str]:
-        return plain({HOSTNAME: name, **self.nodes[name]["metadata"].get("labels", {})})
+        return {HOSTNAME: name, **plain(self.nodes[name]["metadata"].get("labels", {}))}
 
     def locator_labels(self, key: tuple[str, str]) -> dict[str, str]:
         """Return what a pod's PodLocator says of its node, empty without one."""
         for locator in self.locators:
             if key_of(locator) == key:
-                return plain({HOSTNAME: locator["nodeName"], **locator["nodeLabels"]})
+                return {HOSTNAME: locator["nodeName"], **plain(locator["nodeLabels"])}
         return {}
 
     def pod_labels(self, pod: Item) -> dict[str, str]:
@@ -68,7 +68,7 @@ class TwinMap:
             if key_of(locator) == pod:
                 return Where("endpoint", locator["nodeName"], self.locator_labels(pod))
         labels = plain(endpoint.get("deprecatedTopology", {}))
-        if "zone" in endpoint:
+        if endpoint.get("zone"):
             labels[ZONE] = endpoint["zone"]
         return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels)
 
@@ -172,9 +172,10 @@ def shared(parts: Iterable[Where]) -> Where:
 
 
 def plain(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels under their current names; the current name has precedence over the old one."""
-    renamed = {new: labels[old] for old, new in NEW_NAMES.items() if old in labels}
-    return {**renamed, **{key: value for key, value in labels.items() if key not in NEW_NAMES}}
+    """Return labels under their current names, which precede the old ones; a label without a value is none."""
+    present = {key: value for key, value in labels.items() if value}
+    renamed = {new: present[old] for old, new in NEW_NAMES.items() if old in present}
+    return {**renamed, **{key: value for key, value in present.items() if key not in NEW_NAMES}}
 
 
 def of_kind(items: Iterable[Item], kind: str) -> list[Item]:

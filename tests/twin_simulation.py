@@ -9,6 +9,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from tests.api_objects import SERVICE_NAME, TOPOLOGY_KEYS, ZONE, Item
@@ -26,6 +27,11 @@ class FixedTwin(Twin):
         self.ready = cache(self.ready)  # type: ignore[method-assign]
         self.asked = cache(self.asked)  # type: ignore[method-assign]
         self.locate = cache(self.map.locate)
+        self.clients = [[row["ip"] for row in pod["status"].get("podIPs", ())] for pod in of_kind(items, "Pod")]
+
+    def versions(self, client: str) -> set[int]:
+        """Return the address families of the pods with this first address."""
+        return {ip_address(text).version for own in self.clients if own[:1] == [client] for text in own}
 
 
 class Expected(NamedTuple):
@@ -97,14 +103,16 @@ def expected(twin: FixedTwin, key: Key, clients: Sequence[str], keys: Sequence[s
     unmet = unknown = 0
     for client in clients:
         where = twin.locate(client)
-        chosen = [row for row in rows if row.addresses & twin.given(key, where).addresses]
+        given, versions = twin.given(key, where), twin.versions(client)
+        addresses = given.chosen if len(versions) > 1 else given.addresses
+        chosen = [row for row in rows if any(row.of(version) & addresses for version in versions)]
         unknown += not where.labels
         unmet += not chosen
         arriving += bool(chosen)
         for row in chosen:
             loads[row.addresses] += 1 / len(chosen)
         crossing += part_elsewhere(where, chosen)
-        crossing_before += part_elsewhere(where, rows)
+        crossing_before += part_elsewhere(where, [row for row in rows if any(map(row.of, versions))])
         domain = {name: where.labels[now] for name in keys if (now := NEW_NAMES.get(name, name)) in where.labels}
         domains[tuple(sorted(domain.items())), frozenset(row.addresses for row in chosen)] += 1
     return Expected(

@@ -28,6 +28,7 @@ from locator.topology.selection import (
     Narrowing,
     Selection,
     Step,
+    has_address,
 )
 
 
@@ -105,6 +106,8 @@ def why_chosen(case: Case, selection: Selection) -> str:
 def why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
     """Say which key ruled the endpoint out; if no key narrowed anything, how it differs in each."""
     constraint = case.constraint
+    if selection.octets is not None and not has_address(selection.octets, located):
+        return f"has no {type_name(case.decision.qtype)} record, and others have"
     if isinstance(constraint, Hinted):
         (step,) = (step for step in selection.steps if step.key in selection.narrowed)
         named = ", ".join(names_for(step.key, located))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from dnsserver.answers.candidates import Candidate, candidates_of
@@ -13,6 +13,7 @@ from dnsserver.answers.explanation import (
     ConstraintExplained,
     ErrorExplained,
     Explanation,
+    FindingExplained,
     ServiceExplained,
     SourceExplained,
     StepExplained,
@@ -25,9 +26,11 @@ from dnsserver.answers.sources import Source, sources_of
 from dnsserver.message.records import type_name
 from dnsserver.message.wire import NOERROR, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import meaning_of, name_text
+from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
-from locator.model import CLUSTER
+from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place
+from locator.state.findings import told_about, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
@@ -94,6 +97,32 @@ def explain(
             {"name": f"{record.name}.", "type": type_name(record.rtype), "ttl": record.ttl, "data": str(record.data)}
             for record in (*decision.aliases, *decision.answers, *decision.spares)
         ],
+        "findings": list(map(_finding, _findings(case))) if suggests else [],
+    }
+
+
+def _findings(case: Case) -> Iterator[Finding]:
+    """Yield what is worth knowing about what the Service asks for, beyond what the sources say by themselves.
+
+    There is nothing about multi-cluster Services.
+    """
+    service, services = case.decision.service, case.snapshot.services
+    if service is not None and services.get(service.service.key) is service:
+        told = told_about(service, services)
+        yield from (finding for finding in told if finding.code != ClusterCode.SourceNotHeard.name)
+        yield from zone_findings(service, case.location)
+
+
+def _finding(finding: Finding) -> FindingExplained:
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "kind": finding.kind,
+        "namespace": finding.namespace,
+        "name": finding.name,
+        "field": finding.field,
+        "message": finding.message,
+        "expected": finding.expected,
     }
 
 

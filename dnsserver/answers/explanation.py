@@ -103,6 +103,19 @@ class AnswerExplained(TypedDict):
     data: str
 
 
+class FindingExplained(TypedDict):
+    """What is worth knowing about what the Service asks for; the fields are those of ``topodns check``."""
+
+    code: str
+    severity: str
+    kind: str
+    namespace: str
+    name: str
+    field: str
+    message: str
+    expected: str
+
+
 class Explanation(TypedDict):
     """A Decision, and the reasons for it."""
 
@@ -118,6 +131,7 @@ class Explanation(TypedDict):
     rcode: str
     extended_error: ErrorExplained | None
     answers: list[AnswerExplained]
+    findings: NotRequired[list[FindingExplained]]  # older servers send none
 
 
 DECODER: msgspec.json.Decoder[Explanation] = msgspec.json.Decoder(Explanation)

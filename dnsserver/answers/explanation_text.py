@@ -46,6 +46,9 @@ def as_text(explained: Explanation, *, colour: bool = False) -> str:
     rows += [("outcome", line) for line in (first.replace(outcome, paint(outcome, COLOURS[outcome]), 1), *others)]
     rows += [("answer", line) for line in _wrapped(_rcode(explained))]
     rows += [("answer", line) for line in table([_answer(answer) for answer in explained["answers"]])]
+    for finding in explained.get("findings", ()):
+        text = f"{finding['severity']}: {finding['message']}, expected {finding['expected']} [{finding['code']}]"
+        rows += [("finding", line) for line in _wrapped(text)]
     if explained["candidates"]:
         header, *lines = table(_candidates(explained["candidates"]))
         chosen = [candidate["chosen"] for candidate in explained["candidates"]]

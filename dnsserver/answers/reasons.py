@@ -9,6 +9,7 @@ from msgspec import Struct
 from dnsserver import names
 from dnsserver.answers.decision import Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
+from dnsserver.message.records import type_name
 from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL
 from dnsserver.names import Meaning, labels_of, meaning_of
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
@@ -69,7 +70,7 @@ def reason(case: Case) -> str:
     if decision.federated is not None:
         return _federated(case, decision.federated)
     if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        outcome = _outcome(case, decision.selection)
+        outcome = f"{_outcome(case, decision.selection)}{_of_family(decision)}"
         nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
         return f"{outcome}; {LACKING[Node.__name__]}" if nowhere else outcome
     if decision.meaning is None:
@@ -125,7 +126,8 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
     if not compiled.service.headless:
         return NOT_HEADLESS
     if decision.declaration is None:
-        return "the Service has no constraint"
+        in_vain = [one.unheard for one in compiled.declarations if one.in_vain]
+        return f"no constraint is in effect: {in_vain[0]}" if in_vain else "the Service has no constraint"
     if not decision.declaration.valid:
         return "the constraint is invalid"
     return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
@@ -169,6 +171,13 @@ def _federated(case: Case, found: FederatedService) -> str:
     return _outcome(case, selection)
 
 
+def _of_family(decision: Decision) -> str:
+    """Return which endpoints alone were considered, "" if all were."""
+    if decision.selection is None or decision.selection.octets is None:
+        return ""
+    return f"; only endpoints with an {type_name(decision.qtype)} record count, because the nearest have none"
+
+
 def _outcome(case: Case, selection: Selection) -> str:
     constraint, outcome = case.constraint, selection.outcome
     if outcome == ALL:
@@ -196,7 +205,7 @@ def why_all(case: Case, selection: Selection) -> str:
         return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
-        return f"no hint names the client's {tried}" if tried else "not all have hints, so none counts"
+        return f"no hint names the client's {tried}"
     if isinstance(constraint, FirstMatch | Narrowing) and any(step.matched for step in selection.steps if step.value):
         return f"too few are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
     return AUTO_MODE if left_to_kubernetes(case) else ANY_WILL_DO

@@ -92,7 +92,7 @@ def zonal(request: Request, compiled: CompiledService) -> Decision:
     if shape == names.ZONAL:
         return request.decision(service=compiled)
     constraint = NamedDomain(key, value, or_all=shape == names.PREFERRED)
-    selection = select(constraint, request.location, compiled.endpoints)
+    selection = select(constraint, request.location, compiled.endpoints, octets=ADDRESS_SIZES.get(request.qtype))
     return replace(
         _records_of(request, compiled, selection.endpoints, any_port, selection=selection),
         declaration=Declaration(ZONAL_NAME, constraint),
@@ -167,7 +167,13 @@ def _headless(request: Request, compiled: CompiledService, wanted: WantedPort) -
     if request.qtype != wire.SRV and request.qtype not in ADDRESS_SIZES:
         return request.decision(service=compiled)  # no endpoint has records of this type, for any client
     constraint, unknown_gets_all = in_effect(request.declaration(compiled)), request.authority.unknown_gets_all
-    selection = select(constraint, request.location, compiled.endpoints, unknown_gets_all=unknown_gets_all)
+    selection = select(
+        constraint,
+        request.location,
+        compiled.endpoints,
+        unknown_gets_all=unknown_gets_all,
+        octets=ADDRESS_SIZES.get(request.qtype),
+    )
     terms = constraint.terms
     if selection.outcome == UNMET:
         # Caches share negative answers among clients (RFC 7871, section 7.4), so they must not store this one.

@@ -13,14 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from locator.model import EndpointSlice, Location, Service
+from locator.state.joining import joined_endpoints
 from locator.state.snapshot import CompiledService, ExportedService, Snapshot
 from locator.topology.constraints import (
-    ANNOTATION,
-    FIELD,
     POLICY,
     Declaration,
     declarations_of,
     federated_constraint,
+    in_order,
     min_endpoints,
 )
 from locator.topology.hints import hinted
@@ -120,10 +120,8 @@ def _declarations(compiled: CompiledService, service: Service, honor_kubernetes:
     """
     at_least = min_endpoints(service) or 1
     policies = [_at_least(one, at_least) for one in compiled.declarations if one.source == POLICY]
-    endpoints = (endpoint for known in compiled.slices for endpoint in known.endpoints)
-    others = declarations_of(service, (), hinted(endpoints), honor_kubernetes=honor_kubernetes)
-    before = [one for one in others if service.publishes_unready and one.source in (ANNOTATION, FIELD)]
-    return (*before, *policies, *(one for one in others if one not in before))
+    others = declarations_of(service, (), hinted(joined_endpoints(compiled.slices)), honor_kubernetes=honor_kubernetes)
+    return in_order(service, (*policies, *others))
 
 
 def _at_least(declaration: Declaration, number: int) -> Declaration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -12,6 +13,13 @@ from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.selection import LocatedEndpoint
 
 PodKey = tuple[str, str]  # the cluster, and the pod's ``namespace/name``
+
+
+class ClientPlace(NamedTuple):
+    """Where a client is, and the size of the addresses that it can reach: None for both families."""
+
+    location: Location
+    octets: int | None = None
 
 
 class Client(Struct, frozen=True, gc=False):
@@ -27,27 +35,33 @@ class Client(Struct, frozen=True, gc=False):
         """Its key among the pods of all clusters."""
         return self.cluster, self.key
 
+    @property
+    def place(self) -> ClientPlace:
+        """Where it is, and what it can reach: a pod reaches the address families that it has."""
+        sizes = set(map(len, self.addresses))
+        return ClientPlace(self.location, sizes.pop() if len(sizes) == 1 else None)
+
 
 class Clients:
     """The pods that ask, all of them or those of one cluster.
 
-    ``numbers`` has how many are at each location. With *endpoints_too*, the endpoints of a Service ask for its name,
+    ``numbers`` has how many are at each place. With *endpoints_too*, the endpoints of a Service ask for its name,
     too; else they do not.
     """
 
     def __init__(self, *, endpoints_too: bool = False) -> None:
-        self.numbers: Counter[Location] = Counter()
-        self._locations: dict[PodKey, Location] = {}
+        self.numbers: Counter[ClientPlace] = Counter()
+        self._places: dict[PodKey, ClientPlace] = {}
         self._by_address: dict[tuple[str, bytes], list[PodKey]] = {}
         self._endpoints_too = endpoints_too
 
     def __len__(self) -> int:
-        return len(self._locations)
+        return len(self._places)
 
     def add(self, client: Client) -> None:
         """Add one more."""
-        self.numbers[client.location] += 1
-        self._locations[client.identity] = client.location
+        self._places[client.identity] = place = client.place
+        self.numbers[place] += 1
         for address in client.addresses:
             self._by_address.setdefault((client.cluster, address), []).append(client.identity)
 
@@ -63,12 +77,12 @@ class Clients:
             identity
             for cluster, namespace, located in _endpoints(basis, snapshot, clusters)
             for identity in self._identities(cluster, namespace, located)
-            if identity in self._locations
+            if identity in self._places
         }
 
-    def at(self, identities: Collection[PodKey]) -> Counter[Location]:
-        """Return how many of some clients are at each location."""
-        return Counter(map(self._locations.__getitem__, identities))
+    def at(self, identities: Collection[PodKey]) -> Counter[ClientPlace]:
+        """Return how many of some clients are at each place."""
+        return Counter(map(self._places.__getitem__, identities))
 
     def _identities(self, cluster: str, namespace: str, located: LocatedEndpoint) -> Iterable[PodKey]:
         if located.endpoint.pod is not None:
@@ -109,6 +123,6 @@ class Counted(Struct, frozen=True):
         return self.zones if self.of_services is None else self.of_services.get(service, {})
 
 
-def somewhere_in(zone: str, cluster: str) -> Location:
-    """Return the location of a client of which nothing is known but its zone, and with "" not even that."""
-    return Location(None, {ZONE: zone, CLUSTER: cluster}) if zone else UNKNOWN
+def somewhere_in(zone: str, cluster: str) -> ClientPlace:
+    """Return the place of a client of which nothing is known but its zone, and with "" not even that."""
+    return ClientPlace(Location(None, {ZONE: zone, CLUSTER: cluster}) if zone else UNKNOWN)

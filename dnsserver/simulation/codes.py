@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import unique
 
-from dnsserver.simulation.service import Simulated, exceeds
+from dnsserver.names import FEDERATION
+from dnsserver.simulation.service import SLACK, Simulated, exceeds
 from locator.finding_codes import FindingCode
 from locator.ip import address_text
-from locator.model import INFO, WARNING, Finding
+from locator.model import INFO, WARNING, ZONE, Finding
 from locator.topology.selection import LocatedEndpoint
 
 OVERLOAD, IDLE, UNMET = "overload", "idle", "unmet"  # what ``--fail-on`` takes
@@ -42,6 +43,20 @@ class SimulationCode(FindingCode):
         " `*`, or because no endpoint is ready at all.",
         "Run an endpoint in each domain that has clients, or write `*` as the last key:",
         "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='kubernetes.io/hostname,*'",
+    )
+    ChoosesNothing = (
+        INFO,
+        "A constraint is in effect, and yet every client gets every endpoint that it would get without: no client"
+        " shares a topology domain with some endpoints and not with others.",
+        "Compare the keys of the constraint with the labels of the nodes of clients and endpoints:",
+        "topodns explain svc/NAME -n NAMESPACE --client pod/POD --candidates",
+    )
+    SavesNothing = (
+        INFO,
+        "A constraint by zone is in effect, and no less of the load crosses zones than without it. Mostly, hints send"
+        " clients to other zones, or clients and endpoints are in different zones.",
+        "Run endpoints where clients are. In the place of hints, ask for the zone with `topodns.io/topology-keys`:",
+        "topodns simulate --service NAMESPACE/NAME --with 'NAMESPACE/NAME=topology.kubernetes.io/zone,*'",
     )
     UnlocatedClient = (
         INFO,
@@ -82,12 +97,29 @@ def findings_of(simulated: Simulated, max_overload: float) -> Iterator[Finding]:
     if simulated.unmet:
         message = f"{simulated.unmet:,} of {simulated.clients:,} clients get no address"
         yield _finding(SimulationCode.UnmetClient, simulated, message, "an endpoint for each")
+    yield from _without_gain(simulated)
     if simulated.counted_nothing:
         message = "the server has counted no answers for it, so nobody asks here"
         yield _finding(SimulationCode.UncountedService, simulated, message, "some answers with endpoints")
     if simulated.unknown:
         message = f"{simulated.unknown:,} of {simulated.clients:,} clients carry no label"
         yield _finding(SimulationCode.UnlocatedClient, simulated, message, "a node with labels")
+
+
+def _without_gain(simulated: Simulated) -> Iterator[Finding]:
+    """Yield a finding if the constraint changes nothing, or nothing of what crosses zones."""
+    declaration, before, after = simulated.declaration, simulated.crossing_before, simulated.crossing
+    if declaration is None or not declaration.effective or simulated.subject.zone.about == FEDERATION:
+        return
+    if not simulated.load or len(simulated.endpoints) < 2:
+        return
+    if not simulated.narrowed:
+        message = "the constraint chooses nothing: every client gets what it would get without"
+        yield _finding(SimulationCode.ChoosesNothing, simulated, message, "clients with an endpoint that is nearer")
+    elif ZONE in declaration.constraint.terms and before and after >= before - SLACK:
+        message = f"the constraint saves nothing: {100 * after:.1f} % of the load crosses zones, "
+        message += f"{100 * before:.1f} % without it"
+        yield _finding(SimulationCode.SavesNothing, simulated, message, "endpoints in the zones of the clients")
 
 
 def described(located: LocatedEndpoint) -> str:

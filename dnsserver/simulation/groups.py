@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from locator.model import ZONE, Location
+from dnsserver.simulation.clients import ClientPlace
+from locator.model import ZONE
 from locator.places.locations import has_labels
 
 FEW = 256  # groups that are gone through for each Service
@@ -27,34 +28,37 @@ OTHER = _Other()
 
 
 class Values(NamedTuple):
-    """By what clients are grouped. ``kind`` is whether they are known, and whether they carry labels."""
+    """By what clients are grouped.
 
-    kind: tuple[bool, bool]
+    ``kind`` is whether they are known, whether they carry labels, and the size of the addresses that they can reach.
+    """
+
+    kind: tuple[bool, bool, int | None]
     terms: tuple[object, ...]
     zone: str | None
 
 
 class Group(NamedTuple):
-    """How many clients have the same values, and where one of them is."""
+    """How many clients have the same values, and the place of one of them."""
 
     values: Values
     clients: int
-    location: Location
+    place: ClientPlace
 
 
 class Grouping:
-    """The clients in groups: by whether they are known and carry labels, by their ``terms``, and by their zone.
+    """The clients in groups: by their kind (see ``Values``), by their ``terms``, and by their zone.
 
-    *terms* are those of a constraint. *numbers* has the clients at each location.
+    *terms* are those of a constraint. *numbers* has the clients at each place.
     """
 
-    def __init__(self, numbers: Mapping[Location, int], terms: Sequence[str], *, few: int = FEW) -> None:
+    def __init__(self, numbers: Mapping[ClientPlace, int], terms: Sequence[str], *, few: int = FEW) -> None:
         self._terms = tuple(terms)
         self._groups: dict[Values, Group] = {}
-        for location, clients in numbers.items():
-            values = self.values_at(location)
+        for place, clients in numbers.items():
+            values = self.values_at(place)
             known = self._groups.get(values)
-            self._groups[values] = Group(values, clients + (known.clients if known else 0), location)
+            self._groups[values] = Group(values, clients + (known.clients if known else 0), place)
         self._wide = self._widest() if len(self._groups) > few else None
         self._of_value: dict[object, list[Group]] = {}
         self._without: dict[Values, list[Group]] = {}  # by the values without the widest
@@ -66,28 +70,29 @@ class Grouping:
                 self._without.setdefault(rest, []).append(group)
                 self._sums[rest] += group.clients
 
-    def values_at(self, location: Location) -> Values:
-        """Return the values by which a client at *location* is grouped."""
-        kind = location.known, has_labels(location)
+    def values_at(self, place: ClientPlace) -> Values:
+        """Return the values by which a client at *place* is grouped."""
+        location = place.location
+        kind = location.known, has_labels(location), place.octets
         return Values(kind, tuple(map(location.term, self._terms)), location.labels.get(ZONE))
 
-    def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[Location, int]) -> list[Group]:
-        """Return the groups of clients that get the same, without as many as *fewer* has at each location."""
+    def groups(self, useful: Sequence[frozenset[str | None]], fewer: Mapping[ClientPlace, int]) -> list[Group]:
+        """Return the groups of clients that get the same, without as many as *fewer* has at each place."""
         found: dict[Values, Group] = {}
         for group in self._told_apart(useful):
             values = reduced(group.values, useful)
             known = found.get(values)
-            found[values] = Group(values, group.clients + (known.clients if known else 0), group.location)
-        for location, clients in fewer.items():
-            values = reduced(self.values_at(location), useful)
+            found[values] = Group(values, group.clients + (known.clients if known else 0), group.place)
+        for place, clients in fewer.items():
+            values = reduced(self.values_at(place), useful)
             found[values] = found[values]._replace(clients=found[values].clients - clients)
         return [group for group in found.values() if group.clients]
 
-    def all_groups(self, fewer: Mapping[Location, int]) -> Iterator[Group]:
+    def all_groups(self, fewer: Mapping[ClientPlace, int]) -> Iterator[Group]:
         """Yield all groups, whether they get the same or not, without as many clients as *fewer* has."""
         less = Counter[Values]()
-        for location, clients in fewer.items():
-            less[self.values_at(location)] += clients
+        for place, clients in fewer.items():
+            less[self.values_at(place)] += clients
         for values, group in self._groups.items():
             if group.clients > less[values]:
                 yield group._replace(clients=group.clients - less[values])

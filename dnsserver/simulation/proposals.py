@@ -5,7 +5,7 @@ The mildest is the one that lets the least traffic cross zones. Every candidate 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from dnsserver.simulation.service import SLACK, Groupings, Simulated, World, exc
 from locator.model import REGION
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import MIN_ENDPOINTS, POLICY, TOPOLOGY_KEYS, in_effect
+from locator.topology.hints import Hinted
 from locator.topology.selection import ANY, NEAREST, Constraint, FirstMatch, Narrowing
 
 MAX_TRIED = 24  # constraints: each is a simulation, which takes up to a twentieth of a second
@@ -33,9 +34,13 @@ def proposal(simulated: Simulated, world: World, max_overload: float, *, honor_k
         return None
     best: tuple[float, Simulated, Annotations] | None = None
     groupings = Groupings(world)  # of other keys, which nobody needs afterwards
-    for wanted in islice(_candidates(simulated, compiled), MAX_TRIED):
+
+    def simulated_with(wanted: Annotations) -> Simulated:
         changed = service_as_if(compiled, Changes(honor_kubernetes=honor_kubernetes), wanted)
-        tried = _tried(simulated, world, groupings, changed)
+        return _tried(simulated, world, groupings, changed)
+
+    for wanted in islice(_candidates(simulated, compiled, simulated_with), MAX_TRIED):
+        tried = simulated_with(wanted)
         fits = not exceeds(tried, max_overload) and tried.unmet <= simulated.unmet
         if fits and (best is None or tried.crossing < best[0] - SLACK):
             best = tried.crossing, tried, wanted
@@ -70,9 +75,20 @@ def _tried(simulated: Simulated, world: World, groupings: Groupings, compiled: C
     return simulate(simulated.subject, replace(world, snapshot=replace(world.snapshot, services=services)), groupings)
 
 
-def _candidates(simulated: Simulated, compiled: CompiledService) -> Iterator[Annotations]:
-    """Yield annotations to try: those that change the least first."""
+def _candidates(
+    simulated: Simulated, compiled: CompiledService, simulated_with: Callable[[Annotations], Simulated]
+) -> Iterator[Annotations]:
+    """Yield annotations to try: those that change the least first.
+
+    ``min-endpoints`` is not about hints. So what came by hints is proposed as the annotation that means the same, and
+    from there on as if that were there already.
+    """
     constraint = in_effect(simulated.declaration)
+    if isinstance(constraint, Hinted):
+        written = {TOPOLOGY_KEYS: ",".join(constraint.keys)}
+        yield written
+        yield from ({**written, **more} for more in _candidates(simulated_with(written), compiled, simulated_with))
+        return
     sizes = list(islice(_sizes(simulated, constraint), MAX_SIZES))
     yield from ({MIN_ENDPOINTS: str(size)} for size in sizes)
     if simulated.declaration is not None and simulated.declaration.source == POLICY:

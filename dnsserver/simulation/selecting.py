@@ -16,7 +16,7 @@ from dnsserver.spelling import listed, nearest_key, nearest_label, suggestion
 from locator.labels import Selector
 from locator.model import ClientPod, Node
 from locator.state.snapshot import CompiledService, Snapshot
-from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS
+from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, asks_in_vain
 
 FEW = 12  # names that a message lists
 
@@ -90,7 +90,8 @@ def _constrained(subject: Subject, snapshot: Snapshot, authority: Authority) -> 
     basis = subject.basis(snapshot)
     if not isinstance(basis, CompiledService):
         return basis is not None  # a federated name has a constraint in any case
-    return basis.declaration is not None or authority.zone_default(subject.zone, basis) is not None
+    asks = basis.declaration is not None or asks_in_vain(basis.declarations)
+    return asks or authority.zone_default(subject.zone, basis) is not None
 
 
 def _subjects_of(key: str, snapshot: Snapshot, authority: Authority) -> list[Subject]:

@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import resolve
-from dnsserver.message.wire import A
+from dnsserver.message.wire import AAAA, A
 from dnsserver.metrics.server_families import relation
 from dnsserver.names import FEDERATION, MULTICLUSTER, Zone, labels_of, meaning_of
-from dnsserver.simulation.clients import Clients, Counted, PodKey, somewhere_in
+from dnsserver.simulation.clients import ClientPlace, Clients, Counted, PodKey, somewhere_in
 from dnsserver.simulation.groups import Group, Grouping, Values, reduced
 from locator.model import SUCCESSORS, ZONE, Location
 from locator.places.locations import has_labels
 from locator.state.snapshot import Basis, FederatedService, Snapshot
 from locator.topology.constraints import Declaration, in_effect
-from locator.topology.selection import ANY, LocatedEndpoint
+from locator.topology.selection import ANY, LocatedEndpoint, has_address
 
 OVERLOADED, IDLE = "overloaded", "idle"
 SLACK = 1e-9  # for sums of fractions
@@ -105,6 +105,8 @@ class Simulated(Struct, frozen=True, eq=False):
     simulated, and without any constraint. ``flows`` between zones are fractions of the load, too. ``origins`` has all
     clients by their zone. ``relations`` are the units of load that arrive, by the client's zone, ""
     for an unknown one, and by whether what they get is there (``metrics.server_families.relation``).
+    ``narrowed``: some clients get fewer endpoints than without the constraint. ``in_vain`` says why the Service has no
+    constraint although it asks for near endpoints, "" otherwise.
     ``left_out`` are the pods that are endpoints and do not ask. ``comparable``: without any constraint, all clients
     would get all endpoints, so that an uneven load says something; of a federated name, what a client could get may
     depend on its cluster. ``counted_nothing``: by what a server has counted, nobody asks.
@@ -124,6 +126,8 @@ class Simulated(Struct, frozen=True, eq=False):
     flows: Mapping[Flow, float]
     origins: Mapping[str | None, Origin]
     relations: Mapping[tuple[str, str], float]
+    narrowed: bool
+    in_vain: str
     left_out: frozenset[PodKey]
     comparable: bool
     counted_nothing: bool
@@ -202,7 +206,7 @@ def simulate(subject: Subject, world: World, groupings: Groupings) -> Simulated:
     def domains() -> Iterator[DomainOutcome]:
         loads_there: defaultdict[tuple[tuple[str, str], ...], dict[Choice, float]] = defaultdict(dict)
         for group in (*grouping.all_groups(fewer), *loads.extra):
-            there = deciding.domain(group.location)
+            there = deciding.domain(group.place.location)
             choices, choice = loads_there[*there.items(),], deciding.choice(group)
             choices[choice] = choices.get(choice, 0.0) + loads.of(group)
         for domain, choices in loads_there.items():
@@ -221,8 +225,9 @@ class _Deciding:
         self._meaning = meaning_of(labels_of(subject.name), world.authority.zones)
         self._decided: dict[Values, Choice] = {}
         self._choices: dict[object, Choice] = {}
-        self._entries: dict[str, tuple[LocatedEndpoint, ...]] = {}
+        self._entries: dict[tuple[str, int | None], tuple[LocatedEndpoint, ...]] = {}
         self.declaration: Declaration | None = None
+        self.in_vain = ""
         self._federated = basis if isinstance(basis, FederatedService) else None
         self.endpoints = tuple(basis.endpoints)
         if isinstance(basis, FederatedService):
@@ -230,31 +235,53 @@ class _Deciding:
             self.declaration = basis.declaration(world.cluster)
         else:
             self.declaration = basis.declaration or world.authority.zone_default(subject.zone, basis)
+            if self.declaration is None:
+                self.in_vain = next((one.unheard or "" for one in basis.declarations if one.in_vain), "")
             constraint = in_effect(self.declaration)
             self.terms, self.useful = constraint.terms, constraint.useful_values(self.endpoints)
         self._keys = tuple(key for key in in_effect(self.declaration).keys if key != ANY)
 
-    def decision(self, location: Location) -> Decision:
-        return resolve(self._meaning, A, self._world.snapshot, location, self._world.authority)
+    def chosen(self, place: ClientPlace) -> tuple[str, tuple[LocatedEndpoint, ...]]:
+        """Return how the endpoints for a client were chosen, and those of them that it can reach.
+
+        A client that reaches both families uses the one for which nobody had to choose again. Of a federated name,
+        clients elsewhere get load balancers, which have an entry for each address: they count as reached.
+        """
+        octets = None if self._federated is not None else place.octets
+        decision = self._decision(AAAA if octets == ADDRESS_SIZES[AAAA] else A, place.location)
+        selection = decision.selection
+        if octets is None and selection is not None and selection.octets is not None:
+            decision = self._decision(AAAA, place.location)
+            selection = decision.selection
+        endpoints = () if selection is None else selection.endpoints
+        if octets is not None:
+            endpoints = tuple(located for located in endpoints if has_address(octets, located))
+        return decision.outcome, endpoints
+
+    def _decision(self, qtype: int, location: Location) -> Decision:
+        return resolve(self._meaning, qtype, self._world.snapshot, location, self._world.authority)
 
     def choice(self, group: Group) -> Choice:
         """Return what the clients of a group get."""
         values = reduced(group.values, self.useful)
         if values not in self._decided:
-            decision = self.decision(group.location)
-            chosen = decision.selection.endpoints if decision.selection is not None else ()
-            same = decision.outcome, tuple(map(id, chosen))
-            self._decided[values] = self._choices.setdefault(same, Choice(decision.outcome, chosen))
+            outcome, chosen = self.chosen(group.place)
+            same = outcome, tuple(map(id, chosen))
+            self._decided[values] = self._choices.setdefault(same, Choice(outcome, chosen))
         return self._decided[values]
 
     def unconstrained(self, group: Group) -> tuple[LocatedEndpoint, ...]:
         """Return what the clients of a group would get without any constraint."""
-        if self._federated is None:
-            return self.endpoints
-        viewer = self._federated.viewer(group.location)
-        if viewer not in self._entries:
-            self._entries[viewer] = self._federated.entries(viewer)
-        return self._entries[viewer]
+        octets, viewer, federated = group.place.octets, "", self._federated
+        if federated is not None:
+            octets, viewer = None, federated.viewer(group.place.location)
+        key = viewer, octets
+        if key not in self._entries:
+            entries = self.endpoints if federated is None else federated.entries(viewer)
+            if octets is not None:
+                entries = tuple(located for located in entries if has_address(octets, located))
+            self._entries[key] = entries
+        return self._entries[key]
 
     def domain(self, location: Location) -> dict[str, str]:
         """Return the values of the constraint's keys that a location has."""
@@ -276,8 +303,8 @@ class _Loads:
             for group in groups:
                 clients[group.values.zone or ""] += group.clients
             for zone in sorted(counted.keys() - clients.keys()):
-                location = somewhere_in(zone, world.cluster)
-                self.extra.append(Group(grouping.values_at(location), 1, location))
+                place = somewhere_in(zone, world.cluster)
+                self.extra.append(Group(grouping.values_at(place), 1, place))
                 clients[zone] = 1
             self._units = {zone: counted.get(zone, 0) / number for zone, number in clients.items()}
         self.groups = [*groups, *self.extra]
@@ -304,7 +331,7 @@ class _Spread:
         self._unknown: float = 0
         self._arriving: float = 0
         self._before: float = 0
-        self._comparable = True
+        self._comparable, self._narrowed = True, False
         self._crossing = self._crossing_before = 0.0
 
     def add(self, group: Group, load: float) -> None:
@@ -312,11 +339,12 @@ class _Spread:
         endpoints = self._deciding.choice(group).endpoints
         zone = group.values.zone
         self._clients += load
-        if not has_labels(group.location):
+        if not has_labels(group.place.location):
             self._unknown += load
         if everything := self._deciding.unconstrained(group):
             self._before += load
             self._comparable &= len(everything) == len(self._deciding.endpoints)
+            self._narrowed |= len(endpoints) < len(everything)
             self._crossing_before += load * _elsewhere(zone, self._zones_of(everything)) / len(everything)
         known = self._origins.get(zone, Origin(0, 0))
         self._origins[zone] = Origin(known.clients + load, known.unmet + (0 if endpoints else load))
@@ -365,6 +393,8 @@ class _Spread:
             flows={flow: part / load for flow, part in self._flows.items()},
             origins=self._origins,
             relations=self._relations,
+            narrowed=self._narrowed,
+            in_vain=deciding.in_vain,
             left_out=left_out,
             comparable=self._comparable,
             counted_nothing=counted_nothing,

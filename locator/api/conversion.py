@@ -42,12 +42,12 @@ from locator.model import (
     is_dns_label,
 )
 from locator.sharing import shared_labels, shared_ports, shared_text
-from locator.topology.constraints import IGNORED, MODES, PREFIX, policy_error
+from locator.topology.constraints import IGNORED, MODES, PREFIX, TOPOLOGY_MODE, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
 SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # KEP-1645
 # Kubernetes reads the second only where the first, its older name, is absent.
-TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
+TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
 
 # Network plugins annotate a Node with its other addresses, such as those of tunnels and health checks.
@@ -272,7 +272,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     shared: dict[Hints, Hints] = {}
     labels = raw.metadata.labels or {}
     imported = labels.get(IMPORTED) or None
-    cluster = labels.get(SOURCE_CLUSTER, None if imported is None else "")
+    cluster = labels.get(SOURCE_CLUSTER) or (None if imported is None else "")
     found = [to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given)]
     endpoints = [endpoint for endpoint in found if endpoint is not None]
     if cluster is not None:

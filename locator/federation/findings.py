@@ -11,8 +11,7 @@ from locator.model import Finding
 from locator.places.address_book import POD, AddressBook
 from locator.places.address_map import PrefixTable
 from locator.state.snapshot import ExportedService
-from locator.topology.constraint_findings import SOURCE_FIELDS
-from locator.topology.constraints import FEDERATED
+from locator.topology.constraints import FEDERATED, SOURCE_FIELDS
 
 Exported = Mapping[str, ExportedService]  # the Service of one name in each cluster that exports it
 

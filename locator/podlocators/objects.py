@@ -1,7 +1,7 @@
 """The objects that the controller reads and writes, and their JSON: Pods, Nodes and PodLocators.
 
 These records differ from the server's on purpose. They hold uid and resourceVersion, so that a write can require the
-version that the controller saw. They hold labels unchanged, for the readers of PodLocators to interpret. Two records
+version that the controller saw. They hold labels by the names that they have on the node, old ones too. Two records
 are equal exactly if the same PodLocator follows from both: heartbeats, conditions and container restarts make no
 difference.
 
@@ -48,7 +48,7 @@ class OwnerPod(Struct, frozen=True, gc=False):
 
 
 class LabelledNode(Struct, frozen=True):
-    """A node and all its labels, unchanged."""
+    """A node and all its labels that have a value: an empty one is no label."""
 
     name: str
     labels: dict[str, str]
@@ -237,7 +237,8 @@ def _pod(raw: _Pod, collector: FindingCollector) -> OwnerPod:
 
 def _node(raw: _Node, collector: FindingCollector) -> LabelledNode:
     del collector
-    return LabelledNode(raw.metadata.name or "", raw.metadata.labels or {})
+    labels = raw.metadata.labels or {}
+    return LabelledNode(raw.metadata.name or "", {key: value for key, value in labels.items() if value})
 
 
 def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator:
@@ -247,6 +248,8 @@ def _pod_locator(raw: _PodLocator, collector: FindingCollector) -> ActualLocator
     except (TypeError, KeyError):
         ips = None
     labels = {} if raw.node_labels is None else raw.node_labels
+    if isinstance(labels, dict):  # to take empty ones out would be a write for nothing
+        labels = {key: value for key, value in labels.items() if value != ""}
     node = "" if raw.node_name is None else raw.node_name
     return ActualLocator(
         namespace=raw.metadata.namespace or "default",

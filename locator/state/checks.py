@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -10,6 +12,7 @@ from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import (
+    REGION,
     ZONE,
     EndpointSlice,
     Finding,
@@ -35,6 +38,9 @@ from locator.state.findings import (
     no_forwarder,
     orphan_findings,
     orphan_of_import,
+    pods_of,
+    split_zone,
+    twin_findings,
     without_zone,
 )
 from locator.state.objects import Objects
@@ -42,6 +48,7 @@ from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import decides, policy_findings, service_findings
 from locator.topology.constraints import FEDERATED, IGNORED, POLICY
+from locator.topology.hint_findings import has_incomplete_hints, incomplete_hints
 from locator.topology.key_findings import (
     CarriedKeys,
     default_key_findings,
@@ -77,6 +84,8 @@ class Checks:
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._zoned: set[str] = set()  # nodes that have a zone
         self._zoneless: set[str] = set()  # all other nodes
+        self._regions: dict[str, dict[str, set[str]]] = {}  # zone -> region -> nodes with both labels
+        self._zone_of: dict[str, tuple[str, str]] = {}  # of these nodes: zone and region
         self._carried = CarriedKeys()
         self._asked: dict[str, tuple[str, ...]] = {}  # the topology keys in effect, by Service
         self._asking: Index[str, tuple[str, ...]] = Index(key=tuple)  # Services by those keys
@@ -109,6 +118,30 @@ class Checks:
         for checked in [name] if has_zones == had_zones else [name, *self._zoneless]:
             found = [without_zone(checked)] if has_zones and checked in self._zoneless else ()
             self._findings.set(Rank.NODE, checked, found)
+        self._check_region(name, node)
+
+    def _check_region(self, name: str, node: Node | None) -> None:
+        """Check the zones of a Node, the former one and the present one."""
+        before = self._zone_of.pop(name, None)
+        labels = {} if node is None else node.labels
+        after = (labels[ZONE], labels[REGION]) if ZONE in labels and REGION in labels else None
+        if after is not None:
+            self._zone_of[name] = after
+        if before == after:
+            return
+        if before is not None:
+            zone, region = before
+            nodes = self._regions[zone][region]
+            nodes.discard(name)
+            if not nodes:
+                del self._regions[zone][region]
+        if after is not None:
+            zone, region = after
+            self._regions.setdefault(zone, {}).setdefault(region, set()).add(name)
+        for zone in {pair[0] for pair in (before, after) if pair is not None}:
+            self._findings.set(Rank.ZONE, zone, split_zone(zone, self._regions[zone]))
+            if not self._regions[zone]:
+                del self._regions[zone]
 
     def set_pod_cidr(self, network: Network, found: tuple[Finding, ...]) -> None:
         """Replace the findings of a pod CIDR."""
@@ -154,9 +187,14 @@ class Checks:
 
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
+        pods = cache(pods_of)
+        in_namespace: dict[str, list[CompiledService]] = {}
+        for _, compiled in sorted(services.items()):
+            in_namespace.setdefault(compiled.service.namespace, []).append(compiled)
         for key, compiled in sorted(services.items()):
             service = self._as_exported(self._objects.of(Service)[key])
-            for finding in advice(service, compiled.declarations, compiled.endpoints, self._carried):
+            advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
+            for finding in chain(advised, twin_findings(compiled, in_namespace[service.namespace], pods)):
                 if finding.code not in self._following:
                     yield finding
 
@@ -181,6 +219,8 @@ class Checks:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
+            if has_incomplete_hints(compiled.declarations):
+                found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and decides(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)
                 asked, constrained = declaration.constraint.keys, service.headless

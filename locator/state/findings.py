@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ from locator.model import (
     ENDPOINTS,
     HOSTNAME,
     IMPORTED,
+    REGION,
     ZONE,
     EndpointSlice,
     Finding,
@@ -25,8 +26,13 @@ from locator.model import (
     ServiceExport,
     ServiceImport,
 )
-from locator.topology.constraint_findings import service_findings
-from locator.topology.constraints import declarations_of
+from locator.state.snapshot import CompiledService
+from locator.topology.advice import advice
+from locator.topology.constraint_findings import about, service_findings
+from locator.topology.constraints import TOPOLOGY_KEYS, asks_in_vain, declarations_of, in_effect
+from locator.topology.hint_findings import incomplete_hints
+from locator.topology.key_findings import CarriedKeys
+from locator.topology.selection import ANY
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
 
@@ -38,11 +44,12 @@ class Rank(IntEnum):
     IMPORT = 1
     POLICIES = 2
     NODE = 3
-    SLICE = 4
-    POD_CIDR = 5
-    FORWARDERS = 6
-    SETTINGS = 7
-    MISSING = 8
+    ZONE = 4
+    SLICE = 5
+    POD_CIDR = 6
+    FORWARDERS = 7
+    SETTINGS = 8
+    MISSING = 9
 
 
 class Findings:
@@ -120,6 +127,76 @@ def without_zone(node: str) -> Finding:
     return ClusterCode.NodeWithoutZone.finding(
         "Node", "", node, field=field, message="node without zone", expected="a label, as other nodes have one"
     )
+
+
+def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+    """Yield a finding if a zone is in several *regions*, by which it has the names of the nodes there."""
+    if len(regions) < 2:
+        return
+    texts = []
+    for region, nodes in sorted(regions.items()):
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        texts.append(f"{region} ({min(nodes)}{more})")
+    fewest = min(sorted(regions.items()), key=lambda pair: len(pair[1]))[1]  # probably the wrong ones
+    message = f"one zone in two regions: nodes of zone {zone} are in {', '.join(texts)}"
+    field, expected = f"metadata.labels[{ZONE}]", "zones with names that are unique in the cluster"
+    code = ClusterCode.ZoneInTwoRegions
+    yield code.finding("Node", "", min(fewest), field=field, message=message, expected=expected)
+
+
+def twin_findings(
+    compiled: CompiledService, others: Iterable[CompiledService], pods: Callable[[CompiledService], object]
+) -> Iterator[Finding]:
+    """Yield a finding if a headless Service asks for nothing, and one of *others* with the same pods does.
+
+    *pods* returns an equal value for Services with the same pods, and a false one for a Service without pods.
+    """
+    if not compiled.service.headless or compiled.declaration is not None or _asks(compiled):
+        return
+    own = compiled.service
+    asking = [other for other in others if other.service.namespace == own.namespace and _asks(other)]
+    if not asking or not (selected := pods(compiled)):
+        return
+    twins = [other for other in asking if pods(other) == selected]
+    if twins:
+        twin = twins[0].service
+        message = f"asks for no near endpoints, but Service {twin.key}, which selects the same pods, does"
+        expected = f"the annotation {TOPOLOGY_KEYS}, if clients use this name"
+        yield about(own, ClusterCode.TwinWithoutConstraint, "spec.selector", message, expected)
+
+
+def _asks(compiled: CompiledService) -> bool:
+    """Whether a Service asks for near endpoints, by whatever source, whether it gets them or not."""
+    declaration = compiled.declaration
+    keys = () if declaration is None or not declaration.valid else declaration.constraint.keys
+    return any(key != ANY for key in keys) or asks_in_vain(compiled.declarations)
+
+
+def pods_of(compiled: CompiledService) -> frozenset[object]:
+    """Return the pods of a Service, ready or not, and the addresses of its endpoints that are no pods."""
+    return frozenset(endpoint.pod or endpoint.addresses for part in compiled.slices for endpoint in part.endpoints)
+
+
+def told_about(compiled: CompiledService, services: Mapping[str, CompiledService]) -> Iterator[Finding]:
+    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it."""
+    service, declarations, endpoints = compiled.service, compiled.declarations, compiled.endpoints
+    yield from incomplete_hints(service, declarations, endpoints)
+    yield from advice(service, declarations, endpoints, CarriedKeys())
+    yield from twin_findings(compiled, services.values(), pods_of)
+
+
+def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:
+    """Yield a finding for each zone that is in two regions, among those of a Service that asks for the zone."""
+    if ZONE not in in_effect(compiled.declaration).terms:
+        return
+    regions: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for location in (client, *compiled.locations):
+        zone, region = location.value(ZONE), location.value(REGION)
+        if zone is not None and region is not None and location.node is not None:
+            known = regions.setdefault((location.cluster, zone), {})  # two clusters may use one name
+            known.setdefault(region, set()).add(location.node)
+    for (_, zone), of_zone in sorted(regions.items()):
+        yield from split_zone(zone, of_zone)
 
 
 def export_without_service(export: ServiceExport) -> Finding:

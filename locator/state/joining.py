@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -10,13 +10,15 @@ from locator.endpoints import EndpointRows, Endpoints, all_ready
 from locator.model import Endpoint, EndpointSlice, Hints
 
 
-def joined_endpoints(slices: Iterable[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
+def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> tuple[Endpoint, ...]:
     """Return the endpoints of a Service's slices that are *ready*, or those that are not.
 
     There is one for each pod, and one for each address without a pod.
 
     ``EndpointIdentities`` says which endpoints are the same.
     """
+    if ready and len(slices) == 1 and are_joined(slices[0].endpoints):
+        return tuple(slices[0].endpoints)
     joined: dict[object, Endpoint] = {}
     identities = EndpointIdentities()
     for endpoint_slice in slices:

@@ -40,6 +40,7 @@ from locator.places.forwarders import DnsServices
 from locator.state.among_clusters import AmongClusters
 from locator.state.checks import Checks
 from locator.state.compiling import compiled, unready_endpoints
+from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
 from locator.state.snapshot import (
@@ -462,7 +463,7 @@ class Store:
         declarations = declarations_of(
             service,
             self._objects.policies_in(service.namespace),
-            hinted(endpoint for known in slices if has_hints for endpoint in known.endpoints),
+            hinted(joined_endpoints(slices) if has_hints else ()),
             honor_kubernetes=self._honor_kubernetes,
         )
         return compiled(

@@ -9,8 +9,18 @@ from collections.abc import Iterator, Sequence
 
 from locator.finding_codes import ClusterCode
 from locator.model import CLUSTER, Finding, Service
-from locator.topology.constraint_findings import MEANT, SOURCE_FIELDS, about, counts, decides
-from locator.topology.constraints import ANNOTATION, POLICY, TOPOLOGY_KEYS, Declaration, heard, is_federated
+from locator.topology.constraint_findings import about, counts, decides
+from locator.topology.constraints import (
+    ANNOTATION,
+    MEANT,
+    POLICY,
+    SOURCE_FIELDS,
+    TOPOLOGY_KEYS,
+    Declaration,
+    heard,
+    is_federated,
+)
+from locator.topology.hint_findings import hint_advice
 from locator.topology.key_findings import CarriedKeys
 from locator.topology.selection import ANY, Constraint, LocatedEndpoint, Narrowing
 
@@ -25,6 +35,7 @@ def advice(
 
     *carried* are the keys that nodes carry; other keys have findings of their own.
     """
+    yield from hint_advice(service, declarations, endpoints)
     declaration = heard(declarations)
     if declaration is None or not counts(service):
         return

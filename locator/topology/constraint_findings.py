@@ -11,17 +11,23 @@ from locator.topology.annotations import health_check, trimmed
 from locator.topology.constraints import (
     ANNOTATION,
     ANNOTATIONS,
+    AUTO,
     FEDERATED,
     FIELD,
     HEALTH,
     HINTS,
     LOCAL_TRAFFIC,
     MAX_KEYS,
+    MEANT,
     MIN_ENDPOINTS,
     NOT_HEADLESS,
+    OF_SERVICE,
     POLICY,
     PREFIX,
+    SOURCE_FIELDS,
+    SWITCHED_OFF,
     TOPOLOGY_KEYS,
+    TOPOLOGY_MODE,
     TRAFFIC_DISTRIBUTION,
     Declaration,
     heard,
@@ -30,18 +36,6 @@ from locator.topology.constraints import (
     min_endpoints,
 )
 from locator.topology.hints import OPT_IN_LABELS, asks_for_hints
-
-# Where each source speaks.
-SOURCE_FIELDS = {
-    POLICY: "metadata.labels",
-    ANNOTATION: f"metadata.annotations[{TOPOLOGY_KEYS}]",
-    FIELD: "spec.topologyKeys",
-    HINTS: "endpoints[].hints",
-    TRAFFIC_DISTRIBUTION: "spec.trafficDistribution",
-}
-# The sources that people write in order to choose endpoints: what is wrong or useless in them was not meant.
-# Kubernetes' own sources mean virtual IPs, too.
-MEANT = (POLICY, ANNOTATION, FIELD)
 
 
 def counts(service: Service) -> bool:
@@ -64,6 +58,8 @@ def decides(service: Service, declaration: Declaration | None) -> bool:
 def service_findings(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
     """Yield the findings about the constraint and the annotations of *service*."""
     yield from _constraint_findings(service, declarations)
+    if service.headless and service.publishes_unready:
+        yield from _asked_of_peers(service, declarations)
     if TOPOLOGY_KEYS in service.annotations and not trimmed(service.annotations[TOPOLOGY_KEYS]):
         expected = "label keys, or no annotation"
         yield about(service, ClusterCode.EmptyTopologyKeys, SOURCE_FIELDS[ANNOTATION], "empty annotation", expected)
@@ -77,6 +73,21 @@ def service_findings(service: Service, declarations: Sequence[Declaration]) -> I
         yield about(service, ClusterCode.InvalidHealth, field, message, "tcp, tcp:PORT or http:PORT/PATH")
     yield from _unknown_names(service)
     yield from _unknown_values(service)
+
+
+def _asked_of_peers(service: Service, declarations: Sequence[Declaration]) -> Iterator[Finding]:
+    """Yield a finding for each field in which a Service of peers asks Kubernetes for near endpoints."""
+    first = heard(declarations)
+    if first is not None and first.source in OF_SERVICE:
+        return  # which gives what was asked for
+    asked = {one.source: one for one in declarations if one.unheard != SWITCHED_OFF}
+    fields = {TRAFFIC_DISTRIBUTION: SOURCE_FIELDS[TRAFFIC_DISTRIBUTION]}
+    if service.topology_mode in AUTO:
+        fields[HINTS] = f"metadata.annotations[{TOPOLOGY_MODE}]"
+    for source, field in fields.items():
+        if source in asked:
+            message = f"constraint without effect: {asked[source].without_effect}"
+            yield about(service, ClusterCode.ConstraintWithoutEffect, field, message, f"the annotation {TOPOLOGY_KEYS}")
 
 
 def _unknown_values(service: Service) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """What a Service asks for: the sources of constraints, their precedence, and their validity.
 
-``READERS`` holds the sources in order of precedence; a new source is one more reader in it. The first source that
-declares a constraint decides, even if the constraint is invalid: topodns never falls back to a later source.
+``SOURCES`` holds them in order of precedence; a new source is one more row in it. The first source that declares a
+constraint decides, even if the constraint is invalid: topodns never falls back to a later source.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ PREFIX = "topodns.io/"
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 HEALTH = "topodns.io/health"
+TOPOLOGY_MODE = "service.kubernetes.io/topology-mode"
 FEDERATED = "topodns.io/federated"
 ANNOTATIONS = (TOPOLOGY_KEYS, MIN_ENDPOINTS, HEALTH, FEDERATED)
 
 REQUIRED, PREFERRED, IGNORED = "required", "preferred", "ignored"
 LOCAL_TRAFFIC = "topology keys cannot be used together with externalTrafficPolicy: Local"
 NOT_HEADLESS = "the Service is not headless"
+SWITCHED_OFF = "switched off by --traffic-distribution ignore"
+SOME_HINTS = "some ready endpoints have no hint, so none counts"
+NO_HINTS = "the Service's topology mode is Auto, and no ready endpoint has a hint"
 MODES = (REQUIRED, PREFERRED, IGNORED)  # of a ServicePolicy
 
 POLICY = "policy"
@@ -56,6 +60,7 @@ class Declaration(Struct, frozen=True, gc=False):
 
     ``error`` says why it is invalid, None if it is valid. ``without_effect`` says why it cannot change a DNS answer,
     None if it can. ``unheard`` says why it does not even count where no other source speaks, None if it does.
+    ``in_vain``: it does not count, although it asks Kubernetes for near endpoints.
     ``policies`` are the names of the ServicePolicies that declare it, in the order of their keys; ``policy_keys``
     has the key of each.
     """
@@ -65,6 +70,7 @@ class Declaration(Struct, frozen=True, gc=False):
     error: str | None = None
     without_effect: str | None = None
     unheard: str | None = None
+    in_vain: bool = False
     policies: tuple[str, ...] = ()
     policy_keys: tuple[str, ...] = ()
 
@@ -87,6 +93,11 @@ def in_effect(declaration: Declaration | None) -> Constraint:
 def heard(declarations: Iterable[Declaration]) -> Declaration | None:
     """Return the declaration that counts: the first in order of precedence, None if there is none."""
     return next((declaration for declaration in declarations if declaration.unheard is None), None)
+
+
+def asks_in_vain(declarations: Iterable[Declaration]) -> bool:
+    """Whether a source asks Kubernetes for near endpoints, and does not count."""
+    return any(declaration.in_vain for declaration in declarations)
 
 
 class Sources(Struct, frozen=True, gc=False):
@@ -115,10 +126,17 @@ def declarations_of(
     other, so only its own annotation or field constrains it, and goes before policies. Never raises.
     """
     sources = Sources(service, policies, hinted, honor_kubernetes)
-    readers = READERS
-    if service.publishes_unready:
-        readers = (*_OWN_READERS, *(read for read in READERS if read not in _OWN_READERS))
-    return tuple(declaration for read in readers for declaration in read(sources))
+    return in_order(service, (declaration for row in SOURCES for declaration in row.read(sources)))
+
+
+def in_order(service: Service, declarations: Iterable[Declaration]) -> tuple[Declaration, ...]:
+    """Return what sources declare for *service* in their order of precedence."""
+    peers = service.publishes_unready
+
+    def rank(declaration: Declaration) -> tuple[bool, int]:
+        return peers and declaration.source not in OF_SERVICE, _RANKS[declaration.source]
+
+    return tuple(sorted(declarations, key=rank))
 
 
 def is_federated(service: Service) -> bool:
@@ -136,9 +154,6 @@ def federated_constraint(service: Service, policies: Sequence[ServicePolicy]) ->
     alone = replace(service, external_traffic_policy="", headless=True, annotations=annotations)
     declarations = declarations_of(alone, policies, honor_kubernetes=False)
     return heard(declaration for declaration in declarations if declaration.without_effect is None)
-
-
-Reader = Callable[[Sources], Iterator[Declaration]]
 
 
 def _policies(sources: Sources) -> Iterator[Declaration]:
@@ -184,9 +199,14 @@ def _field(sources: Sources) -> Iterator[Declaration]:
 
 
 def _hints(sources: Sources) -> Iterator[Declaration]:
-    if sources.hinted is not None:
-        without_effect = _why_without_effect(sources.service, HINTS)
-        yield Declaration(HINTS, sources.hinted, without_effect=without_effect, unheard=_why_unheard(sources))
+    """Read hints, and those that are missing although Kubernetes was asked for them."""
+    service, unheard = sources.service, _why_unheard(sources)
+    hinted, without_effect = sources.hinted, _why_without_effect(service, HINTS)
+    if hinted is not None and hinted.complete:
+        yield Declaration(HINTS, hinted, without_effect=without_effect, unheard=unheard)
+    elif service.headless and (hinted is not None or service.topology_mode in AUTO):
+        missing, in_vain = NO_HINTS if hinted is None else SOME_HINTS, unheard is None and without_effect is None
+        yield Declaration(HINTS, Hinted(), without_effect=without_effect, unheard=unheard or missing, in_vain=in_vain)
 
 
 def _traffic_distribution(sources: Sources) -> Iterator[Declaration]:
@@ -204,16 +224,31 @@ def _traffic_distribution(sources: Sources) -> Iterator[Declaration]:
     )
 
 
-_OWN_READERS: tuple[Reader, ...] = (
-    _annotation,  # topodns.io/topology-keys
-    _field,  # spec.topologyKeys, Kubernetes 1.17 to 1.21
+class SourceRow(Struct, frozen=True):
+    """A source of constraints: how it is read, and the field that it is written in.
+
+    ``meant``: whoever writes it wants to choose endpoints; Kubernetes' own sources mean virtual IPs, too.
+    ``of_service``: it is written in the Service itself, and so constrains peers as well.
+    """
+
+    name: str
+    read: Callable[[Sources], Iterator[Declaration]]
+    field: str
+    meant: bool = False
+    of_service: bool = False
+
+
+SOURCES = (
+    SourceRow(POLICY, _policies, "metadata.labels", meant=True),
+    SourceRow(ANNOTATION, _annotation, f"metadata.annotations[{TOPOLOGY_KEYS}]", meant=True, of_service=True),
+    SourceRow(FIELD, _field, "spec.topologyKeys", meant=True, of_service=True),  # Kubernetes 1.17 to 1.21
+    SourceRow(HINTS, _hints, "endpoints[].hints"),  # by Kubernetes' own controller or by anybody else
+    SourceRow(TRAFFIC_DISTRIBUTION, _traffic_distribution, "spec.trafficDistribution"),
 )
-READERS: tuple[Reader, ...] = (
-    _policies,
-    *_OWN_READERS,
-    _hints,  # of EndpointSlices, by Kubernetes' own controller or by anybody else
-    _traffic_distribution,  # where no ready endpoint has hints
-)
+SOURCE_FIELDS = {row.name: row.field for row in SOURCES}
+MEANT = tuple(row.name for row in SOURCES if row.meant)
+OF_SERVICE = tuple(row.name for row in SOURCES if row.of_service)
+_RANKS = {row.name: position for position, row in enumerate(SOURCES)}
 
 
 def zone_default(service: Service, keys: tuple[str, ...]) -> Declaration:
@@ -233,13 +268,13 @@ def _topology_keys(source: str, keys: tuple[str, ...], service: Service) -> Decl
 def _why_without_effect(service: Service, source: str) -> str | None:
     if not service.headless:
         return NOT_HEADLESS
-    if service.publishes_unready and source not in (ANNOTATION, FIELD):
+    if service.publishes_unready and source not in OF_SERVICE:
         return "the Service publishes addresses that are not ready, so only its own topology keys apply"
     return None
 
 
 def _why_unheard(sources: Sources) -> str | None:
-    return None if sources.honor_kubernetes else "switched off by --traffic-distribution ignore"
+    return None if sources.honor_kubernetes else SWITCHED_OFF
 
 
 @lru_cache(MAX_LISTS)

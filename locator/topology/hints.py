@@ -25,12 +25,16 @@ class Hinted(Struct, frozen=True, gc=False):
     """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
 
     Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):
-    ``topologyModeFromHints`` of kube-proxy 1.36. So an endpoint without hints, such as one that has just become ready,
-    makes all endpoints count.
+    ``topologyModeFromHints`` of kube-proxy 1.36. If neither do, hints that only some endpoints have say nothing.
     """
 
     for_nodes: bool = False
     for_zones: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the hints say anything."""
+        return self.for_nodes or self.for_zones
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -86,7 +90,10 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
 
 
 def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
-    """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints."""
+    """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints.
+
+    A pod that is in several slices, such as one of each address family, is one endpoint.
+    """
     hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
     if not any(hints):
         return None

@@ -11,8 +11,8 @@ from locator.bounded_map import BoundedMap
 from locator.finding_codes import ClusterCode
 from locator.labels import nearest_label_key
 from locator.model import CLUSTER, ERROR, SUCCESSORS, WARNING, Finding, Location, Service, ServicePolicy
-from locator.topology.constraint_findings import SOURCE_FIELDS, about
-from locator.topology.constraints import POLICY, REQUIRED, Declaration
+from locator.topology.constraint_findings import about
+from locator.topology.constraints import POLICY, REQUIRED, SOURCE_FIELDS, Declaration
 from locator.topology.selection import ANY
 
 MAX_REMEMBERED = 1024  # keys with their nearest one, which difflib takes a millisecond to find

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from locator.model import CLUSTER, HOSTNAME, SUCCESSORS, Endpoint, Location, in_two_clusters
 
@@ -41,7 +42,8 @@ class Selection(Struct, frozen=True, eq=False, gc=False):
     """The endpoints that one client gets, and why.
 
     ``key`` is the topology key that decided, or None. ``steps`` are the keys in the order in which they were tried.
-    ``narrowed`` are the keys among them that ruled out every endpoint that did not match.
+    ``narrowed`` are the keys among them that ruled out every endpoint that did not match. ``octets``: only endpoints
+    with addresses of this size were considered, because those chosen at first have none; else None.
     """
 
     endpoints: tuple[LocatedEndpoint, ...]
@@ -49,6 +51,7 @@ class Selection(Struct, frozen=True, eq=False, gc=False):
     steps: tuple[Step, ...] = ()
     key: str | None = None
     narrowed: tuple[str, ...] = ()
+    octets: int | None = None
 
 
 class Constraint(Protocol):
@@ -83,16 +86,26 @@ def select(
     endpoints: Sequence[LocatedEndpoint],
     *,
     unknown_gets_all: bool = False,
+    octets: int | None = None,
 ) -> Selection:
     """Choose the endpoints that a client gets.
 
     An unknown client has no labels, so a hard constraint gives it nothing (KEP-536), unless *unknown_gets_all*
-    (``--unknown-client all``).
+    (``--unknown-client all``). *octets* is the size of the addresses that the client wants, None if any will do: if a
+    soft constraint chooses no endpoint that has one, it chooses again among those that have.
     """
     selection = constraint.select(client, endpoints)
     if unknown_gets_all and selection.outcome == UNMET and not client.known:
         return Selection(tuple(endpoints), ALL, selection.steps)
+    if octets is not None and constraint.soft and not any(has_address(octets, one) for one in selection.endpoints):
+        having = [located for located in endpoints if has_address(octets, located)]
+        return replace(constraint.select(client, having), octets=octets) if having else selection
     return selection
+
+
+def has_address(octets: int, located: LocatedEndpoint) -> bool:
+    """Whether an endpoint has an address of this size."""
+    return any(len(address) == octets for address in located.endpoint.addresses)
 
 
 def tiers_after(

@@ -13,6 +13,7 @@ from dnsserver.cli.errors import Failed, WrongInput
 from dnsserver.cli.remote import reason
 from dnsserver.from_settings import authority_of
 from dnsserver.metrics.reading import answers_by_zone
+from dnsserver.names import SERVICES
 from dnsserver.settings.fields import Settings
 from dnsserver.simulation.as_if import Changes, imports_as_if, snapshot_as_if
 from dnsserver.simulation.clients import Client, Clients, Counted
@@ -21,14 +22,15 @@ from dnsserver.simulation.selecting import Asking, BadSelection, asking, check_a
 from dnsserver.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.finding_codes import ClusterCode
-from locator.model import ClientPod, EndpointSlice, Finding
-from locator.state.findings import LACKING
+from locator.model import ZONE, ClientPod, EndpointSlice, Finding
+from locator.state.findings import LACKING, told_about
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import about
-from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS
+from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, in_effect
 from locator.topology.key_findings import CarriedKeys, service_key_findings
 
 METRICS_SECONDS = 30.0
+TOLD = frozenset([ClusterCode.HintsIncomplete.name])  # of a Service as it is simulated, not as it was read
 
 
 def read_world(
@@ -74,8 +76,9 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
     for finding in reading.publication.findings:
         key = f"{finding.namespace}/{finding.name}"
         is_simulated = finding.kind == "Service" and not finding.cluster and key in as_they_are
-        if is_simulated or finding.code == ClusterCode.KindMissing.name:
+        if (is_simulated and finding.code not in TOLD) or finding.code == ClusterCode.KindMissing.name:
             yield finding
+    yield from _told_about(simulation, reading, world)
     carried = CarriedKeys(frozenset(key for node in reading.nodes for key in node.labels))
     for key in changes.annotations:
         compiled = world.snapshot.services[key]
@@ -85,6 +88,18 @@ def constraint_findings(simulation: Simulation, reading: Reading, world: World, 
                 message = f"--with is not heard: {declaration.source} is heard before an annotation"
                 field = f"metadata.annotations[{TOPOLOGY_KEYS}]"
                 yield about(compiled.service, ClusterCode.SourceNotHeard, field, message)
+
+
+def _told_about(simulation: Simulation, reading: Reading, world: World) -> Iterator[Finding]:
+    """Yield what is worth knowing about what the Services that were simulated ask for."""
+    own, services = reading.views[OWN], world.snapshot.services
+    plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
+    for key in plain:
+        yield from map(own.with_file, told_about(services[key], services))
+    if any(ZONE in in_effect(simulated.declaration).terms for simulated in simulation.services):
+        for finding in reading.publication.findings:
+            if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:
+                yield finding
 
 
 def _pods(reading: Reading, own: str) -> dict[str, Sequence[ClientPod]]:

@@ -251,7 +251,7 @@ def _notes(world: World, subject: Subject) -> Iterator[tuple[str, str]]:
     compiled = world.snapshot.services[subject.key]
     declaration = compiled.declaration
     if declaration is not None and declaration.valid:
-        carried = CarriedKeys(frozenset(key for location in world.own.numbers for key in location.labels))
+        carried = CarriedKeys(frozenset(key for place in world.own.numbers for key in place.location.labels))
         for finding in service_key_findings(compiled.service, declaration, compiled.locations, carried):
             yield "key", f"{finding.message}; the nearest that nodes have is {finding.expected}"
 

@@ -114,10 +114,13 @@ def service_page(
     """Return the page of a Service with part *number* of its endpoints.
 
     *sources* is an explanation of its name for any client. *answers* are those to one client, a column for each; none
-    if no client was named. *findings* are all that there are.
+    if no client was named. *findings* are all that there are; the explanation has more about this Service.
     """
     service = compiled.service
     about = _about(service, findings)
+    known = {(finding.code, finding.field) for finding in about}
+    told = [Finding(**finding) for finding in sources.get("findings", ())]
+    about += [finding for finding in told if (finding.code, finding.field) not in known]
     keys = _keys(sources["constraint"])
     verdicts = [_verdicts(answer.explanation["candidates"]) for answer in answers]
     located = [*compiled.endpoints, *snapshot.unready.get(compiled.basis_key, ())]

@@ -15,6 +15,7 @@ from dnsserver.inspection.steps import STEP, Steps
 from locator.model import EndpointSlice, Finding, Service
 from locator.state.findings import LACKING
 from locator.state.snapshot import CompiledService, Snapshot
+from locator.topology.constraints import asks_in_vain
 
 ROWS = 100
 
@@ -53,7 +54,7 @@ def keys_of(snapshot: Snapshot) -> Steps[Keys]:
     """Return the keys of all Services."""
     constrained, others, services = list[str](), list[str](), iter(snapshot.services.items())
     while part := list(islice(services, STEP)):
-        asking = {key for key, service in part if service.declaration is not None}
+        asking = {key for key, service in part if service.declaration is not None or asks_in_vain(service.declarations)}
         constrained += sorted(asking)
         others += sorted(key for key, _ in part if key not in asking)
         yield

@@ -1,0 +1,92 @@
+"""The findings about hints: those that count for nobody, those that are missing, those that lead elsewhere.
+
+Whoever asks Kubernetes for near endpoints gets them through hints, and learns here why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from locator.finding_codes import ClusterCode
+from locator.ip import address_text
+from locator.model import HOSTNAME, ZONE, Finding, Service
+from locator.topology.constraint_findings import about
+from locator.topology.constraints import HINTS, SOME_HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration
+from locator.topology.hints import names_for
+from locator.topology.selection import LocatedEndpoint
+
+NAMED = 5  # endpoints that a message names
+
+
+def has_incomplete_hints(declarations: Sequence[Declaration]) -> bool:
+    """Whether only some ready endpoints have hints, and no source that speaks before makes that irrelevant."""
+    hints = _in_turn(declarations)
+    return hints is not None and hints.in_vain and hints.unheard == SOME_HINTS
+
+
+def incomplete_hints(
+    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    """Yield a finding if hints count for nobody because some of the ready *endpoints* have none."""
+    if not has_incomplete_hints(declarations):
+        return
+    key = ZONE if any(names_for(ZONE, located) for located in endpoints) else HOSTNAME
+    lacking = [_described(located) for located in endpoints if not names_for(key, located)]
+    word = "zone" if key == ZONE else "node"
+    message = (
+        f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none for a {word}: "
+        f"{_listed(lacking)}"
+    )
+    code, expected = ClusterCode.HintsIncomplete, "hints at each ready endpoint, which needs a node with a zone"
+    yield about(service, code, SOURCE_FIELDS[HINTS], message, expected)
+
+
+def hint_advice(
+    service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
+) -> Iterator[Finding]:
+    """Yield a finding if Kubernetes was asked for hints and gave none, or gave hints that lead to other zones."""
+    hints = _in_turn(declarations)
+    if hints is None or not endpoints:
+        return
+    if hints.in_vain and hints.unheard != SOME_HINTS:
+        message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
+        field, expected = f"metadata.annotations[{TOPOLOGY_MODE}]", "spec.trafficDistribution, or the annotation "
+        yield about(service, ClusterCode.AutoWithoutHints, field, message, f"{expected}{TOPOLOGY_KEYS}")
+    elif hints.effective and hints.unheard is None:
+        yield from _elsewhere(service, endpoints)
+
+
+def _elsewhere(service: Service, endpoints: Sequence[LocatedEndpoint]) -> Iterator[Finding]:
+    zones = [(located, located.location.value(ZONE), names_for(ZONE, located)) for located in endpoints]
+    elsewhere = [
+        f"{_described(located)} in {zone} is for {', '.join(named)}"
+        for located, zone, named in zones
+        if zone is not None and named and zone not in named
+    ]
+    if elsewhere:
+        message = (
+            f"hints of {len(elsewhere)} of {len(endpoints)} ready endpoints name other zones: {_listed(elsewhere)}"
+        )
+        expected = "hints for the zones of their nodes"
+        yield about(service, ClusterCode.HintsElsewhere, SOURCE_FIELDS[HINTS], message, expected)
+
+
+def _in_turn(declarations: Sequence[Declaration]) -> Declaration | None:
+    """Return what is said by hints, None if a source speaks before."""
+    for declaration in declarations:
+        if declaration.source == HINTS:
+            return declaration
+        if declaration.unheard is None:
+            return None
+    return None
+
+
+def _described(located: LocatedEndpoint) -> str:
+    endpoint = located.endpoint
+    name = endpoint.pod or address_text(endpoint.addresses[0])
+    return f"{name} on node {endpoint.node}" if endpoint.node else name
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return f"{', '.join(texts[:NAMED])}{more}"
