@@ -117,6 +117,7 @@ IN_A_CLUSTER = {
     "KeyOnNoEndpoint": ERROR,
     "EndpointsInOneDomain": INFO,
     "SingleEndpoint": INFO,
+    "AnswerTooLarge": WARNING,
     "NoTrustedForwarder": WARNING,
     "NodeWithoutZone": WARNING,
     "EndpointWithoutLocation": WARNING,
