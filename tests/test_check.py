@@ -261,6 +261,8 @@ GAIN = [
         [("EndpointsInOneDomain", INFO, WEB, "endpoints[].hints", f"{ZONE}=a")]),
     Row("any-alone", [*HEALTHY, *web(SPREAD[:1], keys="*")]),
     Row("unconstrained", [*HEALTHY, *web(SPREAD[:1])]),
+    Row("too-many", [*HEALTHY, *web([endpoint(f"10.1.{row // 250}.{row % 250 + 1}") for row in range(1300)])],
+        [("AnswerTooLarge", WARNING, WEB, "", "1300 SRV records, of which a reply holds about 11")]),
     Row("of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=SPREAD[:1], trafficDistribution="PreferClose")]),
     Row("invalid-keys", [*HEALTHY, *web(SPREAD[:1], keys=f"{ZONE},{ZONE}")],
         [("InvalidTopologyKeys", ERROR, WEB, ANNOTATION, "twice")]),

@@ -121,6 +121,7 @@ IN_A_CLUSTER = {
     "AutoWithoutHints": INFO,
     "HintsElsewhere": INFO,
     "TwinWithoutConstraint": INFO,
+    "AnswerTooLarge": WARNING,
     "NoTrustedForwarder": WARNING,
     "NodeWithoutZone": WARNING,
     "ZoneInTwoRegions": WARNING,
