@@ -108,8 +108,10 @@ def cluster(
             objects[Pod].append(Pod(space, pod, (address,), _name(node), created="2024-01-01T00:00:00Z"))
             endpoints.append(Endpoint((bytes(bytearray(address)),), ports, node=_name(node), pod=pod))
         annotations = {"topodns.io/topology-keys": f"{ZONE},*"}
-        objects[Service].append(Service(space, name, headless=True, ports=ports, annotations=annotations))
-        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, in_rows(endpoints)))
+        objects[Service].append(
+            Service(space, name, headless=True, ports=ports, selects_pods=True, annotations=annotations)
+        )
+        objects[EndpointSlice].append(EndpointSlice(space, f"{name}-1", name, in_rows(endpoints), managed=True))
     return objects
 
 

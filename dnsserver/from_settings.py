@@ -19,6 +19,7 @@ from dnsserver.settings.fields import Settings
 from dnsserver.settings.values import HONOR, NODES, POD_LOCATORS, PODS, ClusterSource, ListenAddress
 from locator.federation.clusterset import ClusterSet
 from locator.federation.federating import Joining, default_constraint, flat_pairs
+from locator.ip import Network
 from locator.model import OWN_CLUSTER
 from locator.state.store import Store
 from locator.topology.scope import Scope
@@ -37,7 +38,7 @@ def store_of(settings: Settings) -> Store:
     """Return an empty store for the Services, clients and networks of the own cluster that the settings describe."""
     return Store(
         cluster=settings.cluster_name,
-        subnets={subnet.network: dict(subnet.labels) for subnet in settings.subnet},
+        subnets=_subnets_of(settings),
         forwarders=settings.trusted_forwarder,
         forwarder_services=settings.forwarder_service,
         pods=PODS in settings.client_source,
@@ -57,6 +58,7 @@ def other_store_of(settings: Settings, cluster: str) -> Store:
     """Return an empty store for another cluster: for its clients, and for the Services that it exports."""
     return Store(
         cluster=cluster,
+        subnets=_subnets_of(settings),
         pods=PODS in settings.client_source,
         pod_locators=POD_LOCATORS in settings.client_source,
         nodes=NODES in settings.client_source,
@@ -82,6 +84,10 @@ def cluster_set_of(settings: Settings) -> ClusterSet | None:
 
 def _reads_several(settings: Settings) -> bool:
     return bool(settings.cluster or settings.federation or settings.multicluster)
+
+
+def _subnets_of(settings: Settings) -> dict[Network, dict[str, str]]:
+    return {subnet.network: dict(subnet.labels) for subnet in settings.subnet}
 
 
 def _scope_of(settings: Settings) -> Scope:

@@ -37,6 +37,8 @@ class Endpoint(Struct, frozen=True, gc=False):
     states for the endpoint: its zone, or the topology map of older API versions. They count only if the cluster has no
     Node called ``node``. ``cluster`` is the cluster that the endpoint is in, as its slice says (KEP-1645): empty if it
     is another one that the slice does not name, None if the slice says nothing of other clusters.
+    ``pod`` and ``target_node`` are what ``targetRef`` names; ``pod_namespace`` is None if that is the slice's own.
+    ``terminating``: its pod has been asked to end.
     """
 
     addresses: tuple[bytes, ...]
@@ -48,13 +50,21 @@ class Endpoint(Struct, frozen=True, gc=False):
     pod: str | None = None
     hints: Hints | None = None
     cluster: str | None = None
+    terminating: bool = False
+    target_node: str | None = None
+    pod_namespace: str | None = None
+
+    def pod_key(self, namespace: str) -> str | None:
+        """Return the key of the pod behind an endpoint of a slice in *namespace*, None if there is no pod."""
+        return None if self.pod is None else f"{self.pod_namespace or namespace}/{self.pod}"
 
 
 class EndpointRows(Struct, frozen=True, eq=False, gc=False):
     """Endpoints with one address each, all of one family and with the same ports, in columns.
 
     It reads as a sequence of ``Endpoint``, and equals a tuple of the same ones.
-    A column has a value for each endpoint. Of ``hostnames``, ``pods`` and ``hints`` a column of nothing is empty.
+    A column has a value for each endpoint. A column of nothing is empty, except for the first ones. No endpoint has a
+    ``pod_namespace``.
     """
 
     addresses: bytes
@@ -67,6 +77,8 @@ class EndpointRows(Struct, frozen=True, eq=False, gc=False):
     pods: str = ""  # likewise
     hints: tuple[Hints | None, ...] = ()
     cluster: str | None = None
+    terminating: bytes = b""  # as ready; empty if none is
+    target_nodes: str = ""  # likewise
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, EndpointRows):
@@ -78,8 +90,9 @@ class EndpointRows(Struct, frozen=True, eq=False, gc=False):
 
     def __getitem__(self, position: int) -> Endpoint:
         start = position * self.octets
-        hostname = self.hostnames and self.hostnames.split(_SEPARATOR)[position]
-        pod = self.pods and self.pods.split(_SEPARATOR)[position]
+        hostname, pod, target = (
+            column and column.split(_SEPARATOR)[position] for column in (self.hostnames, self.pods, self.target_nodes)
+        )
         return Endpoint(
             (self.addresses[start : start + self.octets],),
             self.ports,
@@ -90,22 +103,28 @@ class EndpointRows(Struct, frozen=True, eq=False, gc=False):
             pod or None,
             self.hints[position] if self.hints else None,
             self.cluster,
+            bool(self.terminating) and self.terminating[position] == 1,
+            target or None,
         )
 
     def __iter__(self) -> Iterator[Endpoint]:
         ports, cluster = self.ports, self.cluster
-        for address, hostname, node, labels, ready, pod, hints in self.rows():
-            yield Endpoint((address,), ports, hostname or None, node, labels, ready == 1, pod or None, hints, cluster)
+        for address, hostname, node, labels, ready, pod, hints, terminating, target in self.rows():
+            yield Endpoint(
+                *((address,), ports, hostname or None, node, labels, ready == 1, pod or None, hints, cluster),
+                *(terminating == 1, target or None),
+            )
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield what the columns have for each endpoint, its address first."""
         count = len(self.nodes)
-        hostnames, pods = (
-            column.split(_SEPARATOR) if column else ("",) * count for column in (self.hostnames, self.pods)
+        hostnames, pods, targets = (
+            column.split(_SEPARATOR) if column else ("",) * count
+            for column in (self.hostnames, self.pods, self.target_nodes)
         )
         return zip(
             self.each_address(), hostnames, self.nodes, self.slice_labels, self.ready, pods,
-            self.hints or (None,) * count, strict=True,
+            self.hints or (None,) * count, self.terminating or bytes(count), targets, strict=True,
         )  # fmt: skip
 
     def pod_names(self) -> list[str | None]:
@@ -138,12 +157,14 @@ def in_rows(endpoints: Sequence[Endpoint]) -> Endpoints:
     sizes = {tuple(map(len, endpoint.addresses)) for endpoint in endpoints}
     if sizes not in ({(4,)}, {(16,)}) or any(endpoint.ports != endpoints[0].ports for endpoint in endpoints):
         return tuple(endpoints)
-    if any(endpoint.cluster != endpoints[0].cluster for endpoint in endpoints):
+    if any(endpoint.cluster != endpoints[0].cluster or endpoint.pod_namespace for endpoint in endpoints):
         return tuple(endpoints)
     hostnames = _column(endpoint.hostname for endpoint in endpoints)
     pods = _column(endpoint.pod for endpoint in endpoints)
-    if hostnames is None or pods is None:
+    targets = _column(endpoint.target_node for endpoint in endpoints)
+    if hostnames is None or pods is None or targets is None:
         return tuple(endpoints)
+    terminating = bytes(endpoint.terminating for endpoint in endpoints)
     hints = tuple(endpoint.hints for endpoint in endpoints)
     return EndpointRows(
         b"".join(endpoint.addresses[0] for endpoint in endpoints),
@@ -156,6 +177,8 @@ def in_rows(endpoints: Sequence[Endpoint]) -> Endpoints:
         pods,
         hints if any(hints) else (),
         endpoints[0].cluster,
+        terminating if any(terminating) else b"",
+        targets,
     )
 
 
@@ -171,6 +194,20 @@ def _column(names: Iterable[str | None]) -> str | None:
 def nodes_of(endpoints: Endpoints) -> Iterable[str | None]:
     """Return the node of each endpoint."""
     return endpoints.nodes if isinstance(endpoints, EndpointRows) else [endpoint.node for endpoint in endpoints]
+
+
+def target_nodes_of(endpoints: Endpoints) -> list[str]:
+    """Return the Nodes that endpoints name as what they are."""
+    if isinstance(endpoints, EndpointRows):
+        return endpoints.target_nodes.split(_SEPARATOR) if endpoints.target_nodes else []
+    return [endpoint.target_node for endpoint in endpoints if endpoint.target_node is not None]
+
+
+def any_terminating(endpoints: Endpoints) -> bool:
+    """Whether an endpoint terminates."""
+    if isinstance(endpoints, EndpointRows):
+        return bool(endpoints.terminating)
+    return any(endpoint.terminating for endpoint in endpoints)
 
 
 def all_ready(endpoints: Endpoints) -> bool:
@@ -193,11 +230,18 @@ def clusters_of(endpoints: Endpoints) -> Iterable[str | None]:
 
 
 def addresses_on(endpoints: Endpoints, node: str) -> list[bytes]:
-    """Return the addresses of the endpoints on a node."""
-    if isinstance(endpoints, EndpointRows):
+    """Return the addresses of the endpoints that name a node, as the one that they are on or are."""
+    if isinstance(endpoints, EndpointRows) and not endpoints.target_nodes:
         each = zip(endpoints.each_address(), endpoints.nodes, strict=True)
         return [address for address, name in each if name == node]
-    return [address for endpoint in endpoints if endpoint.node == node for address in endpoint.addresses]
+    on = (endpoint for endpoint in endpoints if node in (endpoint.node, endpoint.target_node))
+    return [address for endpoint in on for address in endpoint.addresses]
+
+
+def addresses_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[bytes]:
+    """Return the addresses of the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
+    behind = (endpoint for endpoint in endpoints if endpoint.pod_key(namespace) == pod)
+    return [address for endpoint in behind for address in endpoint.addresses]
 
 
 def ready_addresses(endpoints: Endpoints) -> Iterable[bytes]:

@@ -25,6 +25,8 @@ from locator.labels import Selector
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"  # on a slice: which controller keeps it
+SLICE_CONTROLLER = "endpointslice-controller.k8s.io"  # Kubernetes' own, for Services with a selector
 IMPORTED = "multicluster.kubernetes.io/service-name"  # on a slice: the ServiceImport that it belongs to (KEP-1645)
 CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
 
@@ -189,6 +191,7 @@ class Service(Namespaced, frozen=True, gc=False):
     ``topology_keys`` is None if ``spec.topologyKeys`` is absent. ``annotations`` holds only ``topodns.io/...``.
     ``topology_mode`` is the value of Kubernetes' own annotation ``service.kubernetes.io/topology-aware-hints``, or,
     where that is absent, of ``service.kubernetes.io/topology-mode``.
+    ``selects_pods``: Kubernetes' own controller keeps its EndpointSlices, by the Service's selector.
     ``created`` is RFC 3339 text. ``ingress`` has the addresses and host names (in lower case) of its load balancer.
     """
 
@@ -203,6 +206,7 @@ class Service(Namespaced, frozen=True, gc=False):
     ingress: tuple[str, ...] = ()
     alias: str | None = None
     publishes_unready: bool = False
+    selects_pods: bool = False
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
 
@@ -251,12 +255,14 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     ``imported_service`` is likewise that of a ServiceImport.
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
+    ``managed``: its label says that Kubernetes' own EndpointSlice controller keeps it, as it does that of Endpoints.
     """
 
     service: str | None
     endpoints: Endpoints = ()
     kind: str = "EndpointSlice"
     imported_service: str | None = None
+    managed: bool = False
 
     @property
     def key(self) -> str:

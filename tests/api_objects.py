@@ -18,6 +18,8 @@ OLD = {ZONE: "failure-domain.beta.kubernetes.io/zone", REGION: "failure-domain.b
 TOPOLOGY_KEYS = "topodns.io/topology-keys"
 MIN_ENDPOINTS = "topodns.io/min-endpoints"
 SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 IMPORTED_SERVICE_NAME = "multicluster.kubernetes.io/service-name"  # KEP-1645, as the next
 SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"
 
@@ -150,9 +152,10 @@ def service(
     ports: Sequence[Port] = MAIN,
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
+    selects: bool = False,
     **spec: Any,
 ) -> Item:
-    """Return a Service, headless unless *cluster_ips* says otherwise.
+    """Return a Service, headless unless *cluster_ips* says otherwise; if it *selects*, with a selector.
 
     *keys* and *least* are the values of topodns' annotations, *field* is ``spec.topologyKeys``. With an empty
     *cluster_ips*, a real API server assigns addresses.
@@ -167,6 +170,7 @@ def service(
         annotations={**{key: text for key, text in ours.items() if text is not None}, **(annotations or {})},
         spec={
             **addresses,
+            **({"selector": {"app": name}} if selects else {}),
             "ports": _ports(ports),
             **({"topologyKeys": list(field)} if field is not None else {}),
             **spec,
@@ -194,13 +198,17 @@ def endpoint_slice(
     ports: Sequence[Port] = MAIN,
     labels: Mapping[str, str] | None = None,
     version: str = "v1",
+    by: str | None = None,
 ) -> Item:
-    """Return an EndpointSlice of the Service *owner*; *number* makes its name unique."""
+    """Return an EndpointSlice of the Service *owner*, kept *by* a controller; *number* makes its name unique.
+
+    A real controller removes what it does not keep itself, so *by* is for clusters without one.
+    """
     endpoint_slice = item(
         "EndpointSlice",
         f"{owner}-{number}",
         where,
-        labels={SERVICE_NAME: owner, **(labels or {})},
+        labels={SERVICE_NAME: owner, **({} if by is None else {MANAGED_BY: by}), **(labels or {})},
         addressType=family,
         endpoints=list(endpoints),
         ports=_ports(ports),

@@ -12,9 +12,11 @@ from typing import NamedTuple
 from tests import random_sources
 from tests.api_objects import (
     HOSTNAME,
+    MANAGED_BY,
     OLD,
     RACK,
     REGION,
+    SLICE_CONTROLLER,
     ZONE,
     Item,
     endpoint,
@@ -31,7 +33,10 @@ from tests.api_objects import (
 UNKNOWN_CLIENT = "203.0.113.9"
 FORWARDER = "10.244.0.53"
 OUTSIDE = "198.51.100.7"  # in a configured subnet of ``SUBNETS``
-SUBNETS = {"198.51.100.0/24": {ZONE: "a"}, "198.51.0.0/16": {ZONE: "b", REGION: "r1"}}
+SUBNETS = {
+    **{"198.51.100.0/24": {ZONE: "a"}, "198.51.0.0/16": {ZONE: "b", REGION: "r1"}},
+    **{"10.244.1.0/26": {ZONE: "c", RACK: "2"}, "fd00:244:a2::/48": {REGION: "r2"}},  # what nodes lack
+}
 
 
 class World(NamedTuple):
@@ -182,7 +187,8 @@ class _Builder:
         addresses = (
             ("None",) if headless else (f"10.96.0.{20 + len(self.items) % 200}", f"fd00:96::{len(self.items):x}")
         )
-        own = service(name, cluster_ips=addresses, ports=ports, **random_sources.declarations(rng))
+        said, selects = random_sources.declarations(rng), self.truthful or self.chance(85)
+        own = service(name, cluster_ips=addresses, ports=ports, selects=selects, **said)
         self.items.append(own)
         base = f"{name}.shop.svc.cluster.local"
         self.names += [base, base, f"_main._tcp.{base}", f"_tcp.{base}", f"_nope._tcp.{base}", f"nope.{base}"]
@@ -192,6 +198,10 @@ class _Builder:
         for number in range(count):
             self.endpoint(f"{name}-{number}", rows, dual=dual, hostname=f"{name}-{number}" if named else None)
         for row in rows.values():
+            if row and not self.truthful and self.chance(15):  # a dead pod's address is used again
+                dead = {"ready": self.chance(50), "terminating": True}
+                ghost = {"kind": "Pod", "name": f"{name}-ghost"}
+                row.insert(0, {**rng.choice(row), "conditions": dead, "targetRef": ghost, "nodeName": "node-1"})
             if row and self.chance(15):  # on its way from one slice to another
                 row.append({**rng.choice(row), "conditions": {"ready": self.chance(50)}})
             for entry in row:
@@ -201,7 +211,8 @@ class _Builder:
             for start in range(0, len(row), size):
                 self.items.append(
                     endpoint_slice(name, start + 1000 * (family == "IPv6"), row[start : start + size],
-                                   family=family, ports=ports, version=rng.choice(("v1", "v1beta1")))
+                                   family=family, ports=ports, version=rng.choice(("v1", "v1beta1")),
+                                   by=SLICE_CONTROLLER if self.truthful or self.chance(85) else "an-operator")
                 )  # fmt: skip
         if rows["IPv4"]:
             dashed = rows["IPv4"][0]["addresses"][0].replace(".", "-")
@@ -216,12 +227,17 @@ class _Builder:
         more["nodeName"] = f"node-{on}"
         if self.chance(30):
             more["zone"] = self.rng.choice("abc")
-        if not self.truthful and self.chance(8):
+        if not self.truthful and self.chance(16):
             del more["nodeName"]
-            more["deprecatedTopology"] = {RACK: "1", OLD[ZONE]: self.rng.choice("abc")}
+            if self.chance(50):
+                more["deprecatedTopology"] = {RACK: "1", OLD[ZONE]: self.rng.choice("abc")}
+            else:
+                more.pop("zone", None)  # its pod, or its address, says where it is
         if hostname is not None:
             more["hostname"] = hostname
         more["targetRef"] = {"kind": "Pod", "name": name}
+        if not self.truthful and self.chance(6):
+            more["targetRef"] = {"kind": "Node", "name": f"node-{self.rng.randrange(self.count + 1)}"}
         ready = self.rng.choice((True, True, True, None, False))
         rows["IPv4"].append(endpoint(addresses[0], ready=ready, **more))
         if dual and self.chance(90):
@@ -239,7 +255,17 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
     later = copy.deepcopy(list(items))
     for _ in range(rng.randint(0, 3)):
         kind = rng.choice(
-            ("Service", "EndpointSlice", "EndpointSlice", "Node", "Node", "Pod", "ServicePolicy", "PodLocator")
+            (
+                "Service",
+                "Service",
+                "EndpointSlice",
+                "EndpointSlice",
+                "Node",
+                "Node",
+                "Pod",
+                "ServicePolicy",
+                "PodLocator",
+            )
         )
         of_kind = [item for item in later if item["kind"] == kind]
         if not of_kind:
@@ -247,6 +273,10 @@ def changed(items: Sequence[Item], seed: int) -> list[Item]:
         item = rng.choice(of_kind)
         if kind in ("Service", "ServicePolicy", "PodLocator") and rng.randrange(3) == 0:
             later.remove(item)
+        elif kind == "EndpointSlice" and rng.randrange(5) == 0:  # somebody else keeps it now, or again the controller
+            item["metadata"]["labels"][MANAGED_BY] = rng.choice((SLICE_CONTROLLER, "an-operator"))
+        elif kind == "Service" and "selector" in item["spec"] and rng.randrange(4) == 0:
+            del item["spec"]["selector"]
         elif kind == "EndpointSlice" and item["endpoints"] and rng.randrange(2):
             rng.choice((item["endpoints"].pop, item["endpoints"].reverse, item["ports"].clear))()
         elif kind == "Node":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from locator.model import Node, Pod
-from locator.places.address_holders import AddressHolders
+from locator.places.book_builder import BookBuilder
 from locator.places.locations import Locations
 
 ADDRESS = bytes((10, 0, 0, 1))
@@ -13,19 +13,18 @@ def test_a_pod_that_is_just_leaving() -> None:
     """The store drops the pod first, and then leaves the indices."""
     pod = Pod("shop", "web-0", (ADDRESS,))
     pods = {pod.key: pod}
-    holders = AddressHolders(Locations(), pods, {})
-    holders.update_pod(pod.key, None, pod)
-    assert holders.holder(ADDRESS) == "pod shop/web-0"
+    builder = BookBuilder(Locations(pods=pods), {}, {})
+    builder.update_pod(pod.key, None, pod)
+    assert builder.holder(ADDRESS) == "pod shop/web-0"
     del pods[pod.key]
-    assert holders.holder(ADDRESS) == ""
+    assert builder.holder(ADDRESS) == ""
 
 
 def test_a_node_that_is_just_leaving() -> None:
     """Its location goes before its addresses."""
     node, locations = Node("a1", {"kubernetes.io/hostname": "a1"}, (ADDRESS,)), Locations()
-    holders = AddressHolders(locations, {}, {})
-    locations.update_node(node.name, node)
-    holders.update_node(node.name, None, node)
-    assert holders.holder(ADDRESS) == "node a1"
+    builder = BookBuilder(locations, {}, {})
+    builder.update_node(node.name, None, node)
+    assert builder.holder(ADDRESS) == "node a1"
     locations.update_node(node.name, None)
-    assert holders.holder(ADDRESS) == ""
+    assert builder.holder(ADDRESS) == ""

@@ -20,7 +20,7 @@ from locator.model import UNKNOWN, Location
 from locator.places.address_book import UNKNOWN_PLACE, AddressBook, AgreementCache, Place
 from locator.places.address_map import AddressMap
 from tests import api_objects
-from tests.api_objects import ZONE, Item, endpoint, endpoint_slice, pod, service
+from tests.api_objects import SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, pod, service
 from tests.in_memory import snapshot_of
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def node(name: str, zone: str = "a", **more: Any) -> Item:
 
 def endpoints(service: str, *rows: Item) -> Item:
     where, name = service.split("/")
-    return endpoint_slice(name, 1, rows, where=where)
+    return endpoint_slice(name, 1, rows, where=where, by=SLICE_CONTROLLER)
 
 
 def located(cluster: list[dict[str, Any]], client: str, flags: dict[str, Any] | None = None) -> tuple[str, str | None]:
@@ -141,7 +141,7 @@ def kube_dns(
         endpoint("10.0.0.53", nodeName="a1"),
         endpoint("10.0.0.54", ready=False),
     )
-    dns = service(name, cluster_ips=("10.96.0.10",), where=namespace)
+    dns = service(name, cluster_ips=("10.96.0.10",), where=namespace, selects=True)
     dns["metadata"]["labels"] = labels or {}
     return [node("a1", cidrs=["10.0.0.0/24"]), dns, endpoints(f"{namespace}/{name}", *rows)]
 
@@ -177,7 +177,7 @@ def test_trust(cluster: list[dict[str, Any]], flags: dict[str, Any], trusted: bo
 
 def test_a_forwarder_as_the_final_client() -> None:
     """If a forwarder is named as the client, its own place counts."""
-    assert located(kube_dns(), "10.0.0.53") == ("endpoint", "a")
+    assert located(kube_dns(), "10.0.0.53") == ("endpoint", "a")  # a kept one
     assert located(kube_dns(), "10.0.0.54") == ("podcidr", "a")
 
 
@@ -208,25 +208,26 @@ def test_a_cluster_without_a_trusted_forwarder_is_a_warning(
 FINDINGS = [
     ("cidr-that-lies",
      [node("a1", cidrs=["10.0.1.0/24"]), node("b1"),
-      endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
+      service("w", selects=True), endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
      [("a1", ("10.0.1.0/24", "10.0.1.9", "b1"))]),
     ("cidr-around-one-that-lies",
      [node("a1", cidrs=["10.0.0.0/24"]), node("b1", cidrs=["10.0.0.0/16"]), node("c1"),
-      endpoints("shop/w", endpoint("10.0.0.5", nodeName="c1"))],
+      service("w", selects=True), endpoints("shop/w", endpoint("10.0.0.5", nodeName="c1"))],
      [("a1", ("10.0.0.0/24", "10.0.0.5", "c1")), ("b1", ("10.0.0.0/16", "10.0.0.5", "c1"))]),
     ("cidr-within-another",
      [node("a1", cidrs=["10.0.0.0/24"]), node("b1", cidrs=["10.0.0.0/16"]),
-      endpoints("shop/w", endpoint("10.0.0.5", nodeName="a1")),
-      endpoints("shop/v", endpoint("10.0.9.5", nodeName="b1"))],
+      service("w", selects=True), endpoints("shop/w", endpoint("10.0.0.5", nodeName="a1")),
+      service("v", selects=True), endpoints("shop/v", endpoint("10.0.9.5", nodeName="b1"))],
      []),
     ("cidr-that-is-shared", [node("a1", cidrs=["10.0.1.0/24"]), node("b1", cidrs=["10.0.1.0/24"])],
      [("a1", ("10.0.1.0/24", "b1")), ("b1", ("10.0.1.0/24", "a1"))]),
     ("shared-cidr-that-one-of-them-proves",
      [node("a1", cidrs=["10.0.1.0/24"]), node("b1", cidrs=["10.0.1.0/24"]),
-      endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
+      service("w", selects=True), endpoints("shop/w", endpoint("10.0.1.9", nodeName="b1"))],
      [("a1", ("10.0.1.0/24",)), ("b1", ("10.0.1.0/24",))]),
-    ("honest", [node("a1", cidrs=["10.0.1.0/24"]), endpoints("shop/w", endpoint("10.0.1.9", nodeName="a1"))],
-     []),
+    ("honest",
+     [node("a1", cidrs=["10.0.1.0/24"]), service("w", selects=True),
+      endpoints("shop/w", endpoint("10.0.1.9", nodeName="a1"))], []),
 ]  # fmt: skip
 
 

@@ -256,8 +256,17 @@ ENDPOINTS = [
     ("pod", k8s.V1Endpoint(addresses=["10.0.0.1"],
                            target_ref=k8s.V1ObjectReference(kind="Pod", namespace="shop", name="web-0", uid="1")),
      {"pod": "web-0"}),
-    ("target-that-is-no-pod",
-     k8s.V1Endpoint(addresses=["10.0.0.1"], target_ref=k8s.V1ObjectReference(kind="Node", name="a1")), {}),
+    ("pod-of-another-namespace",
+     k8s.V1Endpoint(addresses=["10.0.0.1"],
+                    target_ref=k8s.V1ObjectReference(kind="Pod", namespace="lab", name="web-0")),
+     {"pod": "web-0", "pod_namespace": "lab"}),
+    ("node", k8s.V1Endpoint(addresses=["10.0.0.1"], target_ref=k8s.V1ObjectReference(kind="Node", name="a1")),
+     {"target_node": "a1"}),
+    ("target-that-is-neither",
+     k8s.V1Endpoint(addresses=["10.0.0.1"], target_ref=k8s.V1ObjectReference(kind="Machine", name="a1")), {}),
+    ("terminating",
+     k8s.V1Endpoint(addresses=["10.0.0.1"], conditions=k8s.V1EndpointConditions(ready=False, terminating=True)),
+     {"ready": False, "terminating": True}),
 ]  # fmt: skip
 
 

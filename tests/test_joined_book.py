@@ -17,7 +17,18 @@ from locator.places.joined_book import JoinedBook
 from locator.state.snapshot import book_of
 from locator.state.store import Store
 from tests import clusters
-from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, namespace, node, pod
+from tests.api_objects import (
+    REGION,
+    SLICE_CONTROLLER,
+    ZONE,
+    Item,
+    endpoint,
+    endpoint_slice,
+    namespace,
+    node,
+    pod,
+    service,
+)
 from tests.in_memory import NOW, dump_of, take_in
 
 EMPTY = [namespace("shop")]
@@ -50,11 +61,14 @@ WEST = [
     pod("twice", ["10.3.0.1"], "w2"),
     pod("both", ["10.6.0.1"], "w2"),
     pod("asking", ["10.9.0.1"], "w2"),
+    pod("honest-1", ["10.4.0.250"], "w2"),  # most pod CIDRs tell the truth
+    pod("honest-2", ["10.5.0.250"], "w3"),
 ]
 SOUTH = [
     on("s1", "10.5.0.0/25", **{ZONE: "s"}),
     pod("both", ["10.6.0.1"], "s1"),
-    endpoint_slice("db", 1, [endpoint("10.4.0.9", nodeName="s1")]),
+    service("db", selects=True),
+    endpoint_slice("db", 1, [endpoint("10.4.0.9", nodeName="s1")], by=SLICE_CONTROLLER),
 ]
 JOINED = JoinedBook(book("east", OWN, own=True), [book("west", WEST), book("south", SOUTH)])
 

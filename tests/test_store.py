@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put, Replace
 from locator.endpoints import in_rows
-from locator.ip import Network, parse_address, parse_network
+from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
@@ -107,7 +107,8 @@ def said(snapshot: Snapshot) -> dict[str, Any]:
 def holders(snapshot: Snapshot) -> dict[Network, str]:
     """Return who holds each address and block, which the latest snapshot alone can tell."""
     held = [Network(address, 8 * len(address)) for address, _ in snapshot.addresses.places.items()]
-    return {network: snapshot.addresses.holder(network) for network in [*held, *map(parse_network, BLOCKS)]}
+    book, networks = snapshot.addresses, [*held, *map(parse_network, BLOCKS), *map(host_network, ADDRESSES)]
+    return {network: book.holder(network) + book.overlooked(network) for network in networks}
 
 
 # What happens
@@ -144,10 +145,12 @@ locators = st.builds(
 
 def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.SearchStrategy[list[Endpoint]]:
     endpoint = st.builds(
-        lambda addresses, node, word, ready, pod: Endpoint(
-            addresses, node=node, slice_labels=word, ready=ready, pod=pod
+        lambda addresses, node, word, ready, pod, target, terminating: Endpoint(
+            addresses, node=node, slice_labels=word, ready=ready, pod=None if target else pod, target_node=target,
+            terminating=terminating,
         ),
         addresses, maybe_node, labels, st.sampled_from((True, True, False)), st.sampled_from((*PODS, None)),
+        st.sampled_from((*[None] * 4, "n1")), st.sampled_from((False, False, False, True)),
     )  # fmt: skip
     return st.lists(endpoint, max_size=4)
 
@@ -156,11 +159,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
     EndpointSlice, st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
-    st.sampled_from((*NAMES, "dns", None)), endpoints,
+    st.sampled_from((*NAMES, "dns", None)), endpoints, managed=st.sampled_from((True, True, False)),
 )  # fmt: skip
 services = st.builds(
-    lambda space, name, ips, keys, alias, own: Service(
-        space, name, headless=not ips and alias is None, cluster_ips=ips, alias=alias, labels=own,
+    lambda space, name, ips, keys, alias, own, selects: Service(
+        space, name, headless=not ips and alias is None, cluster_ips=ips, alias=alias, labels=own, selects_pods=selects,
         annotations={"topodns.io/topology-keys": keys} if keys else {},
     ),
     st.sampled_from(SPACES), st.sampled_from(NAMES), some(ADDRESSES[-2:], 1),
@@ -171,6 +174,7 @@ services = st.builds(
         st.dictionaries(st.sampled_from(("app", "version")), st.sampled_from("12"), max_size=2),
         st.sampled_from(({}, {"k8s-app": "kube-dns"}, {"k8s-app": "web"}, {"topodns.io/hints": "true"})),
     ),
+    st.sampled_from((True, True, False)),
 )  # fmt: skip
 policies = st.builds(
     lambda space, name, created, value, key, mode: ServicePolicy(
@@ -187,7 +191,7 @@ STRATEGIES: dict[type[Object], st.SearchStrategy[Any]] = {
 
 
 PUBLISH = "publish"
-HAPPENS = (*KINDS, Node, Pod, EndpointSlice, EndpointSlice, PUBLISH, PUBLISH, PUBLISH)
+HAPPENS = (*KINDS, Node, Pod, Pod, Service, EndpointSlice, EndpointSlice, PUBLISH, PUBLISH, PUBLISH)
 
 
 # Few nodes, blocks within blocks, and endpoints that lie in them, some of them forwarders: much depends on much here.
@@ -196,11 +200,21 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         lambda name, zone, cidrs: Node(name, canonical(name, {ZONE: zone}), (), cidrs),
         st.sampled_from(NODES), st.sampled_from("ab"), some(CIDRS[:4], 3),
     ),
+    Pod: st.builds(
+        lambda name, address, node: Pod("kube-system", name, (address,), node),
+        st.sampled_from(PODS), st.sampled_from(ADDRESSES[:4]), maybe_node,
+    ),
+    Service: st.builds(
+        lambda name, selects: Service("kube-system", name, headless=True, selects_pods=selects),
+        st.sampled_from(("web", "dns")), st.sampled_from((True, True, False)),
+    ),
     EndpointSlice: st.builds(
-        lambda name, service, rows: EndpointSlice("kube-system", name, service, tuple(rows)),
+        lambda name, service, rows, managed: EndpointSlice("kube-system", name, service, tuple(rows), managed=managed),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
-        st.lists(st.builds(lambda address, node: Endpoint((address,), node=node),
-                           st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node), max_size=2),
+        st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
+                           st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node,
+                           st.sampled_from((*PODS[:2], None))), max_size=2),
+        st.sampled_from((True, True, True, False)),
     ),
 }  # fmt: skip
 
@@ -234,7 +248,11 @@ def happenings(draw: st.DrawFn, strategies: Any = None) -> Any:
 history = st.lists(happenings(), min_size=15, max_size=40)  # short ones say little
 history_of_blocks = st.lists(happenings(BLOCKS_ALONE), min_size=8, max_size=20)
 history_of_dns = st.lists(happenings(DNS_ALONE), min_size=8, max_size=20)
-SUBNETS = {parse_network("198.51.100.0/24"): {ZONE: "a"}, parse_network("10.0.0.0/12"): {ZONE: "b"}}
+SUBNETS = {
+    parse_network("198.51.100.0/24"): {ZONE: "a"},
+    parse_network("10.0.0.0/12"): {ZONE: "b"},
+    parse_network("10.0.0.16/28"): {ZONE: "a", "rack": "a"},  # within the nodes' pod CIDRs
+}
 STORES: list[dict[str, Any]] = [
     {},
     {"pod_locators": True},
@@ -246,6 +264,7 @@ STORES: list[dict[str, Any]] = [
     {"scope": Scope(frozenset(("shop", "lab")), parse_selector("team=a"), parse_selector("version=1"))},
     {"scope": Scope(frozenset(("shop",))), "endpoint_records": False, "pod_names": True},
     {"forwarder_services": None, "default_keys": {"topo.local": ("rack", ZONE)}},
+    {"subnets": None, "pods": False},
     {"forwarder_services": None, "pods": False, "scope": Scope(frozenset(("shop",)))},
 ]
 
@@ -290,10 +309,10 @@ def test_any_events_end_in_the_snapshot_of_the_final_state(
 
 
 @settings(steady, max_examples=400)
-@given(events=history_of_blocks, backwards=st.booleans())
-def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], backwards: bool) -> None:
+@given(events=history_of_blocks, pods=st.booleans(), backwards=st.booleans())
+def test_belief_in_blocks_depends_on_the_final_state_alone(events: list[Any], pods: bool, backwards: bool) -> None:
     """Which pod CIDRs are trusted depends on the final state, not on the order of changes."""
-    assert_same_in_the_end({"pods": False}, events, backwards=backwards)
+    assert_same_in_the_end({"pods": pods}, events, backwards=backwards)
 
 
 @steady
@@ -590,6 +609,9 @@ def test_ready_in_one_slice_is_ready() -> None:
 OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
 
 
+SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
+
+
 def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1") -> Put:
     rows = tuple(Endpoint((address,), node="n0", ready=ready, pod=pod) for address in addresses)
     return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
@@ -603,8 +625,8 @@ def told(name: str) -> Put:
     return Put(PodLocator("kube-system", name, (OLD,), "n0"))
 
 
-def elsewhere(pod: str, **more: Any) -> Put:
-    return Put(EndpointSlice("shop", "y", "web", (Endpoint((OLD,), node="n0", pod=pod, **more),)))
+def elsewhere(pod: str, *, kept: bool = True, **more: Any) -> Put:
+    return Put(EndpointSlice("shop", "y", "web", (Endpoint((OLD,), node="n0", pod=pod, **more),), managed=kept))
 
 
 AFTER = GRACE_SECONDS
@@ -636,6 +658,8 @@ TRUST = [
      [(0, [dns(OLD), told("dns-1")], True), (5, [dns(NEW)], True), (6, [told("web-1")], False)]),
     ("another-pods-endpoint", {"pods": False}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
                                                 (6, [elsewhere("web-1")], False)]),
+    ("another-pods-endpoint-of-somebody", {"pods": False},
+     [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (6, [elsewhere("web-1", kept=False)], True)]),
     ("another-pods-endpoint-not-ready", {"pods": False}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True),
                                                           (6, [elsewhere("web-1", ready=False)], True)]),
     ("no-pod-is-named", {}, [(0, [dns(OLD, pod=None)], True), (5, [dns(NEW, pod=None)], True),
@@ -651,6 +675,7 @@ TRUST = [
 def test_trust_in_who_left(options: dict[str, Any], moments: list[tuple[int, list[Delta], bool]]) -> None:
     """A forwarder that shuts down is trusted for a while, unless another pod has its address."""
     store = Store(forwarder_services=[DNS], **options)
+    store.apply(SELECTING)
     for seconds, changes, trusted in moments:
         for change in changes:
             store.apply(change)
@@ -742,15 +767,17 @@ def test_trust_never_outlives_its_reason(events: list[Any], dns_events: list[Any
 def test_a_block_within_another_changes_what_speaks_for_the_outer_one() -> None:
     """An endpoint is evidence for the longest trusted pod CIDR around it."""
     store = Store(pods=False)
+    store.apply(SELECTING)
     for name, cidr in (("n1", "10.0.0.0/24"), ("n2", "10.0.0.0/16")):
         store.apply(Put(Node(name, canonical(name, {ZONE: "a"}), (), (parse_network(cidr),))))
     for number in range(1, 9):  # honest in the inner block
         row = Endpoint((ip(f"10.0.0.{number}"),), node="n1")
-        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,))))
+        store.apply(Put(EndpointSlice("shop", f"x{number}", "web", (row,), managed=True)))
     for _ in range(2):
         first = store.publish(NOW).addresses
         assert (first.distrusted_cidrs, first.locate(ip("10.0.9.9")).located_by) == (0, "podcidr")
-        store.apply(Put(EndpointSlice("shop", "y", "web", (Endpoint((ip("10.0.0.200"),), node="n2"),))))
+        other = Endpoint((ip("10.0.0.200"),), node="n2")
+        store.apply(Put(EndpointSlice("shop", "y", "web", (other,), managed=True)))
         second = store.publish(NOW).addresses
         assert (second.distrusted_cidrs, second.locate(ip("10.0.9.9")).located_by) == (2, "unknown")
         store.apply(Drop(EndpointSlice, "shop/y"))
@@ -785,7 +812,7 @@ def is_on(node: str | None, name: str = "p0", **more: Any) -> Put:
 
 def behind(node: str | None, word: str = "", pod: str | None = "p0") -> Put:
     row = Endpoint((ip("10.0.0.1"),), node=node, slice_labels={ZONE: word} if word else {}, pod=pod)
-    return Put(EndpointSlice("shop", "x", "web", (row,)))
+    return Put(EndpointSlice("shop", "x", "web", (row,), managed=True))
 
 
 ALL: dict[str, Any] = {"pod_locators": True}
@@ -830,7 +857,7 @@ def test_precedence(
     """For clients the running pod, then its PodLocator; for endpoints the Node, then the PodLocator, then the slice."""
     for order in (changes, changes[::-1]):
         store = Store(**options)
-        store.apply(Put(Service("shop", "web", headless=True)))
+        store.apply(SELECTING)
         for change in order:
             store.apply(change)
             store.publish(NOW)

@@ -347,9 +347,6 @@ PLACES = {
         "10.9.0.77",
         answer("10.96.0.3", "192.0.2.1", "192.0.2.2"),
     ),
-    "endpoint-that-nobody-places": (
-        world(endpoints("south", endpoint("10.9.0.77"))), "10.9.0.77", answer("10.96.0.3", "192.0.2.1", "192.0.2.2"),
-    ),
     "imported-slices-say-nothing": (
         world(
             added(

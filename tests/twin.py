@@ -126,17 +126,27 @@ class Twin:
     def ready(self, key: tuple[str, str]) -> list[Row]:
         """Return the ready endpoints; entries of one pod, or of one address, are one endpoint."""
         found: dict[str, list[Item]] = {}
-        for endpoint_slice in self.map.slices:
-            meta = endpoint_slice["metadata"]
-            if (meta["namespace"], meta["labels"].get("kubernetes.io/service-name")) == key:
-                for entry in endpoint_slice["endpoints"]:
-                    if entry.get("conditions", {}).get("ready", True):
-                        name = entry.get("targetRef", {}).get("name") or entry["addresses"][0]
-                        found.setdefault(name, []).append(entry)
+        entries = [
+            entry
+            for endpoint_slice in sorted(self.map.slices, key=key_of)
+            for entry in endpoint_slice["endpoints"]
+            if (
+                endpoint_slice["metadata"]["namespace"],
+                endpoint_slice["metadata"]["labels"].get("kubernetes.io/service-name"),
+            )
+            == key
+        ]
+        living = {text for entry in entries if not terminates(entry) for text in entry["addresses"]}
+        for entry in entries:
+            dead = terminates(entry) and not living.isdisjoint(entry["addresses"])  # each has one address
+            if entry.get("conditions", {}).get("ready", True) and not dead:
+                target = entry.get("targetRef", {})
+                name = target["name"] if target.get("kind") == "Pod" else entry["addresses"][0]
+                found.setdefault(name, []).append(entry)
         return [
             Row(
                 frozenset(address for entry in entries for address in entry["addresses"]),
-                self.map.of_endpoint(key[0], entries[0]).labels,
+                self.map.of_endpoint(key[0], joined(entries)).labels,
                 entries,
             )
             for entries in found.values()
@@ -214,6 +224,15 @@ class Twin:
             tier = near(rows, label, where)
             rows = tier if len(tier) >= least else rows
         return rows
+
+
+def joined(entries: Sequence[Item]) -> Item:
+    """Return one endpoint with the addresses of all its entries."""
+    return {**entries[0], "addresses": [text for entry in entries for text in entry["addresses"]]}
+
+
+def terminates(entry: Item) -> bool:
+    return entry.get("conditions", {}).get("terminating") is True
 
 
 def by_annotation(service: Item) -> Asked | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
+MANAGED_BY, CONTROLLER = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
 NEW_NAMES = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -33,14 +34,25 @@ UNKNOWN = Where("unknown", None, {})
 class TwinMap:
     """Where addresses are."""
 
-    def __init__(self, items: Sequence[Item], client_source: str, subnets: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        client_source: str,
+        subnets: Mapping[str, Mapping[str, str]],
+        lacking: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """*lacking* are the subnets that say what nodes lack, if they are others than *subnets*."""
         sources = client_source.split(",")
-        self.pods = of_kind(items, "Pod") if "pods" in sources else []
-        self.known_pods = set(map(key_of, self.pods))
+        self.watches_pods = "pods" in sources
+        self.pods = of_kind(items, "Pod") if self.watches_pods else []
+        self.known_pods = {key_of(pod): pod for pod in self.pods}
+        self.services = {key_of(service): service for service in of_kind(items, "Service")}
         self.locators = of_kind(items, "PodLocator") if "podlocators" in sources else []
         self.nodes = {node["metadata"]["name"]: node for node in of_kind(items, "Node") if "nodes" in sources}
         self.slices = of_kind(items, "EndpointSlice")
         self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
+        told = subnets if lacking is None else lacking
+        self.lacking = {ipaddress.ip_network(text): plain(labels) for text, labels in told.items()}
         self.trusted = self.trusted_blocks()
 
     def node_labels(self, name: str) -> dict[str, str]:
@@ -55,65 +67,139 @@ class TwinMap:
 
     def pod_labels(self, pod: Item) -> dict[str, str]:
         name = pod["spec"]["nodeName"]
-        if name in self.nodes:
-            return self.node_labels(name)
-        return self.locator_labels(key_of(pod)) or {HOSTNAME: name}
+        own = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(pod))
+        return self.filled(own, addresses_of(pod)) or {HOSTNAME: name}
+
+    def filled(self, labels: Mapping[str, str], texts: Sequence[str]) -> dict[str, str]:
+        """Return a node's labels with those that it lacks: of the subnet of the first address that is in one."""
+        told = [longest_first(self.lacking, ipaddress.ip_address(text))[:1] for text in texts] if labels else []
+        found = [networks[0] for networks in told if networks]
+        return {**(self.lacking[found[0]] if found else {}), **labels}
 
     def of_endpoint(self, namespace: str, endpoint: Item) -> Where:
-        """Return where an endpoint is: by its node, else by its PodLocator, else by what the slice says itself."""
-        name, pod = endpoint.get("nodeName"), (namespace, endpoint.get("targetRef", {}).get("name", ""))
-        if name in self.nodes:
-            return Where("endpoint", name, self.node_labels(name))
-        for locator in self.locators:
-            if key_of(locator) == pod:
-                return Where("endpoint", locator["nodeName"], self.locator_labels(pod))
+        """Return where an endpoint is: by its node or its pod's, else by what its slice says, else by its address."""
+        where = self.told(namespace, endpoint)
+        if where.labels:
+            return where
+        found = (self.locate(text) for text in endpoint["addresses"])
+        return next((where for where in found if where.labels), where)
+
+    def told(self, namespace: str, endpoint: Item) -> Where:
+        """Return where an endpoint is by its node, its pod or the Node that it is, else by its slice."""
+        found = self.on_node(namespace, endpoint)
+        if found is not None:
+            return found
+        name = endpoint.get("nodeName")
         labels = plain(endpoint.get("deprecatedTopology", {}))
         if endpoint.get("zone"):
             labels[ZONE] = endpoint["zone"]
         return Where("endpoint", name, {HOSTNAME: name, **labels} if name else labels)
 
+    def on_node(self, namespace: str, endpoint: Item) -> Where | None:
+        """Return where an endpoint is by the node that an object says it is on, None if no object does."""
+        name, target = endpoint.get("nodeName"), endpoint.get("targetRef", {})
+        key = (target.get("namespace", namespace), target.get("name", ""))
+        pod = self.known_pods.get(key) if target.get("kind") == "Pod" else None
+        locators = [one for one in self.locators if key_of(one) == key] if target.get("kind") == "Pod" else []
+        texts = endpoint["addresses"]
+        if pod is not None and runs(pod) and texts[0] in addresses_of(pod):
+            texts = addresses_of(pod)
+        elif pod is None and locators and texts[0] in addresses_of(locators[0]):
+            texts = addresses_of(locators[0])
+        names = [name, target.get("name") if target.get("kind") == "Node" else None]
+        names += [pod["spec"]["nodeName"]] if pod is not None else []
+        for known in [known for known in names if known in self.nodes]:
+            return Where("endpoint", known, self.filled(self.node_labels(known), texts))
+        for locator in locators:
+            known = locator["nodeName"]
+            labels = self.node_labels(known) if known in self.nodes else self.locator_labels(key)
+            return Where("endpoint", known, self.filled(labels, texts))
+        return None
+
     def locate(self, text: str) -> Where:
         """Return where an address is: the first match decides."""
         return next(self.matches(text), UNKNOWN)
 
+    def pods_at(self, text: str) -> list[Item]:
+        """Return the running pods with an address in a network of their own, the newest first."""
+        own = [pod for pod in self.pods if runs(pod) and text in addresses_of(pod)]
+        own = [pod for pod in own if not pod["spec"].get("hostNetwork")]
+        return sorted(own, key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod)), reverse=True)
+
+    def locators_at(self, text: str) -> list[Item]:
+        """Return the PodLocators with an address whose pods are not known."""
+        found = [one for one in self.locators if text in addresses_of(one) and key_of(one) not in self.known_pods]
+        return sorted(found, key=key_of, reverse=True)
+
+    def nodes_with(self, text: str) -> list[str]:
+        return [
+            name for name, node in self.nodes.items() if text in [row["address"] for row in node["status"]["addresses"]]
+        ]
+
+    def kept_at(self, text: str) -> list[tuple[str, Item]]:
+        """Return the kept endpoints that have an address, each with its namespace, the one that decides first."""
+        found = []
+        for owned in self.slices:
+            meta = owned["metadata"]
+            labels = meta["labels"]
+            service = self.services.get((meta["namespace"], labels.get("kubernetes.io/service-name")))
+            if labels.get(MANAGED_BY) != CONTROLLER or not (service and service["spec"].get("selector")):
+                continue
+            for position, row in enumerate(owned["endpoints"]):
+                target = row.get("targetRef", {})
+                pod = self.known_pods.get((meta["namespace"], target.get("name", "")))
+                if text in row["addresses"] and (target.get("kind") != "Pod" or pod is None or self.has(pod, text)):
+                    conditions = row.get("conditions", {})
+                    order = (conditions.get("ready") is False, conditions.get("terminating") is True)
+                    found.append((*order, meta["namespace"], meta["name"], position, row))
+        return [(namespace, row) for _, _, namespace, _, _, row in sorted(found, key=lambda one: one[:5])]
+
+    def has(self, pod: Item, text: str) -> bool:
+        """Whether a pod has an address, and no newer pod."""
+        if not runs(pod) or text not in addresses_of(pod):
+            return False
+        return bool(pod["spec"].get("hostNetwork")) or self.pods_at(text)[0] is pod
+
     def matches(self, text: str) -> Iterator[Where]:
-        running = [pod for pod in self.pods if pod["status"]["phase"] not in ("Succeeded", "Failed")]
-        running = [pod for pod in running if text in [row["ip"] for row in pod["status"]["podIPs"]]]
-        own = [pod for pod in running if not pod["spec"].get("hostNetwork")]
-        for pod in sorted(own, key=lambda pod: pod["metadata"]["creationTimestamp"], reverse=True):
+        for pod in self.pods_at(text):
             yield Where("pod", pod["spec"]["nodeName"], self.pod_labels(pod))
-        for locator in sorted(self.locators, key=key_of, reverse=True):
-            if text in [row["ip"] for row in locator["ips"]] and key_of(locator) not in self.known_pods:
-                name = locator["nodeName"]
-                labels = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
-                yield Where("podlocator", name, labels)
-        for namespace, endpoint in self.endpoints():
-            if text in endpoint["addresses"] and (where := self.of_endpoint(namespace, endpoint)).labels:
+        for locator in self.locators_at(text):
+            name = locator["nodeName"]
+            labels = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
+            yield Where("podlocator", name, self.filled(labels, addresses_of(locator)))
+        for name in self.nodes_with(text):
+            yield Where("node", name, self.filled(self.node_labels(name), [text]))
+        for pod in self.pods:
+            if runs(pod) and pod["spec"].get("hostNetwork") and text in addresses_of(pod):
+                yield Where("node", pod["spec"]["nodeName"], self.pod_labels(pod))
+        kept = self.kept_at(text)
+        for where in [self.on_node(*found) for found in kept]:
+            if where is not None:
                 yield where
-        for name, node in self.nodes.items():
-            if text in [row["address"] for row in node["status"]["addresses"]]:
-                yield Where("node", name, self.node_labels(name))
-        for pod in running:
-            yield Where("node", pod["spec"]["nodeName"], self.pod_labels(pod))
         address = ipaddress.ip_address(text)
         for network in longest_first(self.trusted, address):
-            yield self.within(network)
+            yield self.within(network, [text])
+        for where in [self.told(*found) for found in kept]:
+            if where.labels:
+                yield where
         for network in longest_first(self.subnets, address):
             yield Where("subnet", None, self.subnets[network])
 
-    def within(self, network: Any) -> Where:
-        """Return where a trusted pod CIDR is: on its node, or what its nodes share."""
-        return shared(Where("podcidr", name, self.node_labels(name)) for name in self.owners(network))
+    def within(self, network: Any, texts: Sequence[str]) -> Where:
+        """Return where an address in a trusted pod CIDR is: on its node, or what its nodes share."""
+        nodes = self.owners(network)
+        return shared(Where("podcidr", name, self.filled(self.node_labels(name), texts)) for name in nodes)
 
     def agreed(self, network: Any) -> Where:
         """Return what everything known in a block agrees on.
 
-        The trusted pod CIDRs around it and within it; known addresses in it that are in no pod CIDR; if there is
-        neither, the configured subnets, likewise.
+        The trusted pod CIDRs around it and within it, with what the subnets there say; known addresses in it that are
+        in no pod CIDR; if there is neither, the configured subnets, likewise.
         """
         speaking = longest_first(self.trusted, network)[:1]
         speaking += [block for block in self.trusted if inside(block, network) and block != network]
-        parts = list(map(self.within, speaking))
+        told = [subnet for subnet in self.lacking if inside(subnet, network) and longest_first(self.trusted, subnet)]
+        parts = [self.part(block, network) for block in speaking] + [self.part(subnet, subnet) for subnet in told]
         for text in self.held():
             address = ipaddress.ip_address(text)
             if address in network and not longest_first(self.trusted, address):
@@ -124,6 +210,14 @@ class TwinMap:
             speaking += [subnet for subnet in self.subnets if inside(subnet, network) and subnet != network]
             parts = [Where("subnet", None, self.subnets[part]) for part in speaking]
         return shared(parts)
+
+    def part(self, block: Any, network: Any) -> Where:
+        """Return what the pod CIDR around a block says of the smaller of the two, with the subnet around that."""
+        part = block if inside(block, network) else network
+        around = longest_first(self.lacking, part)[:1]
+        owners = self.owners(longest_first(self.trusted, block)[0])
+        told = self.lacking[around[0]] if around else {}
+        return shared(Where("podcidr", name, {**told, **self.node_labels(name)}) for name in owners)
 
     def held(self) -> set[str]:
         """Return the addresses that some object has."""
@@ -144,23 +238,45 @@ class TwinMap:
             if network in map(ipaddress.ip_network, node["spec"].get("podCIDRs", ()))
         ]
 
-    def trusted_blocks(self) -> list[Any]:
-        """Return the nodes' pod CIDRs, except those that hold an endpoint on another node.
+    def proofs(self, text: str) -> set[str]:
+        """Return the known nodes that the pod and the ready kept endpoints at an address are on."""
+        pods, locators = self.pods_at(text)[:1], self.locators_at(text)[:1]
+        names = {pod["spec"]["nodeName"] for pod in pods}
+        if not pods and not self.nodes_with(text):
+            names |= {locator["nodeName"] for locator in locators}
+        for namespace, row in self.kept_at(text):
+            where = self.on_node(namespace, row)
+            if where is not None and row.get("conditions", {}).get("ready") is not False:
+                names.add(str(where.node))
+        return names & self.nodes.keys()
 
-        Of several around an endpoint, only the smallest counts; the next one if that is not trusted.
+    def trusted_blocks(self) -> list[Any]:
+        """Return the nodes' pod CIDRs, except those in which something is on another node; none if most are so.
+
+        Of several around an address, only the smallest counts; the next one if that is not trusted.
         """
         texts = dict.fromkeys(text for node in self.nodes.values() for text in node["spec"].get("podCIDRs", ()))
-        trusted = list(map(ipaddress.ip_network, texts))
+        blocks = list(map(ipaddress.ip_network, texts))
+        proofs = {ipaddress.ip_address(text): names for text in self.held() if (names := self.proofs(text))}
+        trusted, owners = list(blocks), {block: set(self.owners(block)) for block in blocks}
         while True:
-            wrong = set()
-            for _, endpoint in self.endpoints():
-                for address in map(ipaddress.ip_address, endpoint["addresses"]):
-                    for network in longest_first(trusted, address)[:1]:
-                        if endpoint.get("nodeName") and endpoint["nodeName"] not in self.owners(network):
-                            wrong.add(network)
+            wrong, right = set(), set()
+            for address, names in proofs.items():
+                for network in longest_first(trusted, address)[:1]:
+                    (right if names <= owners[network] else wrong).add(network)
             if not wrong:
-                return trusted
+                return trusted if len(blocks) - len(trusted) <= len(right) else []
             trusted = [network for network in trusted if network not in wrong]
+
+
+def runs(pod: Item) -> bool:
+    return pod["status"]["phase"] not in ("Succeeded", "Failed")
+
+
+def addresses_of(item: Item) -> list[str]:
+    """Return the addresses of a Pod or a PodLocator, in their order."""
+    rows = item["status"]["podIPs"] if item["kind"] == "Pod" else item["ips"]
+    return [row["ip"] for row in rows]
 
 
 def shared(parts: Iterable[Where]) -> Where:

@@ -26,7 +26,9 @@ class TwinPlaces:
         subnets: Mapping[str, Mapping[str, str]],
     ) -> None:
         self.own = own
-        self.maps = {name: TwinMap(without_imported(items), client_source, {}) for name, items in clusters.items()}
+        self.maps = {
+            name: TwinMap(without_imported(items), client_source, {}, subnets) for name, items in clusters.items()
+        }
         self.subnets = {ipaddress.ip_network(text): labels for text, labels in subnets.items()}
 
     def locate(self, text: str) -> Where:
@@ -43,7 +45,7 @@ class TwinPlaces:
     def has(self, cluster: str, text: str) -> bool:
         """Whether a cluster has an address, even if it does not say where."""
         found = self.maps[cluster]
-        return found.locate(text) != UNKNOWN or any(text in entry["addresses"] for _, entry in found.endpoints())
+        return found.locate(text) != UNKNOWN
 
     def within(self, cluster: str, text: str) -> Where:
         where = self.maps[cluster].locate(text)

@@ -42,17 +42,18 @@ Ask = Callable[[str, int], UpstreamAnswer | None]
 
 
 class Asker(NamedTuple):
-    """The client of an explanation: how to call it, where it is, and which object says so."""
+    """The client of an explanation: how to call it, where it is, which object says so, and which is ``overlooked``."""
 
     text: str
     place: Place
     holder: str = ""
+    overlooked: str = ""
 
 
 def asker_at(client: Network, snapshot: Snapshot) -> Asker:
     """Return the client at a prefix."""
     book = snapshot.addresses
-    return Asker(client_text(client), book.locate_network(client), book.holder(client))
+    return Asker(client_text(client), book.locate_network(client), book.holder(client), book.overlooked(client))
 
 
 def client_text(client: Network) -> str:
@@ -133,6 +134,7 @@ def _client(asker: Asker, *, tells_clusters: bool) -> ClientExplained:
         "address": asker.text,
         "located_by": place.located_by,
         "holder": asker.holder or None,
+        "overlooked": asker.overlooked or None,
         "node": place.location.node,
         "labels": labels,
     }

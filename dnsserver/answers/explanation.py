@@ -15,11 +15,15 @@ class QuestionExplained(TypedDict):
 
 
 class ClientExplained(TypedDict):
-    """Who asks: an address, a network or labels; how it was located; the object that says so; its node and labels."""
+    """Who asks: an address, a network or labels; how it was located; the object that says so; its node and labels.
+
+    ``overlooked`` names an endpoint that has the address and does not count, and what would make it count.
+    """
 
     address: str
     located_by: str
     holder: str | None
+    overlooked: str | None
     node: str | None
     labels: dict[str, str]
 

@@ -71,6 +71,8 @@ def _client_rows(client: ClientExplained, constraint: ConstraintExplained | None
     rows = [("client", f"{client['address']}, located by {client['located_by']}{holder}")]
     if "=" in client["address"]:  # labels
         rows = [("client", f"on any node with {client['address']}")]
+    if client["overlooked"]:
+        rows.append(("client", client["overlooked"]))
     if client["node"]:
         rows.append(("client", f"on node {client['node']}"))
     labels = client["labels"]

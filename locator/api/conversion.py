@@ -23,7 +23,9 @@ from locator.model import (
     ENDPOINTS,
     HOSTNAME,
     IMPORTED,
+    MANAGED_BY,
     MAX_NAME,
+    SLICE_CONTROLLER,
     ZONE,
     ClientPod,
     Endpoint,
@@ -228,6 +230,7 @@ def to_service(raw: schema.Service, collector: FindingCollector) -> Service | No
         topology_mode=next((annotations[name] for name in TOPOLOGY_MODES if name in annotations), ""),
         alias=_alias(spec.external_name or "", collector) if external else None,
         publishes_unready=bool(spec.publish_not_ready_addresses),
+        selects_pods=bool(spec.selector) and not external,
         labels=raw.metadata.labels or {},
         annotations=_own(annotations),
     )
@@ -273,16 +276,20 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
     labels = raw.metadata.labels or {}
     imported = labels.get(IMPORTED) or None
     cluster = labels.get(SOURCE_CLUSTER) or (None if imported is None else "")
-    found = [to_endpoint(endpoint, position, ports, shared, collector) for position, endpoint in enumerate(given)]
+    namespace = shared_text(raw.metadata.namespace or "default")
+    found = [
+        to_endpoint(endpoint, position, ports, shared, collector, namespace) for position, endpoint in enumerate(given)
+    ]
     endpoints = [endpoint for endpoint in found if endpoint is not None]
     if cluster is not None:
         endpoints = [replace(endpoint, cluster=shared_text(cluster.lower())) for endpoint in endpoints]
     return EndpointSlice(
-        namespace=shared_text(raw.metadata.namespace or "default"),
+        namespace=namespace,
         name=raw.metadata.name or "",
         service=labels.get(SERVICE_NAME) or None,
         endpoints=in_rows(endpoints),
         imported_service=imported,
+        managed=labels.get(MANAGED_BY) == SLICE_CONTROLLER,
     )
 
 
@@ -292,8 +299,9 @@ def to_endpoint(
     ports: tuple[Port, ...],
     shared: dict[Hints, Hints],
     collector: FindingCollector,
+    namespace: str = "",
 ) -> Endpoint | None:
-    """Convert the endpoint at *position* of a slice whose addresses are IP addresses; None if it has none.
+    """Convert the endpoint at *position* of a slice in *namespace* with IP addresses; None if it has none.
 
     *shared* keeps equal hints as one object: most endpoints of a slice have the hints of another.
     """
@@ -305,15 +313,20 @@ def to_endpoint(
         slice_labels[ZONE] = endpoint.zone
     hints = None if endpoint.hints is None else _hints(endpoint.hints)
     node = endpoint.node_name or slice_labels.get(HOSTNAME)
+    conditions = endpoint.conditions or schema.Conditions()
+    pod, target_node, pod_namespace = _target(endpoint.target_ref, namespace)
     return Endpoint(
         addresses=addresses if len(addresses) == 1 else tuple(dict.fromkeys(addresses)),
         ports=ports,
         hostname=_hostname(endpoint.hostname, f"endpoints[{position}].hostname", collector),
         node=shared_text(node) if node else None,
         slice_labels=shared_labels(slice_labels),
-        ready=endpoint.conditions is None or endpoint.conditions.ready is not False,
-        pod=_pod(endpoint.target_ref),
+        ready=conditions.ready is not False,
+        pod=pod,
         hints=None if hints is None else shared.setdefault(hints, hints),
+        terminating=conditions.terminating is True,
+        target_node=target_node,
+        pod_namespace=pod_namespace,
     )
 
 
@@ -323,20 +336,24 @@ def to_endpoints(raw: schema.Endpoints, collector: FindingCollector) -> Endpoint
     Kubernetes' EndpointSliceMirroring controller makes the same endpoints of it.
     """
     endpoints: list[Endpoint] = []
+    namespace, name = raw.metadata.namespace or "default", raw.metadata.name or ""
     for position, subset in enumerate(raw.subsets or ()):
         path = f"subsets[{position}]"
         ports = _ports(subset.ports, f"{path}.ports", collector)
-        endpoints += _subset(f"{path}.addresses", subset.addresses, ports, collector, ready=True)
-        endpoints += _subset(f"{path}.notReadyAddresses", subset.not_ready_addresses, ports, collector, ready=False)
+        for field, rows, ready in (
+            ("addresses", subset.addresses, True),
+            ("notReadyAddresses", subset.not_ready_addresses, False),
+        ):
+            endpoints += _subset(f"{path}.{field}", rows, namespace, ports, collector, ready=ready)
     if raw.metadata.annotations is not None and raw.metadata.annotations.over_capacity == "truncated":
         collector.wrong("subsets", "some endpoints are missing", "all endpoints", code=ClusterCode.EndpointsTruncated)
-    namespace, name = raw.metadata.namespace or "default", raw.metadata.name or ""
-    return EndpointSlice(namespace, name, service=name, endpoints=tuple(endpoints), kind=ENDPOINTS)
+    return EndpointSlice(namespace, name, service=name, endpoints=tuple(endpoints), kind=ENDPOINTS, managed=True)
 
 
 def _subset(
     path: str,
     rows: Sequence[schema.EndpointAddress] | None,
+    namespace: str,
     ports: tuple[Port, ...],
     collector: FindingCollector,
     *,
@@ -345,18 +362,26 @@ def _subset(
     """Yield an endpoint for each of the addresses in *rows*, which are at *path* in an Endpoints object."""
     for position, row in enumerate(rows or ()):
         if address := collector.address(f"{path}[{position}].ip", row.ip or ""):
+            pod, target_node, pod_namespace = _target(row.target_ref, namespace)
             yield Endpoint(
                 addresses=address,
                 ports=ports,
                 hostname=_hostname(row.hostname, f"{path}[{position}].hostname", collector),
                 node=row.node_name or None,
                 ready=ready,
-                pod=_pod(row.target_ref),
+                pod=pod,
+                target_node=target_node,
+                pod_namespace=pod_namespace,
             )
 
 
-def _pod(target: schema.Reference | None) -> str | None:
-    return target.name if target is not None and target.kind in (None, "Pod") else None
+def _target(target: schema.Reference | None, namespace: str) -> tuple[str | None, str | None, str | None]:
+    """Return the Pod or the Node that an endpoint in *namespace* is, and the Pod's namespace if it is another one."""
+    if target is None or not target.name or target.kind not in (None, "Pod", "Node"):
+        return None, None, None
+    if target.kind == "Node":
+        return None, shared_text(target.name), None
+    return target.name, None, target.namespace if target.namespace not in (None, "", namespace) else None
 
 
 def _hints(raw: schema.Hints) -> Hints | None:

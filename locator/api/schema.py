@@ -6,6 +6,8 @@ To read one more field, add it here and convert it in ``conversion``. The contro
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct, field
 
 
@@ -111,6 +113,7 @@ class ServiceSpec(Struct, rename="camel"):
     """The spec of a Service."""
 
     type: str | None = None
+    selector: dict[str, Any] | None = None
     cluster_ip: str | None = field(name="clusterIP", default=None)
     cluster_ips: list[str] | None = field(name="clusterIPs", default=None)
     ports: list[Port] | None = None
@@ -174,6 +177,7 @@ class Conditions(Struct):
     """The conditions of an endpoint."""
 
     ready: bool | None = None
+    terminating: bool | None = None
 
 
 class Reference(Struct):
@@ -181,6 +185,7 @@ class Reference(Struct):
 
     kind: str | None = None
     name: str | None = None
+    namespace: str | None = None
 
 
 class Named(Struct):

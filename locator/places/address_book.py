@@ -125,15 +125,35 @@ class Addresses(Protocol):
         remember it, since an answer never depends on it.
         """
 
+    def overlooked(self, network: Network) -> str:
+        """Say which endpoint has an address that a pod CIDR, a subnet or nothing locates, and what would make it count.
+
+        Empty if there is none, or if the network is no single address.
+        """
+
     def changes_since(self, before: Addresses) -> BookChanges:
         """Return what changed since *before*, an earlier book of the same clusters, or an empty one."""
+
+
+class Holders(Protocol):
+    """Describes who has an address at the moment of the call.
+
+    Harmless while another thread applies a change; an object that is leaving may then be missing.
+    """
+
+    def holder(self, address: bytes) -> str:
+        """Describe the object that holds an address (``pod shop/web-0``), empty if none does."""
+
+    def overlooked(self, address: bytes) -> str:
+        """Say which endpoint has an address and does not count, and what would make it; empty if there is none."""
 
 
 class AddressBook:
     """The places of all addresses of one cluster.
 
     The first match wins: an object that holds the address, the longest pod CIDR around it, the longest subnet.
-    ``places`` has the addresses that a pod, PodLocator, endpoint or node holds, and the discovered forwarders.
+    ``places`` has the addresses that a pod, PodLocator, kept endpoint or node holds, and the discovered forwarders.
+    ``cidrs`` has the pod CIDRs, and the configured subnets within them that say what their nodes' labels lack.
     ``source`` and ``locate`` answer for every address, ``locate_network`` for a block.
     ``distrusted_cidrs`` counts the pod CIDRs that topodns does not trust, once for each node.
     """
@@ -143,14 +163,11 @@ class AddressBook:
         *,
         subnets: Mapping[Network, Mapping[str, str]] | None = None,
         forwarders: Iterable[Network] = (),
-        holder_of: Callable[[bytes], str] = lambda address: "",
+        holders: Holders | None = None,
     ) -> None:
-        """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*.
-
-        *holder_of* describes the object that holds an address at the moment of the call.
-        """
+        """Start with the configured networks only: *subnets* with their labels, and those of trusted *forwarders*."""
         self.places: AddressMap[Place] = AddressMap()
-        self.cidrs: PrefixTable[Place] = PrefixTable()  # trusted pod CIDRs
+        self.cidrs: PrefixTable[Place] = PrefixTable()  # the trusted ones
         self.distrusted_cidrs = 0
         self._subnets = {
             network: Place(Location(None, canonical_labels(dict(labels))), SUBNET, f"subnet {network_text(network)}")
@@ -159,7 +176,7 @@ class AddressBook:
         self._subnet_table = PrefixTable(self._subnets)
         self._forwarder_networks = PrefixTable(dict.fromkeys(forwarders, True))
         self.trusts_networks = bool(self._forwarder_networks)
-        self._holder_of = holder_of
+        self._holders = holders
         # A block is located by the trusted pod CIDRs in it, and by the located addresses that no such CIDR contains.
         self._outside_cidrs: AddressMap[Place] = AddressMap()
         self._cidrs_by_start: AddressMap[tuple[tuple[int, Place], ...]] = AddressMap()  # prefix lengths and places
@@ -193,13 +210,13 @@ class AddressBook:
         return after
 
     def kept_parts(self) -> dict[str, object]:
-        """Return what of a book can be kept for another process: all but *holder_of*."""
-        return {name: part for name, part in vars(self).items() if part is not self._holder_of}
+        """Return what of a book can be kept for another process: all but the holders."""
+        return {**vars(self), "_holders": None}
 
-    def with_holders(self, holder_of: Callable[[bytes], str]) -> AddressBook:
-        """Return a copy with another *holder_of*."""
+    def with_holders(self, holders: Holders) -> AddressBook:
+        """Return a copy with other holders."""
         after = copy(self)
-        after._holder_of = holder_of
+        after._holders = holders
         return after
 
     def source(self, address: bytes) -> Place:
@@ -259,7 +276,14 @@ class AddressBook:
     def holder(self, network: Network) -> str:
         """See ``Addresses``."""
         place, address = self._located(network, AgreementCache())
-        return place.block or ("" if address is None else self._holder_of(address))
+        return place.block or ("" if address is None or self._holders is None else self._holders.holder(address))
+
+    def overlooked(self, network: Network) -> str:
+        """See ``Addresses``."""
+        if not network.is_host or self._holders is None:
+            return ""
+        located_by = self.locate(network.address).located_by
+        return self._holders.overlooked(network.address) if located_by in (POD_CIDR, SUBNET, NOWHERE) else ""
 
     def trusts(self, address: bytes) -> bool:
         """Whether an address is in a configured network of trusted forwarders."""
@@ -374,9 +398,9 @@ def joined_agreement(parts: Sequence[Agreement]) -> Agreement:
 
 
 def shared_location(locations: Iterable[Location]) -> Location:
-    """Return the only location if all are the same object, else their common labels, else ``UNKNOWN``.
+    """Return the only location if all are the same object, else their common node and labels, else ``UNKNOWN``.
 
-    To have nothing but the cluster in common is not to be known.
+    To have nothing but the cluster in common is not to be known. Locations on one node differ by what it lacks.
     """
     distinct: dict[int, Location] = {}
     labels: Mapping[str, str] = {}
@@ -392,4 +416,6 @@ def shared_location(locations: Iterable[Location]) -> Location:
         distinct[id(location)] = location
     if len(distinct) == 1:
         return next(iter(distinct.values()))
-    return Location(None, dict(labels), known=bool(labels.keys() - {CLUSTER})) if labels else UNKNOWN
+    nodes = {(location.node, location.cluster) for location in distinct.values()}
+    node = next(iter(nodes))[0] if len(nodes) == 1 else None
+    return Location(node, dict(labels), known=bool(labels.keys() - {CLUSTER})) if labels else UNKNOWN

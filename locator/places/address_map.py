@@ -263,6 +263,12 @@ class PrefixTable(Generic[T]):
     def __bool__(self) -> bool:
         return any(self._tables.values())
 
+    def values(self) -> Iterator[T]:
+        """Yield the value of every block."""
+        for tables in self._tables.values():
+            for _, table in tables:
+                yield from table.values()
+
     def around(self, address: bytes, length: int | None = None) -> list[T]:
         """Return the values of all blocks around *address* (or its first *length* bits), the longest prefix first."""
         number = int.from_bytes(address)

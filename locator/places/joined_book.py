@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from locator.ip import Network, network_text
 from locator.model import Location
 from locator.places.address_book import (
+    SUBNET,
     UNKNOWN_PLACE,
     AddressBook,
     Addresses,
@@ -84,6 +85,12 @@ class JoinedBook:
         if not holding:
             return self._own.holder(network)
         return holding[0].holder(network) if len(holding) == 1 else ""
+
+    def overlooked(self, network: Network) -> str:
+        """See ``Addresses``; the endpoints are those of the own cluster."""
+        place = self.locate(network.address)
+        is_elsewhere = self._own.held(network.address) is None and place.location.known and place.located_by != SUBNET
+        return "" if is_elsewhere else self._own.overlooked(network)
 
     def changes_since(self, before: Addresses) -> BookChanges:
         """See ``Addresses``.

@@ -1,14 +1,29 @@
 """Locates nodes, pods and endpoints: by the Node's labels, else the PodLocator's, else the object's own fields.
 
+What a node's labels lack, the configured subnet around the address says: virtual nodes have no zone of their own.
 Equal locations are the same object, because readers cache by the identity of a location.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache, partial
 
-from locator.model import CLUSTER, OWN_CLUSTER, Endpoint, Location, Node, Pod, PodLocator, canonical_labels, in_cluster
+from locator.endpoints import EndpointRows, Endpoints
+from locator.ip import Network
+from locator.model import (
+    CLUSTER,
+    OWN_CLUSTER,
+    Endpoint,
+    Location,
+    Node,
+    Pod,
+    PodLocator,
+    canonical_labels,
+    in_cluster,
+    object_key,
+)
+from locator.places.address_map import PrefixTable
 from locator.places.label_keys import LabelKeys
 
 MIN_SHARED = 1024  # shared locations kept without a check for use: too few to matter
@@ -17,11 +32,21 @@ MIN_SHARED = 1024  # shared locations kept without a check for use: too few to m
 class Locations:
     """The locations of the known Nodes of a *cluster*, and of the objects on nodes that are not known.
 
-    The labels of Nodes and PodLocators have the name of the cluster already (``in_cluster``).
+    The labels of Nodes and PodLocators have the name of the cluster already (``in_cluster``). *pods* are the known Pods
+    by key, always up to date, if they locate anything. *subnets* has the labels of the configured networks.
     """
 
-    def __init__(self, cluster: str = OWN_CLUSTER) -> None:
+    def __init__(
+        self,
+        cluster: str = OWN_CLUSTER,
+        pods: Mapping[str, Pod] | None = None,
+        subnets: Mapping[Network, Mapping[str, str]] | None = None,
+    ) -> None:
         self.cluster = cluster
+        self.pods: Mapping[str, Pod] = {} if pods is None else pods
+        self.subnets = PrefixTable(
+            {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
+        )
         self.keys = LabelKeys()
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
@@ -63,41 +88,110 @@ class Locations:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
 
-    def of_nodes(self, names: Iterable[str | None]) -> list[Location | None]:
-        """Return what ``of_node`` returns for each of some names."""
-        location_of: Callable[[str | None], Location | None] = self._nodes.get  # type: ignore[assignment]
-        return [location_of(name) for name in names]
+    def is_node(self, location: Location) -> bool:
+        """Whether a location is that of a known Node, as its own labels say."""
+        return location.node is not None and self._nodes.get(location.node) is location
 
     def of_pod(self, pod: Pod) -> tuple[Location, bool]:
         """Return the location of a pod, and whether it comes from the PodLocator alone."""
         location = self._nodes.get(pod.node) if pod.node is not None else None
         if location is not None:
-            return location, False
-        locator = self._locators.get(pod.key) if self._locators else None
-        if locator is not None and locator.node == pod.node and locator.labels:
-            return self.shared(locator.node, locator.labels), True
+            return self.filled(location, pod.addresses), False
+        location = self._by_locator(pod)
+        if location is not None:
+            return self.filled(location, pod.addresses), True
         return self._own_word(pod.node, {}, self.cluster), False
+
+    def _by_locator(self, pod: Pod) -> Location | None:
+        locator = self._locators.get(pod.key) if self._locators else None
+        told = locator is not None and locator.node == pod.node and locator.labels
+        return self.shared(locator.node, locator.labels) if locator is not None and told else None
 
     def of_locator(self, locator: PodLocator) -> Location:
         """Return the location of the pod that a PodLocator describes."""
+        return self.filled(self._node_of_locator(locator), locator.addresses)
+
+    def _node_of_locator(self, locator: PodLocator) -> Location:
         return self.of_node(locator.node) or self.shared(locator.node, locator.labels)
 
     def of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location:
-        """Return the location of an endpoint of a slice in *namespace*.
+        """Return the location of an endpoint of a slice in *namespace*, as objects and the slice itself tell it.
 
         If nothing says where it is, or only that it is in another cluster, that is all its labels say (``has_labels``).
         """
         if endpoint.cluster not in (None, self.cluster):
             return self._own_word(endpoint.node, endpoint.slice_labels, endpoint.cluster or "")
-        if endpoint.node is not None:
-            location = self._nodes.get(endpoint.node)
-            if location is not None:
-                return location
-        if endpoint.pod is not None and self._locators:
-            locator = self._locators.get(f"{namespace}/{endpoint.pod}")
-            if locator is not None and locator.labels:
-                return self.shared(locator.node, locator.labels)
+        node = self.node_of_endpoint(namespace, endpoint)
+        if node is not None:
+            return self._filled_for(endpoint.pod_key(namespace), node, endpoint.addresses)
         return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
+
+    def node_of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location | None:
+        """Return the location of the node that an endpoint of this cluster is on, None if no object tells.
+
+        ``nodeName`` tells it, else what ``targetRef`` names: a Pod, or its PodLocator, or a Node.
+        """
+        if endpoint.node is not None and (location := self._nodes.get(endpoint.node)) is not None:
+            return location
+        if endpoint.target_node is not None:
+            return self._nodes.get(endpoint.target_node)
+        if endpoint.pod is None or not (self.pods or self._locators):
+            return None
+        key = object_key(endpoint.pod_namespace or namespace, endpoint.pod)
+        pod = self.pods.get(key)
+        if pod is not None and (location := self.of_node(pod.node) or self._by_locator(pod)) is not None:
+            return location
+        locator = self._locators.get(key)
+        if locator is not None and (self.of_node(locator.node) is not None or locator.labels):
+            return self._node_of_locator(locator)
+        return None
+
+    def of_endpoints_on_nodes(self, namespace: str, endpoints: Endpoints) -> list[Location] | None:
+        """Return what ``of_endpoint`` returns for each, None if one of them is on no known Node, or not in rows.
+
+        It is faster, and nearly all endpoints are so.
+        """
+        if not isinstance(endpoints, EndpointRows) or endpoints.cluster not in (None, self.cluster):
+            return None
+        location_of: Callable[[str | None], Location | None] = self._nodes.get  # type: ignore[assignment]
+        found = [location for location in map(location_of, endpoints.nodes) if location is not None]
+        if len(found) < len(endpoints):
+            return None
+        if not self.subnets:
+            return found
+        keys = [None if pod is None else f"{namespace}/{pod}" for pod in endpoints.pod_names()]
+        addresses = zip(endpoints.each_address())
+        return list(map(self._filled_for, keys, found, addresses))
+
+    def _filled_for(self, pod_key: str | None, location: Location, addresses: Sequence[bytes]) -> Location:
+        """Return what ``filled`` does for an endpoint, whose pod may have more addresses than its slice says."""
+        if not self.subnets:
+            return location
+        pod = None if pod_key is None else self.pods.get(pod_key) or self._locators.get(pod_key)
+        is_of_pod = pod is not None and not (isinstance(pod, Pod) and pod.finished) and addresses[0] in pod.addresses
+        return self.filled(location, pod.addresses if pod is not None and is_of_pod else addresses)
+
+    def filled(self, location: Location, addresses: Iterable[bytes]) -> Location:
+        """Return a node's location with the labels that it lacks: those of the subnet of the first address in one."""
+        if not self.subnets:
+            return location
+        told = next(filter(None, map(self.subnets.find, addresses)), None)
+        return location if told is None else self._with_labels(location, told)
+
+    def filled_in(self, location: Location, network: Network) -> Location:
+        """Return what ``filled`` returns for each address of a network in which no smaller subnet is."""
+        told = self.subnets.find(network.address, network.length)
+        return location if told is None else self._with_labels(location, told)
+
+    def _with_labels(self, location: Location, labels: dict[str, str]) -> Location:
+        if labels.keys() <= location.labels.keys():
+            return location
+        return self.shared(location.node, {**labels, **location.labels})
+
+    def in_own_cluster(self, location: Location) -> Location:
+        """Return the location of something of this cluster that is at the place of an address."""
+        labels = location.labels
+        return location if CLUSTER in labels else self.shared(location.node, in_cluster(labels, self.cluster))
 
     def _own_word(self, node: str | None, labels: dict[str, str], cluster: str) -> Location:
         """Return the location of an object by what it says itself; the *cluster* is empty if it is not known."""

@@ -1,43 +1,68 @@
-"""Decides which pod CIDRs to trust: those that no endpoint contradicts.
+"""Decides which pod CIDRs to believe: those that no pod and no endpoint contradicts, if most tell the truth.
 
-An endpoint contradicts the smallest pod CIDR around its address if it runs on another node. If that
-CIDR is not trusted, because of this or another endpoint, the next larger one is checked likewise.
+An address contradicts the smallest pod CIDR around it if a pod or a ready kept endpoint has it on another known Node,
+and confirms it if all of these are on its own. If that CIDR is contradicted, because of this or another address, the
+next larger one is judged likewise. A network plugin that ignores pod CIDRs (Calico's own IPAM does) contradicts many:
+once more are contradicted than confirmed, topodns believes none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from locator.finding_codes import ClusterCode
 from locator.index import Index
-from locator.ip import (
-    Network,
-    address_text,
-    network_text,
-)
+from locator.ip import Network, address_text, is_within, network_text
 from locator.model import Finding, Location, Node
-from locator.places.address_book import (
-    POD_CIDR,
-    Place,
-    shared_location,
-)
-from locator.places.address_holders import AddressHolders, EndpointHolder, endpoint_text
+from locator.places.address_book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.address_map import PrefixTable
+from locator.places.locations import Locations
+
+ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
+
+
+class Evidence(NamedTuple):
+    """Who has an address, as people call it, and the name of the node that it is on."""
+
+    holder: str
+    node: str
+
+
+class Proofs(Protocol):
+    """What the pods and endpoints of a cluster prove."""
+
+    def nodes_at(self, address: bytes) -> frozenset[str]:
+        """Return the known Nodes that the running pod and the ready kept endpoints at an address are on."""
+
+    def nodes_at_each(self, addresses: Mapping[bytes, str | None]) -> Iterator[frozenset[str]]:
+        """Yield what ``nodes_at`` returns for each address; the values are those of ``KeptEndpoints.pop_changed``."""
+
+    def evidence(self, address: bytes, owners: Container[str]) -> Evidence:
+        """Return the first of these that is on a Node not in *owners*; there is one."""
+
+    def addresses_on(self, node: str) -> Iterable[bytes]:
+        """Return the addresses of the pods on a node, as Pods or PodLocators say."""
+
+    def endpoint_addresses_in(self, network: Network) -> Iterable[bytes]:
+        """Return the addresses in a network that endpoints have."""
 
 
 class PodCidrs:
-    """The pod CIDRs of one cluster, kept up to date as nodes and endpoints change.
+    """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
-    ``findings`` has the findings of each block that is shared or not trusted.
+    ``findings`` has the findings of each CIDR that is shared or contradicted, and of ``ALL`` if no other is believed.
     """
 
-    def __init__(self, holders: AddressHolders) -> None:
-        """Compare the pod CIDRs with the endpoints of *holders*."""
-        self._holders = holders
+    def __init__(self, proofs: Proofs, locations: Locations, subnets: Collection[Network]) -> None:
+        """Compare the pod CIDRs with *proofs*; the labels that nodes lack are those of the configured *subnets*."""
+        self._proofs, self._locations, self._subnets = proofs, locations, subnets
         self._owners: dict[Network, dict[str, Location]] = {}
-        self._owned: PrefixTable[Network] = PrefixTable()  # blocks that have owners, trusted or not
-        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address of the endpoints
-        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by block
+        self._owned: PrefixTable[Network] = PrefixTable()  # CIDRs that have owners, believed or not
+        self._contradicted: dict[bytes, tuple[Network, ...]] = {}  # by the address that contradicts
+        self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by CIDR
+        self._confirmed: set[Network] = set()  # by some address; another one may contradict them
+        self._disbelieved = False  # all of them
         self._reassigned: set[Network] = set()  # their owners changed since the last review
         self._relocated: set[Network] = set()  # their owners' locations may have changed since
         self.findings: dict[Network, tuple[Finding, ...]] = {}
@@ -56,52 +81,73 @@ class PodCidrs:
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
 
-    def review(self, changed: Mapping[bytes, str | None], *, all_changed: bool) -> dict[Network, Place | None]:
-        """Return the blocks whose places may have changed, each with its place, None if it is not trusted.
+    @property
+    def distrusted(self) -> int:
+        """How many pod CIDRs are not believed; a pod CIDR of two nodes counts twice."""
+        contradicted: Iterable[Network] = self._contradicting.values("network")
+        return sum(len(self._owners[network]) for network in (self._owners if self._disbelieved else contradicted))
 
-        *changed* are the addresses whose endpoints changed since the last review, with the node of the only endpoint,
-        or None if it has to be looked up. *all_changed* says that these are the addresses of all endpoints.
+    def review(self, changed: Mapping[bytes, str | None], before: AddressBook) -> dict[Network, Place | None]:
+        """Return the networks whose places may have changed, each with its place, None if no CIDR there is believed.
+
+        These are pod CIDRs, and configured subnets within them. *changed* are the addresses whose holders changed since
+        the last review, as ``Proofs.nodes_at_each`` takes them. *before* is the book of that time.
         """
         self._owned = self._owned.with_changes(
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
         reviewed = self._reassigned | self._relocated
-        dirty = dict.fromkeys(changed)
-        for network in () if all_changed else self._reassigned:
-            dirty.update(dict.fromkeys(self._endpoint_addresses_in(network)))
+        dirty: Mapping[bytes, str | None] = changed
+        if self._reassigned and len(before.places):
+            dirty = {**dict.fromkeys(self._known_in(self._reassigned, before)), **changed}
         while dirty:
-            altered = self._recheck(dirty, changed)
+            altered = self._recheck(dirty)
             reviewed |= altered
-            # Whether a block is trusted decides whether its endpoints are compared with the next larger one.
-            dirty = {
-                address: None
-                for network in altered
-                if len(self._owned.around(network.address, network.length)) > 1
-                for address in self._endpoint_addresses_in(network)
-            }
-        if self._contradicted:  # a finding names an endpoint, which may be another one now
+            # Whether a CIDR is contradicted decides whether its addresses are compared with the next larger one.
+            nested = {one for one in altered if len(self._owned.around(one.address, one.length)) > 1}
+            known = dict.fromkeys(self._known_in(nested, before)) if nested else {}
+            known |= {one: None for one in (changed if nested else ()) if nested.intersection(self._owned.around(one))}
+            dirty = known
+        if self._contradicted:  # a finding names a pod or an endpoint, which may be another one now
             reviewed.update(*(self._contradicted.get(address, ()) for address in changed))
+        for network in [network for network in self._reassigned if not self._owners[network]]:
+            del self._owners[network]
+            self.findings.pop(network, None)
+            self._confirmed.discard(network)
         self._reassigned, self._relocated = set(), set()
-        return {network: self._trusted_place(network) for network in reviewed}
+        reviewed |= self._judge_all()
+        for network in reviewed:
+            if network in self._owners:
+                self._find(network)
+        within = {one for one in self._subnets for network in reviewed if is_within(one, network)}
+        return {network: self._place(network) for network in reviewed | within if network is not ALL}
 
-    @property
-    def distrusted(self) -> int:
-        """How many pod CIDRs are not trusted; a pod CIDR of two nodes counts twice."""
-        return sum(len(self._owners[network]) for network in self._contradicting.values("network"))
+    def _known_in(self, networks: Iterable[Network], before: AddressBook) -> Iterable[bytes]:
+        """Return the addresses in some networks that had a holder, or contradicted them, at the last review."""
+        for network in networks:
+            yield from (address for address, _ in before.places.within(network))
+            yield from self._contradicting.keys("network", network)
 
-    def _endpoint_addresses_in(self, network: Network) -> Iterator[bytes]:
-        return self._holders.endpoint_addresses.within(network)
-
-    def _recheck(self, addresses: Iterable[bytes], nodes: Mapping[bytes, str | None]) -> set[Network]:
-        """Compare the endpoints of some addresses with the blocks around them; return the blocks affected."""
+    def _recheck(self, addresses: Mapping[bytes, str | None]) -> set[Network]:
+        """Compare the holders of some addresses with the CIDRs around them; return those now judged differently."""
         altered: set[Network] = set()
-        for address, around in self._owned.around_each(addresses):
-            node = nodes.get(address)
-            if not self._contradicted and (not around or node in self._owners[around[0]]):
-                continue  # as nearly always: no endpoint contradicts a block, and neither does this one
-            before = self._contradicted.get(address, ())
-            found = self._holders.nodes_at(address) if node is None else [node]
-            after = self._contradicted_by(address, found, around) if found and around else ()
+        doubtful: set[Network] = set()
+        owners, confirmed = self._owners, self._confirmed
+        seen: dict[frozenset[str], Network] = {}  # the last one that each of these confirmed
+        each = zip(self._owned.around_each(addresses), self._proofs.nodes_at_each(addresses), strict=True)
+        for (address, around), nodes in each:
+            if not self._contradicted and len(around) < 2:  # as nearly always
+                if not around:
+                    continue
+                if seen.get(nodes) is around[0]:
+                    continue
+                if len(nodes) == 1 and nodes <= owners[around[0]].keys():
+                    confirmed.add(around[0])
+                    seen[nodes] = around[0]
+                    continue
+            before, (after, confirming) = self._contradicted.get(address, ()), self._judged(address, nodes, around)
+            confirmed.update(confirming)
+            doubtful.update(one for one in (*around, *before) if one not in confirming)
             if before == after:
                 continue
             self._contradicting.move(address, before, after)
@@ -110,55 +156,88 @@ class PodCidrs:
             else:
                 del self._contradicted[address]
             altered.update(before, after)
+        for network in doubtful & confirmed:
+            if not self._is_confirmed(network):
+                confirmed.remove(network)
         return altered
 
-    def _contradicted_by(
-        self, address: bytes, nodes: Iterable[str | None], around: Iterable[Network]
-    ) -> tuple[Network, ...]:
+    def _judged(
+        self, address: bytes, nodes: frozenset[str], around: Iterable[Network]
+    ) -> tuple[tuple[Network, ...], list[Network]]:
+        """Return which of the CIDRs around an address it contradicts, and which it confirms unless others do."""
         contradicted: tuple[Network, ...] = ()
-        for network in around:
-            owners = self._owners[network]
-            for node in nodes:
-                if node not in owners and node is not None:
-                    contradicted = (*contradicted, network)
-                    break
-            else:
-                contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
-                if not contradicting or (len(contradicting) == 1 and address in contradicting):
-                    break
-        return contradicted
+        confirming: list[Network] = []
+        for network in around if nodes else ():
+            if not nodes <= self._owners[network].keys():
+                contradicted = (*contradicted, network)
+                continue
+            confirming.append(network)
+            contradicting = self._contradicting.keys("network", network) if self._contradicted else ()
+            if not contradicting or (len(contradicting) == 1 and address in contradicting):
+                break
+        return contradicted, confirming
 
-    def _trusted_place(self, network: Network) -> Place | None:
-        """Return the place of a block, None without owners or trust; update its findings."""
+    def _is_confirmed(self, network: Network) -> bool:
+        """Whether some address confirms a CIDR, which has owners."""
+        owners = self._owners.get(network, {})
+        candidates = [address for node in owners for address in self._proofs.addresses_on(node)]
+        for address in (*candidates, *self._proofs.endpoint_addresses_in(network)):
+            around = self._owned.around(address)
+            if network in around and (nodes := self._proofs.nodes_at(address)) and nodes <= owners.keys():
+                smaller = around[: around.index(network)]
+                if all(self._contradicting.keys("network", one) for one in smaller):
+                    return True
+        return False
+
+    def _judge_all(self) -> set[Network]:
+        """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
+        contradicted = set(self._contradicting.values("network"))
+        confirmed = self._confirmed - contradicted if contradicted else self._confirmed
+        before, self._disbelieved = self._disbelieved, len(contradicted) > len(confirmed)
+        self.findings.pop(ALL, None)
+        if self._disbelieved and len(contradicted) < len(self._owners):
+            message = (
+                f"no pod CIDR is trusted: pods or endpoints on other nodes contradict {len(contradicted)} of "
+                f"{len(self._owners)}, and confirm {len(confirmed)}"
+            )
+            expected = "pod CIDRs that the network plugin follows, or --subnet for addresses that no object has"
+            self.findings[ALL] = (_warning("", message, expected),)
+        changed = {*self._owners} if before != self._disbelieved else set[Network]()
+        return changed | {ALL} if before or self._disbelieved else changed
+
+    def _find(self, network: Network) -> None:
+        """Update the findings of a CIDR."""
         owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
         self.findings.pop(network, None)
-        if not owners:
-            del self._owners[network]
-            return None
         names = sorted(owners)
         if contradicting:
             address = min(contradicting)
-            elsewhere = [holder for holder in self._holders.endpoints_at(address) if _is_elsewhere(holder, owners)]
-            first = min(elsewhere, key=lambda holder: holder.rank)
-            endpoint = f"{endpoint_text(first.slice)} has {address_text(address)} but is on node {first.endpoint.node}"
-            message = f"{network_text(network)} is not trusted: {endpoint}"
-            self.findings[network] = tuple(
-                _warning(name, message, "a block that holds only this node's pods") for name in names
+            found = self._proofs.evidence(address, owners)
+            message = (
+                f"{network_text(network)} is not trusted: {found.holder} has {address_text(address)} but is on node "
+                f"{found.node}"
             )
-            return None
-        listed = ", ".join(names)
-        if len(names) > 1:
-            shared = f"{network_text(network)} is shared by {listed}"
+            expected = "a block that holds only this node's pods"
+            self.findings[network] = tuple(_warning(name, message, expected) for name in names)
+        elif len(names) > 1:
+            shared = f"{network_text(network)} is shared by {', '.join(names)}"
             self.findings[network] = tuple(_warning(name, shared, "a block of its own") for name in names)
-        location = shared_location(owners[name] for name in names)
-        return Place(location, POD_CIDR, f"pod CIDR {network_text(network)} of {listed}")
 
-
-def _is_elsewhere(holder: EndpointHolder, owners: Container[str]) -> bool:
-    """Whether an endpoint is on a node that is not in *owners*."""
-    return holder.endpoint.node is not None and holder.endpoint.node not in owners
+    def _place(self, network: Network) -> Place | None:
+        """Return the place of the believed CIDR around a network, with the labels of the subnet around it."""
+        if self._disbelieved:
+            return None
+        around = self._owned.around(network.address, network.length)
+        cidr = next((one for one in around if not self._contradicting.keys("network", one)), None)
+        if cidr is None or (cidr != network and network not in self._subnets):
+            return None
+        owners = self._owners[cidr]
+        location = shared_location(self._locations.filled_in(owners[name], network) for name in sorted(owners))
+        if len(owners) > 1 and location.known:
+            location = self._locations.shared(location.node, location.labels)
+        return Place(location, POD_CIDR, f"pod CIDR {network_text(cidr)} of {', '.join(sorted(owners))}")
 
 
 def _warning(node: str, message: str, expected: str) -> Finding:
-    code = ClusterCode.PodCidrDistrusted
-    return code.finding("Node", "", node, field="spec.podCIDRs", message=message, expected=expected)
+    code, kind, field = ClusterCode.PodCidrDistrusted, "Node" if node else "", "spec.podCIDRs" if node else ""
+    return code.finding(kind, "", node, field=field, message=message, expected=expected)

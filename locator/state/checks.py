@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 
@@ -14,8 +14,10 @@ from locator.ip import Network
 from locator.model import (
     REGION,
     ZONE,
+    Endpoint,
     EndpointSlice,
     Finding,
+    Location,
     Node,
     Object,
     Pod,
@@ -62,6 +64,8 @@ Services = Mapping[str, CompiledService]  # the served ones, by key
 class Checks:
     """The findings of one cluster: a store that uses *kinds*. *default_keys* are the topology keys of DNS zones.
 
+    *locate* returns the location of an endpoint of a slice in a namespace.
+
     Findings about policies and slices include those of namespaces that are not served.
     """
 
@@ -69,10 +73,12 @@ class Checks:
         self,
         objects: Objects,
         locations: Locations,
+        locate: Callable[[str, Endpoint], Location],
         kinds: Collection[type[Object]],
         default_keys: Mapping[str, Sequence[str]],
     ) -> None:
         self._objects, self._locations, self._default_keys = objects, locations, default_keys
+        self._locate = locate
         self._reads_nodes, self._reads_locators = Node in kinds, PodLocator in kinds
         self._reads_imports = ServiceImport in kinds
         self._findings = Findings()
@@ -290,7 +296,7 @@ class Checks:
             yield orphan_of_import(endpoint_slice)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
-        nodes, locate = self._objects.of(Node), self._locations.of_endpoint
+        nodes, locate = self._objects.of(Node), self._locate
         if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
         unlocated = [

@@ -6,20 +6,50 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import nodes_of
-from locator.model import EndpointSlice, Location, Service
-from locator.places.locations import Locations
+from locator.model import Endpoint, EndpointSlice, Location, Service
+from locator.places.address_book import AddressBook
+from locator.places.locations import Locations, has_labels
 from locator.state.joining import are_joined, joined_endpoints
 from locator.state.snapshot import CompiledService
 from locator.topology.constraints import Declaration
 from locator.topology.selection import LocatedEndpoint
 
 
+class EndpointLocator:
+    """Locates endpoints as objects and their slices tell, else where ``book`` has their addresses.
+
+    ``asked`` collects the addresses that it looked up in the book.
+    """
+
+    def __init__(self, locations: Locations) -> None:
+        self._locations = locations
+        self.book = AddressBook()
+        self.asked: set[bytes] = set()
+
+    def locate(self, namespace: str, endpoint: Endpoint) -> Location:
+        """Return the location of an endpoint of a slice in *namespace*."""
+        location = self._locations.of_endpoint(namespace, endpoint)
+        if has_labels(location) or endpoint.cluster not in (None, self._locations.cluster):
+            return location
+        self.asked.update(endpoint.addresses)
+        places = map(self.book.locate, endpoint.addresses)
+        found = next((place.location for place in places if place.location.known), None)
+        return location if found is None else self._locations.in_own_cluster(found)
+
+    def locate_joined(self, namespace: str, slices: Sequence[EndpointSlice]) -> tuple[Location, ...]:
+        """Return the location of each of the ``joined_endpoints``."""
+        if len(slices) == 1 and are_joined(slices[0].endpoints):  # so most Services are: no record is needed
+            on_nodes = self._locations.of_endpoints_on_nodes(namespace, slices[0].endpoints)
+            if on_nodes is not None:
+                return tuple(on_nodes)
+        return tuple([self.locate(namespace, endpoint) for endpoint in joined_endpoints(slices)])
+
+
 def compiled(
     service: Service,
     declarations: tuple[Declaration, ...],
     slices: Sequence[EndpointSlice],
-    locations: Locations,
+    locator: EndpointLocator,
     before: CompiledService | None,
     *,
     endpoint_records: bool,
@@ -31,7 +61,7 @@ def compiled(
     is *exported*, it has their locations even so: a load balancer is where the endpoints behind it are.
     """
     # An ExternalName Service has no endpoints, even if it has slices.
-    located = _locations_of(service.namespace, slices, locations) if service.alias is None else ()
+    located = locator.locate_joined(service.namespace, slices) if service.alias is None else ()
     empty = not located
     known = tuple(slices) if located and endpoint_records else ()
     if not endpoint_records and not exported:
@@ -45,20 +75,10 @@ def compiled(
     return CompiledService(unlabelled, declarations, known, located, empty)
 
 
-def _locations_of(namespace: str, slices: Sequence[EndpointSlice], locations: Locations) -> tuple[Location, ...]:
-    """Return the location of each of the ``joined_endpoints``."""
-    if len(slices) == 1 and are_joined(slices[0].endpoints):  # so most Services are: no record is needed
-        of_nodes = locations.of_nodes(nodes_of(slices[0].endpoints))
-        known = [location for location in of_nodes if location is not None]
-        if len(known) == len(of_nodes):
-            return tuple(known)
-    return tuple([locations.of_endpoint(namespace, endpoint) for endpoint in joined_endpoints(slices)])
-
-
 def unready_endpoints(
     service: CompiledService | None,
     slices: Sequence[EndpointSlice],
-    locations: Locations,
+    locator: EndpointLocator,
     before: tuple[LocatedEndpoint, ...],
 ) -> tuple[LocatedEndpoint, ...]:
     """Return the endpoints of a Service that are not ready, each with its location; *before* itself if nothing differs.
@@ -70,7 +90,7 @@ def unready_endpoints(
         return before if not before else ()
     ready = service.addresses
     after = tuple(
-        LocatedEndpoint(endpoint, locations.of_endpoint(service.service.namespace, endpoint))
+        LocatedEndpoint(endpoint, locator.locate(service.service.namespace, endpoint))
         for endpoint in joined
         if not ready.issuperset(endpoint.addresses)
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from locator.endpoints import EndpointRows, Endpoints, all_ready
+from locator.endpoints import EndpointRows, Endpoints, all_ready, any_terminating
 from locator.model import Endpoint, EndpointSlice, Hints
 
 
@@ -21,10 +21,10 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
         return tuple(slices[0].endpoints)
     joined: dict[object, Endpoint] = {}
     identities = EndpointIdentities()
-    for endpoint_slice in slices:
-        if not ready and all_ready(endpoint_slice.endpoints):
+    for endpoints in living_endpoints(slices):
+        if not ready and all_ready(endpoints):
             continue
-        for endpoint in endpoint_slice.endpoints:
+        for endpoint in endpoints:
             if endpoint.ready is not ready:
                 continue
             key = identities.of(endpoint)
@@ -41,9 +41,36 @@ def joined_endpoints(slices: Sequence[EndpointSlice], *, ready: bool = True) -> 
     return tuple(joined.values())
 
 
+def living_endpoints(slices: Iterable[EndpointSlice]) -> list[Endpoints]:
+    """Return the endpoints of each of a Service's slices, less the addresses that the living have from the dying.
+
+    Where an endpoint that terminates has the address of one that does not, its pod is dead, and the address is used
+    again.
+    """
+    all_of_them = [endpoint_slice.endpoints for endpoint_slice in slices]
+    if not any(map(any_terminating, all_of_them)):
+        return all_of_them
+    living = {
+        (endpoint.cluster, address)
+        for endpoints in all_of_them
+        for endpoint in endpoints
+        if not endpoint.terminating
+        for address in endpoint.addresses
+    }
+    return [tuple(_living(endpoints, living)) for endpoints in all_of_them]
+
+
+def _living(endpoints: Endpoints, living: set[tuple[str | None, bytes]]) -> Iterator[Endpoint]:
+    for endpoint in endpoints:
+        if not endpoint.terminating:
+            yield endpoint
+        elif left := tuple(address for address in endpoint.addresses if (endpoint.cluster, address) not in living):
+            yield replace(endpoint, addresses=left)
+
+
 def are_joined(endpoints: Endpoints) -> bool:
     """Whether to join these endpoints, if they are all that a Service has, is to take them as they are."""
-    if not isinstance(endpoints, EndpointRows) or not all_ready(endpoints):
+    if not isinstance(endpoints, EndpointRows) or not all_ready(endpoints) or any_terminating(endpoints):
         return False
     pods = endpoints.pod_names()
     if None in pods:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from locator.endpoints import nodes_of
+from locator.endpoints import EndpointRows, nodes_of, target_nodes_of
 from locator.index import Index, Packing
 from locator.model import (
     KINDS,
@@ -24,7 +24,7 @@ from locator.model import (
 
 K = TypeVar("K", bound=Object)
 
-NAMESPACE, SERVICE, NODE, POD, IMPORT = "namespace", "service", "node", "pod", "import"  # index names
+NAMESPACE, SERVICE, NODE, IMPORT = "namespace", "service", "node", "import"  # index names
 
 NAMESPACED: tuple[
     type[Pod | PodLocator | Service | ServicePolicy | EndpointSlice | ServiceExport | ServiceImport], ...
@@ -42,12 +42,13 @@ NAMESPACED: tuple[
 class Objects:
     """The objects of one cluster.
 
-    *slices_by_pod* adds the index that ``slices_with`` needs, *slices_by_import* that of ``slices_imported_with``.
+    *pods_locate* and *locators* say whether Pods and PodLocators locate anything. *slices_by_import* adds the index
+    that ``slices_imported_with`` needs.
 
     Methods take and return the keys of Services and slices.
     """
 
-    def __init__(self, *, slices_by_pod: bool, slices_by_import: bool = False) -> None:
+    def __init__(self, *, pods_locate: bool, locators: bool, slices_by_import: bool = False) -> None:
         self._objects: dict[type[Any], dict[str, Any]] = {kind: {} for kind in KINDS}
         # Many maps hold these keys. An object makes an equal one whenever it is asked, and each would take memory.
         self._keys: dict[type[Any], dict[str, str]] = {Service: {}, EndpointSlice: {}}
@@ -55,9 +56,12 @@ class Objects:
         self._skipped: dict[type[Any], frozenset[str]] = {}  # the namespaces of skipped objects, by kind
         self._services: Index[str, Service] = Index(namespace=_namespace)
         self._policies: Index[str, ServicePolicy] = Index(namespace=_namespace)
-        functions = {SERVICE: _service, NODE: _nodes, **({POD: _pods} if slices_by_pod else {})}
-        functions |= {IMPORT: _import} if slices_by_import else {}
+        functions = {SERVICE: _service, NODE: _nodes, **({IMPORT: _import} if slices_by_import else {})}
         self._slices: Index[str, EndpointSlice] = Index(**functions)
+        self._pods_locate, self._follows_pods = pods_locate, pods_locate or locators
+        self._awaited: dict[str, tuple[str, ...]] = {}  # by slice: the pods that it depends on
+        self._awaiting: Index[str, tuple[str, ...]] = Index(pod=tuple)  # slices by those pods
+        self._unsettled: set[str] = set()  # slices that may depend on other pods by now
         self._indices: dict[type[Object], Index[str, Any]] = {
             Service: self._services,
             ServicePolicy: self._policies,
@@ -79,6 +83,8 @@ class Objects:
                 key = keys.setdefault(key, key)
         if kind in self._indices:
             self._indices[kind].move(key, before, after)
+        if kind is EndpointSlice:
+            self._unsettled.add(key)
 
     def add_pods(self, pods: Mapping[str, Pod]) -> None:
         """Record many pods that are new, by key."""
@@ -147,9 +153,61 @@ class Objects:
         """Return the slices with an endpoint on a node."""
         return self._slices.keys(NODE, node)
 
-    def slices_with(self, pod: str) -> Collection[str]:
-        """Return the slices with an endpoint that runs in this pod."""
-        return self._slices.keys(POD, pod)
+    def slices_awaiting(self, pod: str) -> Collection[str]:
+        """Return the slices with an endpoint for which it matters what is known of its pod, as of the last ``settle``.
+
+        It does not while the Node that the endpoint names is known, and the pod has the endpoint's address.
+        """
+        return self._awaiting.keys("pod", pod)
+
+    def awaited_pods(self) -> Collection[str]:
+        """Return the pods for which ``slices_awaiting`` returns any slice."""
+        return self._awaiting.values("pod")
+
+    def awaited_on(self, node: str) -> list[str]:
+        """Return those of the ``awaited_pods`` that are on a node, as their Pods or their PodLocators say."""
+        kinds = self.of(Pod), self.of(PodLocator)
+        return [key for key in self.awaited_pods() for known in kinds if key in known and known[key].node == node]
+
+    def unsettle(self, slices: Iterable[str]) -> None:
+        """Note that some slices may depend on other pods than before: a Node or a pod came, went or changed."""
+        self._unsettled.update(slices)
+
+    def settle(self, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> None:
+        """Find out which pods the changed slices depend on.
+
+        *pods_at* returns the key of the only running pod that has each of some addresses, or anything else.
+        """
+        unsettled, self._unsettled = self._unsettled, set()
+        for key in unsettled if self._follows_pods else ():
+            known = self.of(EndpointSlice).get(key)
+            before, after = self._awaited.pop(key, ()), () if known is None else self._awaited_by(known, pods_at)
+            if after:
+                self._awaited[key] = after
+            if after != before:
+                self._awaiting.move(key, before, after)
+
+    def _awaited_by(self, known: EndpointSlice, pods_at: Callable[[Iterable[bytes]], list[Any]]) -> tuple[str, ...]:
+        nodes, pods = self.of(Node), self.of(Pod)
+        has_to_be_of_pod = self._pods_locate and known.managed  # else the endpoint locates no client
+        rows, prefix = known.endpoints, f"{known.namespace}/"
+        if isinstance(rows, EndpointRows):
+            if not rows.pods:
+                return ()
+            if nodes.keys() >= set(rows.nodes):  # as nearly always
+                names = map(prefix.__add__, rows.pods.split("\n"))
+                if not has_to_be_of_pod or pods_at(rows.each_address()) == list(names):
+                    return ()
+        awaited: dict[str, None] = {}
+        for endpoint in rows:
+            key = endpoint.pod_key(known.namespace)
+            if key is None:
+                continue
+            pod = pods.get(key) if has_to_be_of_pod else None
+            is_of_pod = not has_to_be_of_pod or (pod is not None and set(endpoint.addresses) <= set(pod.addresses))
+            if endpoint.node not in nodes or not is_of_pod:
+                awaited[key] = None
+        return tuple(awaited)
 
 
 def _namespace(namespaced: Service | ServicePolicy) -> Iterable[str]:
@@ -167,9 +225,5 @@ def _import(endpoint_slice: EndpointSlice) -> Iterable[str]:
 
 
 def _nodes(endpoint_slice: EndpointSlice) -> Iterable[str]:
-    return [node for node in nodes_of(endpoint_slice.endpoints) if node is not None]
-
-
-def _pods(endpoint_slice: EndpointSlice) -> Iterable[str]:
-    pods = (endpoint.pod for endpoint in endpoint_slice.endpoints)
-    return [f"{endpoint_slice.namespace}/{pod}" for pod in pods if pod is not None]
+    endpoints = endpoint_slice.endpoints
+    return [*(node for node in nodes_of(endpoints) if node is not None), *target_nodes_of(endpoints)]

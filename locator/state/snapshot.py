@@ -19,7 +19,7 @@ from locator.model import CLUSTER, EndpointSlice, Finding, Location, Service, Se
 from locator.places.address_book import AddressBook, Addresses
 from locator.places.address_keys import AddressKeys, Move
 from locator.places.address_map import AddressMap
-from locator.state.joining import joined_endpoints
+from locator.state.joining import joined_endpoints, living_endpoints
 from locator.topology.constraints import Declaration, heard
 from locator.topology.selection import LocatedEndpoint
 
@@ -68,7 +68,7 @@ class CompiledService(Struct, frozen=True, eq=False, gc=False):
     @property
     def addresses(self) -> set[bytes]:
         """The cluster IPs of the Service and the addresses of its endpoints."""
-        return set(self.service.cluster_ips).union(*(ready_addresses(part.endpoints) for part in self.slices))
+        return set(self.service.cluster_ips).union(*map(ready_addresses, living_endpoints(self.slices)))
 
 
 class ImportedService(CompiledService, frozen=True, eq=False, gc=False):
@@ -320,8 +320,10 @@ def book_of(snapshot: Snapshot) -> AddressBook:
 
 
 def locations_in(snapshot: Snapshot) -> Iterator[Location]:
-    """Yield the locations of all addresses and endpoints, each as often as it occurs."""
+    """Yield the locations of all addresses, pod CIDRs and endpoints, each as often as it occurs."""
     for _, place in book_of(snapshot).places.items():
+        yield place.location
+    for place in book_of(snapshot).cidrs.values():
         yield place.location
     for service in snapshot.services.values():
         yield from service.locations

@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from locator.api.deltas import Delta, Drop, Put
-from locator.endpoints import addresses_on, all_addresses, any_hints
-from locator.ip import Network
+from locator.endpoints import addresses_of_pod, addresses_on, all_addresses, any_hints
+from locator.index import Index
+from locator.ip import Network, host_network, is_within
 from locator.model import (
     KINDS,
     OWN_CLUSTER,
@@ -35,11 +36,12 @@ from locator.model import (
     in_cluster,
 )
 from locator.places.address_book import AddressBook
-from locator.places.address_index import AddressIndex
+from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
+from locator.places.locations import Locations
 from locator.state.among_clusters import AmongClusters
 from locator.state.checks import Checks
-from locator.state.compiling import compiled, unready_endpoints
+from locator.state.compiling import EndpointLocator, compiled, unready_endpoints
 from locator.state.joining import joined_endpoints
 from locator.state.objects import Objects
 from locator.state.pod_addresses import PodAddresses
@@ -102,16 +104,24 @@ class Store:
         self._locate_by_pods, self._pod_names = pods, pod_names
         self._scope = scope or Scope()
         self._endpoint_records, self._honor_kubernetes = endpoint_records, honor_kubernetes
-        self._objects = Objects(slices_by_pod=pod_locators, slices_by_import=imports)
+        self._objects = Objects(pods_locate=pods, locators=pod_locators, slices_by_import=imports)
         self._pod_addresses = PodAddresses()
         located_by = self._objects.of(Pod) if pods else {}
-        self._addresses = AddressIndex(located_by, self._objects.of(EndpointSlice), cluster)
-        self._locations = self._addresses.locations
+        self._locations = Locations(cluster, located_by, subnets)
+        known_slices, known_services = self._objects.of(EndpointSlice), self._objects.of(Service)
+        self._addresses = BookBuilder(self._locations, known_slices, known_services, subnets or ())
         self._among_clusters = AmongClusters(
             *(self._objects, self._locations, self.exposes),
             exports=exports, imports=imports, nodes_by_name=nodes_by_name,
         )  # fmt: skip
-        self._checks = Checks(self._objects, self._locations, self.kinds, default_keys or {})
+        self._endpoint_locator = EndpointLocator(self._locations)
+        # By Service: the addresses that say where its endpoints are, and those of the Services that are compiled now.
+        self._asked: dict[str, tuple[bytes, ...]] = {}
+        self._asked_now: dict[str, set[bytes]] = {}
+        self._asking: Index[str, tuple[bytes, ...]] = Index(address=tuple)  # Services by those addresses
+        self._checks = Checks(
+            self._objects, self._locations, self._endpoint_locator.locate, self.kinds, default_keys or {}
+        )
         self._update: dict[type[Object], Callable[[str, Any, Any], bool]] = {
             Namespace: self._update_namespace,
             Node: self._update_node,
@@ -137,7 +147,7 @@ class Store:
         ))  # fmt: skip
         """Two stores with equal settings make the same snapshot of the same objects."""
         self._needs_forwarder = bool(self._dns_services.keys) and not forwarders
-        book = AddressBook(subnets=subnets, forwarders=forwarders, holder_of=self._addresses.holder)
+        book = AddressBook(subnets=subnets, forwarders=forwarders, holders=self._addresses)
         self._empty = Snapshot({}, frozenset(), book, 0)
 
     @property
@@ -193,6 +203,8 @@ class Store:
         """Record all pods of a cluster, of which none is known; return the same as ``apply``."""
         self._objects.add_pods(pods)
         visible = self._locate_by_pods and self._addresses.add_pods(pods)
+        for key in [key for key in self._objects.awaited_pods() if key in pods]:
+            visible = self._mark_endpoints_of(key) or visible
         if self._pod_names:
             for key, pod in pods.items():
                 visible |= self._pod_addresses.update(key, None, pod)
@@ -266,19 +278,26 @@ class Store:
             self._among_clusters.mark_nodes((key,))
             for slice_key in self._objects.slices_on(key):
                 self._mark_relocated(slice_key, addresses_on(self._objects.of(EndpointSlice)[slice_key].endpoints, key))
+            if before is None or after is None:
+                self._objects.unsettle(self._objects.slices_on(key))
+            for pod in self._objects.awaited_on(key):
+                self._mark_endpoints_of(pod)
         return True
 
     def _update_pod(self, key: str, before: Pod | None, after: Pod | None) -> bool:
-        visible = self._locate_by_pods and self._addresses.update_pod(key, before, after)
+        visible = False
+        if self._locate_by_pods:
+            visible = self._addresses.update_pod(key, before, after)
+            visible = self._mark_endpoints_of(key) or visible
+            self._mark_addresses_of_pod(before, after)
         return (self._pod_names and self._pod_addresses.update(key, before, after)) or visible
 
     def _update_locator(self, key: str, before: PodLocator | None, after: PodLocator | None) -> bool:
         carried = self._locations.keys.carried
         visible = self._addresses.update_locator(key, before, after)
-        slices = self._objects.slices_with(key)
-        for slice_key in slices:
-            self._mark_relocated(slice_key, all_addresses(self._objects.of(EndpointSlice)[slice_key].endpoints))
-        return visible or bool(slices) or self._locations.keys.carried is not carried
+        visible = self._mark_endpoints_of(key) or visible
+        self._mark_addresses_of_pod(before, after)
+        return visible or self._locations.keys.carried is not carried
 
     def _update_service(self, key: str, before: Service | None, after: Service | None) -> bool:
         self._services_changed.add(key)
@@ -288,6 +307,9 @@ class Store:
         policies = self._objects.policies_in(namespace)
         if policies:
             self._checks.mark_policies(namespace)
+        if (before is not None and before.selects_pods) != (after is not None and after.selects_pods):
+            for known in self._objects.slices_of(key):  # they locate clients from now on, or no longer
+                self._addresses.mark_addresses(all_addresses(known.endpoints))
         if before is None or after is None:
             self._checks.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_of(key))
             return True
@@ -332,6 +354,26 @@ class Store:
         self._services_changed.update(self._objects.services_in(namespace))
         self._checks.mark_policies(namespace)
 
+    def _mark_endpoints_of(self, pod: str) -> bool:
+        """Note what depends on a pod, or on its PodLocator, by its key; return whether something does."""
+        slices = [key for key in self._objects.slices_awaiting(pod) if key in self._objects.of(EndpointSlice)]
+        for key in slices:
+            known = self._objects.of(EndpointSlice)[key]
+            self._mark_relocated(key, addresses_of_pod(known.endpoints, known.namespace, pod))
+        self._objects.unsettle(slices)
+        return bool(slices)
+
+    def _mark_addresses_of_pod(self, before: Pod | PodLocator | None, after: Pod | PodLocator | None) -> None:
+        """Note what depends on the addresses of a pod, as its Pod or its PodLocator says them."""
+        had, has = (() if known is None else known.addresses for known in (before, after))
+        if had == has:
+            return
+        self._objects.unsettle(self._addresses.slices_at(had))
+        if self._locations.subnets:  # each address may say what the node's labels lack
+            for key in {*self._addresses.slices_at((*had, *has))}:
+                if (known := self._objects.of(EndpointSlice).get(key)) is not None:
+                    self._mark_relocated(key, all_addresses(known.endpoints))
+
     def _mark_relocated(self, key: str, addresses: Iterable[bytes]) -> None:
         """Note that the endpoints of a slice may have other locations, those that have *addresses*."""
         service = self._objects.of(EndpointSlice)[key].service_key
@@ -369,10 +411,13 @@ class Store:
         for part in (self._objects, self._addresses, self._pod_addresses):
             part.pack()
         before = self._snapshot or self._empty
-        addresses = self._address_book(book_of(before), now)
+        self._objects.settle(self._addresses.pods_at)
+        addresses = self._endpoint_locator.book = self._address_book(book_of(before), now)
+        self._mark_asking(book_of(before), addresses)
         changes = self._compiled_changes(before.services)
         services = mapping_after(before.services, changes)
         unready = self._unready_after(before.unready, services)
+        self._follow_asked()
         exported = self._among_clusters.exported_after(before.exported, services, self._services_changed)
         self._checks.mark_services(self._services_changed)
         self._services_changed = set()
@@ -429,11 +474,35 @@ class Store:
         self._checks.set_forwarders(self._dns_services.text if missing else None)
         return after
 
+    def _mark_asking(self, before: AddressBook, after: AddressBook) -> None:
+        """Note which Services have endpoints that are where their addresses are, if these have other places now."""
+        asked = self._asking.values("address")
+        if after is before or not asked:
+            return
+        changes = after.changes_since(before)
+        moved = {address for address, _ in changes.places if address in asked}
+        for network in changes.networks:
+            moved.update(address for address in asked if is_within(host_network(address), network))
+        for service in {service for address in moved for service in self._asking.keys("address", address)}:
+            self._services_changed.add(service)
+            self._checks.mark_slices(known.key for known in self._objects.slices_of(service))
+
+    def _follow_asked(self) -> None:
+        """Note which addresses say where the endpoints of the Services are that were compiled."""
+        asked, self._asked_now = self._asked_now, {}
+        for key, addresses in asked.items():
+            before, after = self._asked.pop(key, ()), tuple(sorted(addresses))
+            if after:
+                self._asked[key] = after
+            if after != before:
+                self._asking.move(key, before, after)
+
     def _compiled_changes(self, before: Mapping[str, CompiledService]) -> dict[str, CompiledService | None]:
         """Return the Services that differ from *before*, None for one that is deleted or no longer served."""
         changes: dict[str, CompiledService | None] = {}
         for key in self._services_changed:
             known = before.get(key)
+            self._endpoint_locator.asked = self._asked_now[key] = set()
             after = self._compiled(key, known)
             if after is not known:
                 changes[key] = after
@@ -449,7 +518,8 @@ class Store:
         for key in self._services_changed:
             known = before.get(key, ())
             slices = self._objects.slices_of(key)
-            after = unready_endpoints(services.get(key), slices, self._locations, known)
+            self._endpoint_locator.asked = self._asked_now[key]
+            after = unready_endpoints(services.get(key), slices, self._endpoint_locator, known)
             if after is not known:
                 changes[key] = after or None
         return mapping_after(before, changes)
@@ -470,7 +540,7 @@ class Store:
             service,
             _shared(declarations),
             slices,
-            self._locations,
+            self._endpoint_locator,
             before,
             endpoint_records=self._endpoint_records,
             exported=self._among_clusters.is_exported(service),

@@ -1,0 +1,184 @@
+"""Says which endpoints locate their addresses: the kept ones, which Kubernetes' own controller keeps true.
+
+Whoever may write EndpointSlices in one namespace could name any address there. So only the endpoints of slices that
+the EndpointSlice controller keeps count, of Services with a selector: it removes what others write there. The Pod of
+such an endpoint, if it is known, has to have the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from locator.endpoints import (
+    EndpointRows,
+    all_addresses,
+    all_ready,
+    clusters_of,
+    differing_addresses,
+    nodes_with,
+    with_address,
+)
+from locator.ip import Network
+from locator.model import MANAGED_BY, SLICE_CONTROLLER, Endpoint, EndpointSlice, Pod, Service
+from locator.places.address_keys import AddressKeys, Move
+
+
+class EndpointHolder(NamedTuple):
+    """An endpoint of a slice, as a holder of its addresses."""
+
+    slice: EndpointSlice
+    endpoint: Endpoint
+    position: int
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """The order of the endpoints of one address; the first one decides."""
+        known, endpoint = self.slice, self.endpoint
+        return not endpoint.ready, endpoint.terminating, known.namespace, known.name, known.kind, self.position
+
+    @property
+    def pod(self) -> str | None:
+        """The key of the pod behind the endpoint, None if there is no pod."""
+        return self.endpoint.pod_key(self.slice.namespace)
+
+    @property
+    def text(self) -> str:
+        """What people call the endpoint."""
+        return endpoint_text(self.slice)
+
+
+class KeptEndpoints:
+    """The endpoints of one *cluster* by address, kept up to date slice by slice.
+
+    *slices*, *services* and *pods* are the known objects by key, always up to date; *pods* is empty if Pods locate
+    nothing. *has_address* says whether a Pod has an address now. Endpoints that are in other clusters do not count.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        slices: Mapping[str, EndpointSlice],
+        services: Mapping[str, Service],
+        pods: Mapping[str, Pod],
+        has_address: Callable[[Pod, bytes], bool],
+    ) -> None:
+        self._cluster = cluster
+        self._slices, self._services, self._pods, self._has_address = slices, services, pods, has_address
+        self._keys = AddressKeys()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
+        self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
+
+    def update_slice(self, key: str, before: EndpointSlice | None) -> None:
+        """Record a change of a slice, which was *before* (None: it did not exist)."""
+        self._changed_slices.setdefault(key, before)
+
+    def pop_changed(self) -> dict[bytes, str | None]:
+        """Return the addresses whose endpoints changed since the last call, in the order of the changes.
+
+        A value is the node of the only endpoint there, which is ready and in a slice that is kept; None says nothing.
+        """
+        slices, self._changed_slices = self._changed_slices, {}
+        changed: dict[bytes, str | None] = {}
+        self._keys = self._keys.with_changes(self._moves(slices.items(), changed, first=not self._keys))
+        return changed
+
+    def _moves(
+        self,
+        changed_slices: Iterable[tuple[str, EndpointSlice | None]],
+        changed: dict[bytes, str | None],
+        *,
+        first: bool,
+    ) -> Iterator[Move]:
+        """Yield which addresses changed slices have left and joined; add those with other endpoints to *changed*.
+
+        *first* says that no slice was known before: then the node of an address can be told without a look at others.
+        """
+        for key, before in changed_slices:
+            before, after = self._own(before), self._own(self._slices.get(key))
+            had, has = (() if known is None else all_addresses(known.endpoints) for known in (before, after))
+            differing: Iterable[bytes] = chain(had, has)
+            if before is not None and after is not None:
+                if (before.service, before.managed) == (after.service, after.managed):  # otherwise all are others
+                    differing = differing_addresses(before.endpoints, after.endpoints)
+                had, has = set(had).difference(has), set(has).difference(had)
+            size = len(changed)
+            rows = after.endpoints if first and after is not None and before is None and self.is_kept(after) else ()
+            if isinstance(rows, EndpointRows) and all_ready(rows):
+                changed.update(zip(has, rows.nodes, strict=True))
+            if not rows or len(changed) < size + len(rows):  # or another endpoint has one of the addresses
+                changed.update(dict.fromkeys(differing))
+            yield key, had, has
+
+    def _own(self, known: EndpointSlice | None) -> EndpointSlice | None:
+        """Return a slice, None if its endpoints are in another cluster: there they have their addresses."""
+        own = None, self._cluster
+        return known if known is not None and all(name in own for name in clusters_of(known.endpoints)) else None
+
+    def is_kept(self, known: EndpointSlice) -> bool:
+        """Whether Kubernetes' own controller keeps a slice."""
+        service = self._services.get(known.service_key or "") if known.managed else None
+        return service is not None and service.selects_pods
+
+    def only_node_at(self, address: bytes) -> tuple[str, EndpointSlice] | None:
+        """Return the node, as its kept slice says, of the only endpoint at an address; None may mean anything else."""
+        key = self._keys.only(address)
+        known = None if key is None else self._slices.get(key)
+        if known is None or not self.is_kept(known) or len(nodes := nodes_with(known.endpoints, address)) != 1:
+            return None
+        return None if nodes[0] is None else (nodes[0], known)
+
+    def kept_at(self, address: bytes) -> list[EndpointHolder]:
+        """Return the kept endpoints that have an address, the first of which decides."""
+        holders = [found for found in self._at(address) if self._obstacle(found, address) is None]
+        return sorted(holders, key=lambda found: found.rank) if len(holders) > 1 else holders
+
+    def addresses_in(self, network: Network) -> Iterator[bytes]:
+        """Yield the addresses in a network that some endpoint has, kept or not, in no order."""
+        return self._keys.within(network)
+
+    def slices_at(self, addresses: Iterable[bytes]) -> Iterator[str]:
+        """Yield the keys of the slices with an endpoint at some addresses, as of the last ``pop_changed``."""
+        return (key for address in addresses for key in self._keys.of(address))
+
+    def overlooked(self, address: bytes) -> str:
+        """Say which endpoint has an address and is not kept, and what would make it count; empty if there is none."""
+        for found in sorted(self._at(address), key=lambda found: found.rank):
+            if (obstacle := self._obstacle(found, address)) is not None:
+                return f"{found.slice.kind} {found.slice.namespace}/{found.slice.name} has it, but {obstacle}"
+        return ""
+
+    def _obstacle(self, found: EndpointHolder, address: bytes) -> str | None:
+        """Say why an endpoint does not count, None if it is kept."""
+        known = found.slice
+        service = self._services.get(known.service_key or "")
+        if service is None:
+            wanted = "kubernetes.io/service-name of a Service with a selector"
+            missing = f"there is no Service {known.service_key}" if known.service_key else f"no label {wanted}"
+            return f"does not locate clients: {missing}"
+        if not service.selects_pods:
+            return (
+                f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints"
+            )
+        if not known.managed:
+            return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"
+        pod = None if found.pod is None else self._pods.get(found.pod)
+        if pod is not None and not self._has_address(pod, address):
+            return f"its pod {pod.key} does not have the address"
+        return None
+
+    def _at(self, address: bytes) -> list[EndpointHolder]:
+        """Return all endpoints that have an address, as of the last ``pop_changed``, in no order."""
+        slices = (self._slices.get(key) for key in self._keys.of(address))  # one may be gone since
+        return [
+            EndpointHolder(known, endpoint, position)
+            for known in slices
+            if known is not None
+            for position, endpoint in enumerate(with_address(known.endpoints, address))
+        ]
+
+
+def endpoint_text(known: EndpointSlice) -> str:
+    """Return what people call an endpoint of a slice."""
+    service = known.service_key
+    return f"endpoint of {service}" if service else f"endpoint in slice {known.key}"
