@@ -15,7 +15,7 @@ from locator.hints.admission import IGNORED, PATCHED, UNCHANGED, UNREADABLE, UNS
 from locator.hints.hint_store import HintStore
 from locator.hints.objects import WEBHOOK_RESOURCES
 from tests.api_objects import ZONE, endpoint, endpoint_slice, node, service
-from tests.hint_worlds import HINTED, patched, records_of, review, store_of
+from tests.hint_worlds import HINTED, admitted, patched, records_of, review, store_of, zones_of
 
 SLICE = endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a")], labels=HINTED)
 CLUSTER = [node("a1", {ZONE: "a"}), service("web", cluster_ips=("10.96.0.9",))]
@@ -97,8 +97,12 @@ def test_any_bytes(raw: bytes) -> None:
 
 def test_siblings_come_from_the_store_and_the_slice_itself_from_the_review() -> None:
     """A review of an update counts in place of the slice that the store still has."""
-    homeless = endpoint_slice("web", 1, [endpoint("10.0.0.2")], labels=HINTED)
-    mended = endpoint_slice("web", 1, [endpoint("10.0.0.2", zone="a")], labels=HINTED)
-    store = store_of([*CLUSTER, SLICE, homeless])
-    assert reply_to_untrusted(review(SLICE), store).outcome == UNCHANGED, "a sibling has no zone"
-    assert reply_to_untrusted(review(mended), store).outcome == PATCHED, "it has one from now on"
+    there = {"nodeName": "b1", "zone": "b"}
+    starting, ready = (
+        endpoint_slice("web", 1, [endpoint("10.0.0.2", ready=is_ready, **there)], labels=HINTED)
+        for is_ready in (False, True)
+    )
+    nodes = [node("a1", {ZONE: "a"}), node("b1", {ZONE: "b"})]
+    store = store_of([*nodes, service("web", cluster_ips=("10.96.0.9",), keys=f"{ZONE},*"), SLICE, starting])
+    assert zones_of(admitted(SLICE, store)) == [["a", "b"]], "its sibling has no ready endpoint"
+    assert zones_of(admitted(ready, store)) == [["b"]], "but it has one as it is under review"

@@ -32,12 +32,17 @@ def versioned(thing: Item, version: int) -> Item:
     return {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(version)}}
 
 
-def hinted_slice(number: int = 0, *on: str, owner: str = "web", zones: str = "") -> Item:
-    """Return version 7 of a slice with an endpoint on each node *on*, all with hints for *zones* or none."""
+def hinted_slice(number: int = 0, *on: str, owner: str = "web", zones: str = "", late: bool = False) -> Item:
+    """Return version 7 of a slice with an endpoint on each node *on*, all with hints for *zones* or none.
+
+    A *late* one says no zone, and has an endpoint that is not ready.
+    """
     hints = {"hints": {"forZones": [{"name": zone} for zone in zones]}} if zones else {}
     endpoints = [
-        endpoint(f"10.0.{number}.{place + 1}", nodeName=name, zone=name[0], **hints) for place, name in enumerate(on)
+        endpoint(f"10.0.{number}.{place + 1}", nodeName=name, **({} if late else {"zone": name[0]}), **hints)
+        for place, name in enumerate(on)
     ]
+    endpoints += [endpoint(f"10.0.{number}.99", ready=False, nodeName="a1", **hints)] if late else []
     return versioned(endpoint_slice(owner, number, endpoints, labels=HINTED), 7)
 
 
@@ -113,17 +118,30 @@ def test_a_zone_that_shares_a_label_no_more() -> None:
 
 
 def test_hints_are_taken_away_and_come_back() -> None:
-    """With an endpoint without zone in a sibling, and without it."""
-    desk = desk_of(WORLD)
-    homeless = endpoint_slice("web", 1, [endpoint("10.0.1.1")])
-    desk.apply(Put(record(homeless)))
+    """While one hint would need more than eight zones, and afterwards."""
+    desk = desk_of([*WORLD, *(node(f"z{number}", {ZONE: f"z{number}", REGION: "west"}) for number in range(7))])
+    desk.apply(Put(record(service_of(keys=REGION))))
     ((key, patch),) = drained(desk)
     assert (key, patch[1]) == ("shop/web-0", {"op": "remove", "path": "/endpoints/0/hints"})
     desk.apply(Put(record(versioned(hinted_slice(0, "a1"), 8))))
     assert drained(desk) == []
-    desk.apply(Drop(HintedSlice, "shop/web-1"))
+    desk.apply(Put(record(service_of(keys=ZONE))))
     ((_, patch),) = drained(desk, REST_SECONDS)
     assert patch[1]["value"] == {"forZones": [{"name": "a"}]}
+
+
+@pytest.mark.parametrize("keys", [None, ZONE], ids=["no-constraint", "constraint"])
+def test_a_node_that_gets_its_zone_late(keys: str | None) -> None:
+    """The slice says no zone, and nobody writes it when its Node gets one: until then, it is for no zone."""
+    late = versioned(endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a"),
+                                               endpoint("10.0.0.9", nodeName="c1")], labels=HINTED), 7)  # fmt: skip
+    desk = HintReconciler(store_of([A1, B1, node("c1"), node("c2", {ZONE: "c"}), service_of(keys=keys), late]))
+    assert zones_of(admitted(late, desk.store))[1] == ["none.topodns.io"]
+    desk.apply(Put(record(admitted(late, desk.store))))
+    drained(desk)
+    desk.apply(Put(record(node("c1", {ZONE: "c"}))))
+    ((_, patch),) = drained(desk, REST_SECONDS)
+    assert patch[-1] == {"op": "add", "path": "/endpoints/1/hints", "value": {"forZones": [{"name": "c"}]}}
 
 
 def test_a_slice_rests_between_two_writes() -> None:
@@ -194,7 +212,8 @@ CHANGES: dict[str, Callable[[random.Random], Delta]] = {
     "policy": lambda rng: Put(record(POLICY)),
     "no-policy": lambda rng: Drop(ServicePolicy, "shop/p"),
     "slice": lambda rng: Put(record(hinted_slice(
-        rng.randint(0, 2), *rng.choices(("a1", "a2", "b1"), k=rng.randint(0, 3)), zones=rng.choice(("", "a", "ab"))))),
+        rng.randint(0, 2), *rng.choices(("a1", "a2", "b1"), k=rng.randint(0, 3)), zones=rng.choice(("", "a", "ab")),
+        late=rng.random() < 0.3))),
     "no-slice": lambda rng: Drop(HintedSlice, f"shop/web-{rng.randint(0, 2)}"),
 }  # fmt: skip
 

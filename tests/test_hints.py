@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dns.message
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +30,7 @@ from tests.api_objects import (
     service,
 )
 from tests.hint_worlds import HINTED, admitted, store_of, zones_of
-from tests.in_memory import ask_in_memory, responder_of
+from tests.in_memory import CountedResponder, ask_in_memory, responder_of
 from tests.kube_proxy import endpoints_on
 
 Item = dict[str, Any]
@@ -43,6 +45,7 @@ NODES = [
     node("c1", {ZONE: "c", REGION: "east", HOSTNAME: "c1"}),
 ]
 CLUSTER_IP = ("10.96.0.9",)
+FOLDER = Path(__file__).parent / "scenarios"
 
 
 def on(name: str, address: int, **fields: Any) -> Item:
@@ -145,21 +148,113 @@ def test_whatever_was_there_before(before: object, ready: bool) -> None:
     assert after == {"forZones": [{"name": "a"}]} if ready else not after
 
 
-@pytest.mark.parametrize("keys", [None, f"{ZONE},*"], ids=["no-constraint", "constraint"])
-@pytest.mark.parametrize("ready", [True, False], ids=["ready", "not-ready"])
+LATE = [*NODES, node("c2", {ZONE: "c"}), node("bare")]  # the zone of c2 came after the slices
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param(None, ["c"], id="no-constraint"),
+        pytest.param(f"{ZONE},*", ["c"], id="soft"),
+        pytest.param(ZONE, ["c"], id="hard"),
+        pytest.param(REGION, NOWHERE, id="by-other-labels-of-the-node"),
+    ],
+)
 @pytest.mark.parametrize("zone", ["", None, "no label value!"], ids=["empty", "absent", "unspeakable"])
+def test_a_late_slice_is_where_its_node_is(keys: str | None, expected: list[str], zone: str | None) -> None:
+    """The controller wrote the slice before the Node had its zone: DNS goes by the Node, and so do hints."""
+    late = endpoint("10.0.0.9", nodeName="c2", **({} if zone is None else {"zone": zone}))
+    assert hints_of([*WEB, late], nodes=LATE, keys=keys)[-1] == expected
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*", ZONE], ids=["no-constraint", "soft", "hard"])
 @pytest.mark.parametrize("where", ["same-slice", "another-slice", "another-family", "slice-without-label"])
-def test_an_endpoint_without_zone_ends_all_hints(keys: str | None, ready: bool, zone: str | None, where: str) -> None:
-    """Ready or not, wherever in the Service: kube-proxy would ignore the hints of its family."""
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param({}, id="no-node"),
+        pytest.param({"nodeName": "bare"}, id="node-without-zone"),
+        pytest.param({"nodeName": "lost"}, id="no-such-node"),
+        pytest.param({"nodeName": "lost", "zone": ""}, id="empty-zone"),
+        pytest.param({"nodeName": "lost", "zone": "no label value!"}, id="unspeakable-zone"),
+        pytest.param({"deprecatedTopology": {ZONE: ""}}, id="empty-label"),
+    ],
+)
+def test_an_endpoint_without_zone_is_one_that_no_zone_gets(
+    keys: str | None, where: str, place: Mapping[str, Any]
+) -> None:
+    """It has the hint for nowhere, or kube-proxy would ignore those of the others, which are as without it."""
     family, address = ("IPv6", "fd00::9") if where == "another-family" else ("IPv4", "10.0.0.9")
-    homeless = endpoint(address, ready=ready, nodeName="lost", **({} if zone is None else {"zone": zone}))
-    labels = {} if where == "slice-without-label" else HINTED
-    hinted = [on("a1", 1, hints={"forZones": [{"name": "a"}]}), on("b1", 3)]
+    homeless = endpoint(address, **place)
+    zoned = [on("a1", 1), on("b1", 3), on("c1", 4)]
     if where == "same-slice":
-        assert hints_of([*hinted, homeless], keys=keys) == [None] * 3
-    else:
-        other = endpoint_slice("web", 1, [homeless], family=family, labels=labels)
-        assert hints_of(hinted, other, keys=keys) == [None] * 2
+        assert hints_of([*zoned, homeless], keys=keys, nodes=LATE) == [["a"], ["b"], ["c"], NOWHERE]
+        return
+    labels = {} if where == "slice-without-label" else HINTED
+    other = endpoint_slice("web", 1, [homeless], family=family, labels=labels)
+    assert hints_of(zoned, other, keys=keys, nodes=LATE) == [["a"], ["b"], ["c"]]
+    store = store_of([*LATE, service("web", keys=keys), endpoint_slice("web", 0, zoned, labels=HINTED), other])
+    assert zones_of(admitted(other, store)) == [None if where == "slice-without-label" else NOWHERE]
+
+
+def test_a_zone_that_gets_every_endpoint_gets_one_without_zone_too() -> None:
+    """Zone c has no endpoint, so DNS gives it all. No hint names it then, and kube-proxy there takes all."""
+    homeless = endpoint("10.0.0.9", nodeName="bare")
+    one = endpoint_slice("web", 0, [*WEB, homeless], labels=HINTED)
+    store = store_of([*LATE, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},*"), one])
+    after = admitted(one, store)
+    assert zones_of(after) == [["a"], ["a"], ["b"], NOWHERE]
+    assert endpoints_on(NODES[-1], [after]) == {"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.9"}
+    assert endpoints_on(NODES[0], [after]) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_an_endpoint_without_zone_is_near_by_other_labels() -> None:
+    """Its node has a region, by which DNS gives it to zones of that region; so do hints."""
+    homeless = endpoint("10.0.0.9", nodeName="regional")
+    nodes = [*NODES, node("regional", {REGION: "west"})]
+    assert hints_of([*WEB, on("c1", 4), homeless], nodes=nodes, keys=f"{REGION},*") == [
+        *[["a", "b"]] * 3,
+        ["c"],
+        ["a", "b"],
+    ]
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*", f"{REGION},*"], ids=["no-constraint", "zone", "region"])
+def test_no_hints_where_nothing_ready_has_a_zone(keys: str | None) -> None:
+    """There is nothing to say: kube-proxy takes all."""
+    before = {"forZones": [{"name": "a"}], "forNodes": [{"name": "a1"}]}
+    endpoints = [endpoint("10.0.0.1", nodeName="bare", hints=before), on("a1", 2, ready=False, hints=before)]
+    assert hints_of(endpoints, nodes=LATE, keys=keys) == [None] * 2
+
+
+@pytest.mark.parametrize("keys", [None, f"{ZONE},*"], ids=["no-constraint", "constraint"])
+@pytest.mark.parametrize("place", [{}, {"nodeName": "bare"}, {"nodeName": "c1", "zone": "c"}], ids=str)
+def test_an_endpoint_that_is_not_ready_decides_nothing(keys: str | None, place: Mapping[str, Any]) -> None:
+    """Kube-proxy does not look at its hints, and DNS does not answer it."""
+    starting = endpoint("10.0.0.9", ready=False, **place, hints={"forZones": [{"name": "a"}]})
+    assert hints_of([*WEB, starting], nodes=LATE, keys=keys) == [*hints_of(WEB, nodes=LATE, keys=keys), None]
+
+
+def test_each_family_has_its_own_hints() -> None:
+    """Kube-proxy judges the families apart. So does DNS where a soft constraint would leave a client no address."""
+    west, east = [on("a1", 1)], [endpoint(f"fd00::{name}", nodeName=name, zone=name[0]) for name in ("b1", "c1")]
+    six = endpoint_slice("web", 1, east, family="IPv6", labels=HINTED)
+    four = endpoint_slice("web", 0, west, labels=HINTED)
+    store = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION},*"), four, six])
+    assert zones_of(admitted(four, store)) == [["a", "b", "c"]], "no zone but a has an IPv4 address"
+    assert zones_of(admitted(six, store)) == [["a", "b"], ["c"]], "zone a has no IPv6 address, but its region has"
+    hard = store_of([*NODES, service("web", cluster_ips=CLUSTER_IP, keys=f"{ZONE},{REGION}"), four, six])
+    assert zones_of(admitted(four, hard)) == [["a"]]
+    assert zones_of(admitted(six, hard)) == [["b"], ["c"]]
+
+
+def test_reported_slices() -> None:
+    """kubernetes/kubernetes#123401 and #107927: a slice older than its Node's zone, and a pod that is not ready yet."""
+    cluster = list(yaml.safe_load_all((FOLDER / "hints-late-and-starting.yaml").read_text()))[1:]
+    late, starting = ([one for one in cluster if one["metadata"]["name"] == name] for name in ("late-1", "starting-1"))
+    store = store_of(cluster)
+    assert zones_of(admitted(late[0], store)) == [["z-a"], ["z-b"], ["z-c"]]
+    assert zones_of(admitted(starting[0], store)) == [["z-a", "z-c"], ["z-b", "z-c"], None]
 
 
 def test_names_for_addresses_do_not_count() -> None:
@@ -222,18 +317,24 @@ def test_large() -> None:
 
 
 class RandomCluster:
-    """A cluster whose labels are the same on all nodes of a zone, and a Service with a constraint by such labels."""
+    """A cluster whose labels are the same on all nodes of a zone, and a Service with a constraint by such labels.
+
+    Some nodes have no zone; some slices lack the zone of a node, or name a node that is not there.
+    """
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = random.Random(seed)
         zones = [f"z{number}" for number in range(rng.randint(1, 8))]
         shared = {zone: self.labels(zone) for zone in zones}
-        self.nodes = [node(f"n{number}", shared[rng.choice(zones)]) for number in range(rng.randint(1, 10))]
+        self.nodes = [
+            node(f"n{number}", self.of_node(shared[rng.choice(zones)])) for number in range(rng.randint(1, 9))
+        ]
         self.clients = [
             pod(f"client-{number}", [f"10.1.0.{number + 1}"], one["metadata"]["name"])
             for number, one in enumerate(self.nodes)
         ]
         asked = self.asked()
+        self.soft = asked["keys"].endswith("*")
         # The same Service twice: by its name for DNS, by its cluster IP for kube-proxy.
         self.headless = service("web", labels={"app": "web"}, **asked)
         self.virtual = service("web", labels={"app": "web"}, cluster_ips=CLUSTER_IP, **asked)
@@ -241,10 +342,17 @@ class RandomCluster:
             policy(self.key(), rng.choice(("required", "preferred", "preferred", "ignored")), f"p{number}")
             for number in range(rng.choice((0, 0, 1, 2)))
         ]
-        endpoints = [self.endpoint(number) for number in range(rng.randint(1, 12))]
-        cuts = sorted(rng.choices(range(len(endpoints) + 1), k=2))
-        parts = (endpoints[: cuts[0]], endpoints[cuts[0] : cuts[1]], endpoints[cuts[1] :])
-        self.slices = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(parts)]
+        if any(one["spec"]["topology"]["mode"] != "ignored" for one in self.policies):
+            self.soft = all(one["spec"]["topology"]["mode"] != "required" for one in self.policies)
+        four, six = self.endpoints()
+        cuts = sorted(rng.choices(range(len(four) + 1), k=2))
+        parts = (four[: cuts[0]], four[cuts[0] : cuts[1]], four[cuts[1] :])
+        self.four = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(parts)]
+        self.six = [endpoint_slice("web", 9, six, family="IPv6", labels=HINTED)] if six else []
+        self.slices = [*self.four, *self.six]
+
+    def of_node(self, labels: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in labels.items() if key != ZONE} if self.rng.random() < 0.2 else dict(labels)
 
     def labels(self, zone: str) -> dict[str, str]:
         optional = {REGION: self.rng.choice("rs"), RACK: self.rng.choice("tuv"), "example.com/x": "1"}
@@ -261,33 +369,69 @@ class RandomCluster:
             asked["least"] = str(self.rng.randint(1, 4))
         return asked
 
+    def endpoints(self) -> tuple[list[Item], list[Item]]:
+        """Return the endpoints of both families; some pods are in both."""
+        four, six = [], []
+        two_families = self.rng.random() < 0.5
+        for number in range(self.rng.randint(1, 12)):
+            made = self.endpoint(number)
+            sides = self.rng.choice(("4", "6", "46")) if two_families else "4"
+            four += [{**made, "addresses": [f"10.2.0.{number + 1}"]}] if "4" in sides else []
+            six += [{**made, "addresses": [f"fd00::{number + 1}"]}] if "6" in sides else []
+        return four, six
+
     def endpoint(self, number: int) -> Item:
-        where = self.rng.choice(self.nodes)
+        where = self.rng.choice([*self.nodes, node("gone", {ZONE: "z0"})])
+        zone = where["metadata"]["labels"].get(ZONE) if self.rng.random() < 0.7 else self.rng.choice(("", None))
         hints = ({}, {"forNodes": [{"name": "n0"}]}, {"forZones": [{"name": "z0"}]})
         return endpoint(
-            f"10.2.0.{number + 1}",
             ready=self.rng.random() < 0.8,
             nodeName=where["metadata"]["name"],
-            zone=where["metadata"]["labels"][ZONE],
+            targetRef={"kind": "Pod", "name": f"web-{number}"},
             hints=copy.deepcopy(self.rng.choice(hints)),
+            **({} if zone is None else {"zone": zone}),
         )
+
+
+def ready_in(slices: Sequence[Item]) -> set[str]:
+    return {one["addresses"][0] for part in slices for one in part["endpoints"] if one["conditions"]["ready"]}
 
 
 @settings(max_examples=300)
 @given(st.integers(0, 10**9))
 def test_kube_proxy_does_what_dns_answers(seed: int) -> None:
-    """On each node, unless DNS has no answer for a hard constraint: kube-proxy then uses all endpoints."""
+    """On each node with a zone; but where a hard constraint leaves DNS no answer, kube-proxy uses all endpoints.
+
+    Where a soft one leaves a client no address of a family, the choice is made again among those of that family.
+    """
     world = RandomCluster(seed)
     store = store_of([*world.nodes, world.virtual, *world.policies, *world.slices])
     slices = [admitted(one, store) for one in world.slices]
-    assert all(len(zones or ()) <= 8 for one in slices for zones in zones_of(one))
-    responder = responder_of(
-        listed([namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies, *world.slices])
-    )
-    everything = {one["addresses"][0] for part in slices for one in part["endpoints"] if one["conditions"]["ready"]}
-    for where, client in zip(world.nodes, world.clients, strict=True):
-        query = dns.message.make_query("web.shop.svc.cluster.local", "A")
-        reply = ask_in_memory(responder, query, client["status"]["podIP"])
-        assert reply is not None
-        answered = {record.address for answer in reply.answer for record in answer}
-        assert endpoints_on(where, slices) == (answered or everything)
+    hints = [(one["conditions"]["ready"], zones) for part in slices
+             for one, zones in zip(part["endpoints"], zones_of(part), strict=True)]  # fmt: skip
+    assert not any(zones for ready, zones in hints if not ready)
+    assert all(len(zones or ()) <= 8 for _, zones in hints)
+    if not any(zones for _, zones in hints):
+        zones = {one["metadata"]["name"]: one["metadata"]["labels"].get(ZONE) for one in world.nodes}
+        ready = [one for part in slices for one in part["endpoints"] if one["conditions"]["ready"]]
+        assert not any(one.get("zone") or zones.get(one["nodeName"]) for one in ready)
+        return
+    assert all(zones for ready, zones in hints if ready), "one without hints, and kube-proxy would ignore all others"
+    unsliced = [namespace("shop"), *world.nodes, *world.clients, world.headless, *world.policies]
+    for family, rtype, own in (("IPv4", "A", world.four), ("IPv6", "AAAA", world.six)):
+        everything = ready_in(own)
+        both, alone = (responder_of(listed([*unsliced, *part])) for part in (world.slices, own))
+        for where, client in zip(world.nodes, world.clients, strict=True):
+            address = client["status"]["podIP"]
+            answered = addresses_of(both, rtype, address)
+            if not answered and world.soft:
+                answered = addresses_of(alone, rtype, address)
+            expected = answered or everything if ZONE in where["metadata"]["labels"] else everything
+            assert endpoints_on(where, slices, family=family) == expected
+
+
+def addresses_of(responder: CountedResponder, rtype: str, client: str) -> set[str]:
+    """Return the addresses that the Service's name has for a client."""
+    reply = ask_in_memory(responder, dns.message.make_query("web.shop.svc.cluster.local", rtype), client)
+    assert reply is not None
+    return {record.address for answer in reply.answer for record in answer}

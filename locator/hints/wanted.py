@@ -5,15 +5,18 @@ a hint for the zone of the node, then the node uses the endpoints with a hint fo
 It judges the slices of each address family, and the endpoints of each port, on their own.
 
 Hints name zones, so a constraint is asked once for each zone, as a client with the labels that all nodes of the zone
-share. A zone that gets nothing is named by no hint: kube-proxy then uses all endpoints there.
+share. A zone that gets nothing is named by no hint: kube-proxy then uses all endpoints there. So is a zone that gets
+every endpoint, one without a zone among them. An endpoint that no zone gets has a hint for a zone that does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
-from locator.hints.objects import HintedSlice
-from locator.model import Endpoint, Hints, Location, Service, ServicePolicy
+from locator.hints.objects import HintedEndpoint, HintedSlice
+from locator.labels import valid_label_value
+from locator.model import ZONE, Endpoint, Hints, Location, Service, ServicePolicy
 from locator.state.joining import EndpointIdentities
 from locator.topology.constraints import declarations_of, heard
 from locator.topology.selection import Constraint, LocatedEndpoint, select
@@ -40,47 +43,79 @@ def wanted_hints(
 ) -> list[tuple[Hints | None, ...]]:
     """Return the hints of every endpoint, in the order of *slices*, which are all slices of one Service.
 
-    *zones* are the locations of the cluster's zones. Without a constraint, each endpoint is for its own zone. No
-    endpoint has hints if one of them, ready or not, has no zone, or if one would need hints for too many zones.
+    *zones* are the locations of the cluster's zones. Without a constraint, each endpoint is for its own zone. An
+    endpoint that is not ready has no hints, and decides nothing. No endpoint has hints if no ready one has a zone, or
+    if one would need hints for too many zones.
     """
-    if any(not endpoint.zone for one in slices for endpoint in one.endpoints):
+    own = [[_own_zone(endpoint, locate) for endpoint in one.endpoints] for one in slices]
+    if not any(zone for row in own for zone in row):
         return [(None,) * len(one.endpoints) for one in slices]
     if constraint is None:
-        return [
-            tuple(Hints(zones=(endpoint.zone,)) if endpoint.ready else None for endpoint in one.endpoints)
-            for one in slices
-        ]
-    return _hints_by_constraint(slices, constraint, zones, locate)
+        return [tuple(None if zone is None else _hints_for([zone] if zone else []) for zone in row) for row in own]
+    return _hints_by_constraint(slices, own, constraint, zones, locate)
+
+
+def _own_zone(endpoint: HintedEndpoint, locate: Locate) -> str | None:
+    """Return the zone that the slice states, else that of the Node: a slice may be older than the Node's label.
+
+    It is empty if neither states one that a hint can name, and None for an endpoint that is not ready.
+    """
+    if endpoint.endpoint is None or not endpoint.ready:
+        return None
+    zone = endpoint.zone or locate(endpoint.endpoint).value(ZONE) or ""
+    return zone if valid_label_value(zone) else ""
+
+
+def _hints_for(zones: Iterable[str]) -> Hints:
+    return Hints(zones=tuple(sorted(zones)) or (NOWHERE,))
 
 
 def _hints_by_constraint(
-    slices: Sequence[HintedSlice], constraint: Constraint, zones: Mapping[str, Location], locate: Locate
+    slices: Sequence[HintedSlice],
+    own: Sequence[Sequence[str | None]],
+    constraint: Constraint,
+    zones: Mapping[str, Location],
+    locate: Locate,
 ) -> list[tuple[Hints | None, ...]]:
+    """Return the hints by a constraint; *own* are the own zones of the endpoints."""
     located: dict[object, LocatedEndpoint] = {}
     identities = EndpointIdentities()
-    places = [[_place(endpoint.endpoint, identities, located, locate) for endpoint in one.endpoints] for one in slices]
-    endpoints = tuple(located.values())
-    served: dict[int, list[str]] = {id(endpoint): [] for endpoint in endpoints}  # the zones that get it
+    entries = [[_entry(endpoint.endpoint, identities, located, locate) for endpoint in one.endpoints] for one in slices]
+    of_family: dict[int, dict[int, LocatedEndpoint]] = {}  # by octets in an address, and by id
+    zoneless: set[int] = set()  # likewise by id
+    for entry, zone in zip(chain.from_iterable(entries), chain.from_iterable(own), strict=True):
+        if entry is not None:
+            of_family.setdefault(entry[1], {})[id(entry[0])] = entry[0]
+            zoneless |= set() if zone else {id(entry[0])}
+    served: dict[tuple[int, int], list[str]] = {}  # the zones that get an endpoint, by its id and family
     for client, names in _alike(zones, constraint.terms):
-        for chosen in select(constraint, client, endpoints).endpoints:
-            served[id(chosen)] += names
+        selection = select(constraint, client, tuple(located.values()))
+        for family, endpoints in of_family.items():
+            chosen = [endpoint for endpoint in selection.endpoints if id(endpoint) in endpoints]
+            if not chosen and constraint.soft:  # kube-proxy judges each family by itself, and DNS chooses again
+                chosen = [*select(constraint, client, tuple(endpoints.values())).endpoints]
+            if len(chosen) == len(endpoints) and not zoneless.isdisjoint(endpoints):
+                continue  # left to kube-proxy's rule for all, so that no zone has to name what is in none
+            for endpoint in chosen:
+                served.setdefault((id(endpoint), family), []).extend(names)
     if any(len(names) > MAX_ZONES for names in served.values()):
         return [(None,) * len(one.endpoints) for one in slices]
-    hints = {key: Hints(zones=tuple(sorted(names)) or (NOWHERE,)) for key, names in served.items()}
-    return [tuple(None if place is None else hints[id(place)] for place in row) for row in places]
+    return [
+        tuple(None if entry is None else _hints_for(served.get((id(entry[0]), entry[1]), ())) for entry in row)
+        for row in entries
+    ]
 
 
-def _place(
+def _entry(
     endpoint: Endpoint | None, identities: EndpointIdentities, located: dict[object, LocatedEndpoint], locate: Locate
-) -> LocatedEndpoint | None:
-    """Return an endpoint with its location, one for all slices that it is in; None if it is not ready."""
+) -> tuple[LocatedEndpoint, int] | None:
+    """Return a ready endpoint with its location, one for all slices that it is in, and the octets in its addresses."""
     if endpoint is None or not endpoint.ready:
         return None
     key = identities.of(endpoint)
-    place = located.get(key)
-    if place is None:
-        place = located[key] = LocatedEndpoint(endpoint, locate(endpoint))
-    return place
+    if key not in located:
+        located[key] = LocatedEndpoint(endpoint, locate(endpoint))
+    return located[key], len(endpoint.addresses[0])
 
 
 def _alike(zones: Mapping[str, Location], terms: Sequence[str]) -> Iterable[tuple[Location, list[str]]]:
