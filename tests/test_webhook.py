@@ -149,14 +149,14 @@ def test_hints_stay_while_the_controller_writes(plane: ControlPlane, space: str,
 
 
 def test_an_endpoint_without_zone(plane: ControlPlane, space: str, webhook: Webhook) -> None:
-    """It ends all hints of the Service; they come back when it goes."""
+    """It is for no zone, and the hints of the others stay; one that is not ready has none."""
     plane.api.create(service("web", space), pod("p1", "a1", 1, space))
     until_hinted(plane, space, {1: ["a"]})
-    lost = pod("p2", "nowhere", 2, space)
-    plane.api.create(lost)
-    assert first_seen(plane, space, [1, 2]) == [None, None]
-    plane.api.delete(lost)
-    assert first_seen(plane, space, [1]) == [["a"]]
+    plane.api.create(pod("p2", "nowhere", 2, space))
+    assert first_seen(plane, space, [1, 2]) == [["a"], ["none.topodns.io"]]
+    starting = api_objects.pod("p3", ["10.88.0.3"], "hint-nowhere", where=space, labels={"app": "web"}, ready=False)
+    plane.api.create(starting)
+    assert first_seen(plane, space, [1, 2, 3]) == [["a"], ["none.topodns.io"], None]
 
 
 def test_changes_that_write_no_slice(plane: ControlPlane, space: str, webhook: Webhook) -> None:
