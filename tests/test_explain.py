@@ -269,8 +269,8 @@ CANDIDATES = {
         cluster(service("web", keys=ZONE)), {"name": "10-0-0-3.web.shop.svc.cluster.local"},
         [(False, "the name is another endpoint's")] * 2 + [(True, "the name is its own"), NOT_READY]),
     "no-such-endpoint": (
-        cluster(service("web", keys=ZONE)), {"name": "10-0-0-4.web.shop.svc.cluster.local"},
-        [(False, "no port and no ready endpoint of the Service has this name")] * 3 + [NOT_READY]),
+        cluster(service("web", keys=ZONE)), {"name": "10-0-0-5.web.shop.svc.cluster.local"},
+        [(False, "no ready endpoint of the Service has this name")] * 3 + [NOT_READY]),
     "cluster-ip": (
         cluster(service("web", cluster_ips=["10.96.0.1"])), {},
         [(False, "kube-proxy chooses behind the cluster IP")] * 3 + [NOT_READY]),
@@ -279,7 +279,7 @@ CANDIDATES = {
         [(True, f"{SAME_ZONE}, but has no AAAA record")] * 2 + [(False, OTHER_ZONE), NOT_READY]),
     "other-type": (
         cluster(service("web", keys=ZONE)), {"rtype": "TXT"},
-        [(False, "no endpoint is chosen for this name and type")] * 3 + [NOT_READY]),
+        [(False, "this name has records of type A, AAAA and SRV alone")] * 3 + [NOT_READY]),
     "port": (
         cluster(service("web", keys=ZONE)), {"name": "_http._tcp.web.shop.svc.cluster.local", "rtype": "SRV"},
         [(True, SAME_ZONE), (True, SAME_ZONE), (False, OTHER_ZONE), NOT_READY]),

@@ -349,11 +349,13 @@ REASONS = [
     ("out.lab.svc.cluster.local", "TYPE65280", {"upstream": "192.0.2.1"},
      "an alias of a name outside the served zones"),
     ("self.lab.svc.cluster.local", "A", {}, "the aliases form a loop, or are more than 8"),
-    ("missing.lab.svc.cluster.local", "A", {}, "an alias of a name that does not exist"),
+    ("missing.lab.svc.cluster.local", "A", {},
+     "an alias of a name that does not exist: "
+     "topodns serves no Service lab/none; there are missing, number, out, self"),
     ("number.lab.svc.cluster.local", "A", {}, "the Service's externalName is not a domain name"),
     ("out.lab.svc.cluster.local", "CNAME", {}, "the Service is an alias"),
     ("1.0.0.10.in-addr.arpa", "PTR", {}, "a reverse name is never narrowed"),
-    ("9.9.9.9.in-addr.arpa", "PTR", {}, "the name does not exist"),
+    ("9.9.9.9.in-addr.arpa", "PTR", {}, "no Service and no endpoint has this address"),
     ("dbs.shop.svc.cluster.local", "A", {}, "topodns serves no Service shop/dbs, did you mean db?"),
     ("db.shopp.svc.cluster.local", "A", {}, "topodns serves no namespace shopp, did you mean shop?"),
     ("imported.shop.svc.clusterset.local", "A", MULTICLUSTER,
@@ -363,13 +365,15 @@ REASONS = [
      "topodns serves no Service shop/imported-db; there are api, asleep, db, hard, new"),
     ("dns-version.cluster.local", "TXT", {}, "the name belongs to no Service"),
     ("asleep.shop.svc.cluster.local", "A", {}, "the Service has no ready endpoint"),
-    ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True}, "the Service has no ready endpoint"),
-    (f"none.{DB}", "A", {}, "no port and no ready endpoint of the Service has this name"),
+    ("api.shop.svc.cluster.local", "A", {"ignore-empty-service": True},
+     "the Service has no ready endpoint (--ignore-empty-service)"),
+    (f"none.{DB}", "A", {}, "no ready endpoint of the Service has this name"),
     (f"db-0.{DB}", "A", {}, "an endpoint's own name is never narrowed"),
     ("api.shop.svc.cluster.local", "A", {}, "the Service is not headless"),
     (DB, "A", {}, "the Service has no constraint"),
     ("hard.shop.svc.cluster.local", "A", {}, "the endpoints nearest to the client"),
-    ("hard.shop.svc.cluster.local", "TXT", {}, "no endpoint is chosen for this name and type"),
+    ("hard.shop.svc.cluster.local", "TXT", {}, "this name has records of type A, AAAA and SRV alone"),
+    (DB, "ANY", {}, "a question of type ANY gets one small record (RFC 8482)"),
     (f"a.pin._zone.{DB}", "A", {}, f"the endpoints with {ZONE}=a, which the name demands"),
     (f"z.pin._zone.{DB}", "A", {}, f"no ready endpoint has {ZONE}=z, which the name demands"),
     (f"z.prefer._zone.{DB}", "A", {}, f"every ready endpoint: none has {ZONE}=z, which the name prefers"),
@@ -387,7 +391,7 @@ IMPORT = f"\n---\n{yaml.safe_dump(service_import('imported-db'))}"
     ("name", "rtype", "flags", "reason"), REASONS, ids=[f"{row[0]}-{row[1]}-{'-'.join(row[2])}" for row in REASONS]
 )
 def test_reason(name: str, rtype: str, flags: dict[str, Any], reason: str) -> None:
-    """``explain`` gives the reason for the answer in a few words."""
+    """``explain`` gives the reason for the answer in a few words; ``test_reasons.py`` has all for no records."""
     explained = explain(
         labels_of(name),
         type_number(rtype),

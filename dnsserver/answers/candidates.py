@@ -12,7 +12,7 @@ from msgspec import Struct
 from dnsserver import names
 from dnsserver.answers import services
 from dnsserver.answers.decision import ADDRESS_SIZES
-from dnsserver.answers.reasons import HINTED, Case, reason, why_all
+from dnsserver.answers.reasons import HINTED, Case, reason, unnarrowed, why_all
 from dnsserver.message.records import type_name
 from locator.model import HOSTNAME, in_two_clusters
 from locator.state.snapshot import CompiledService, Vote
@@ -77,7 +77,8 @@ def _judged(case: Case, service: CompiledService) -> Iterator[tuple[LocatedEndpo
             else:
                 yield located, False, why_not(case, selection, located)
         return
-    why = "kube-proxy chooses behind the cluster IP" if service.service.virtual else reason(case)
+    is_routed = service.service.virtual and service.service.cluster_ips
+    why = "kube-proxy chooses behind the cluster IP" if is_routed else reason(case)
     own: set[int] = set()
     if meaning is not None and meaning.shape in (names.ENDPOINT, names.CLUSTER):
         by_name = services.endpoint_names(service, pod_names=case.authority.endpoint_pod_names).endpoints
@@ -95,7 +96,7 @@ def why_chosen(case: Case, selection: Selection) -> str:
     if selection.outcome == ALL:
         return why_all(case, selection)
     if selection.outcome != NEAREST:
-        return reason(case)
+        return unnarrowed(case)
     if isinstance(constraint, NamedDomain):
         return f"has {constraint.key}={constraint.value}"
     if isinstance(constraint, Hinted):

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dnsserver import names
-from dnsserver.answers.decision import Authority, Decision
+from dnsserver.answers import services
+from dnsserver.answers.decision import ADDRESS_SIZES, Authority, Decision
 from dnsserver.answers.resolution import MAX_ALIASES
 from dnsserver.message.records import type_name
-from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL
-from dnsserver.names import Meaning, labels_of, meaning_of
+from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
+from dnsserver.names import DISABLED, Meaning, labels_of, meaning_of, pod_address
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
+from locator.ip import Network
 from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Service
 from locator.state.findings import LACKING
-from locator.state.snapshot import CompiledService, FederatedService, Snapshot
+from locator.state.snapshot import CompiledService, ImportedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
 from locator.topology.selection import (
@@ -35,6 +37,26 @@ HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
 OWN_NAME = "an endpoint's own name is never narrowed"
 NOT_HEADLESS = "the Service is not headless"
+BETWEEN = "the name has no records of its own: it exists because names exist beneath it"
+NOT_READY = "the Service has no ready endpoint"
+NO_ENDPOINTS = "endpoints have no records (--no-endpoints)"
+
+# The shapes of names that have no records whatever there is.
+WITHOUT_RECORDS = (
+    *(names.EMPTY_NON_TERMINAL, names.NAMESPACE, names.POD_NAMESPACE, names.PROTOCOL, names.ZONAL),
+    *(names.FEDERATED_NAMESPACE, names.FEDERATED_PROTOCOL, names.FEDERATED_CLUSTER),
+)
+OF_SERVICES = ("A", "AAAA", "SRV")
+# Shape of name -> the types of records that such names can have, if not those of Services.
+TYPES = {
+    names.APEX: ("SOA", "NS"),
+    names.NAME_SERVER: ("A", "AAAA"),
+    names.VERSION: ("TXT",),
+    names.POD: ("A", "AAAA"),
+    names.REVERSE: ("PTR",),
+    names.PORT: ("SRV",),
+    names.FEDERATED_PORT: ("SRV",),
+}
 
 
 class Case(Struct, frozen=True, eq=False):
@@ -58,6 +80,15 @@ class Case(Struct, frozen=True, eq=False):
         return meaning_of(labels_of(str(decision.aliases[-1].data)), self.authority.zones)
 
     @property
+    def compiled(self) -> CompiledService | None:
+        """The Service that this name belongs to; None if it belongs to none, or to a federated one."""
+        service, meaning = self.decision.service, self.meaning
+        if service is None or meaning is None or service.service.key != meaning.service_key:
+            return None
+        is_import = meaning.zone.about == names.MULTICLUSTER
+        return service if is_import == isinstance(service, ImportedService) else None
+
+    @property
     def constraint(self) -> Constraint | None:
         """The constraint that chose the endpoints, or would have; None if there is none."""
         declaration = self.decision.declaration
@@ -67,12 +98,6 @@ class Case(Struct, frozen=True, eq=False):
 def reason(case: Case) -> str:
     """Return in one phrase why the answer is what it is."""
     decision = case.decision
-    if decision.federated is not None:
-        return _federated(case, decision.federated)
-    if decision.selection is not None and decision.outcome != UNCONSTRAINED:
-        outcome = f"{_outcome(case, decision.selection)}{_of_family(decision)}"
-        nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
-        return f"{outcome}; {LACKING[Node.__name__]}" if nowhere else outcome
     if decision.meaning is None:
         zones = ", ".join(zone.name for zone in case.authority.zones if not zone.reverse)
         return f"the name is outside the served zones: {zones}"
@@ -80,46 +105,43 @@ def reason(case: Case) -> str:
         return "zone transfers are not served"
     if decision.rcode == SERVFAIL:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
-    return _alias(decision, case.authority) or _unnarrowed(case)
+    if told := _alias(case):
+        return told
+    if decision.rcode == NXDOMAIN:
+        return _no_such_name(case)
+    if not decision.answers:
+        return _no_records(case)
+    if decision.qtype == ANY:
+        return "a question of type ANY gets one small record (RFC 8482)"
+    if decision.selection is not None and decision.outcome != UNCONSTRAINED:
+        return _outcome(case, decision.selection)
+    return "the name is the same for all clients" if decision.federated is not None else unnarrowed(case)
 
 
-def _alias(decision: Decision, authority: Authority) -> str:
+def _alias(case: Case) -> str:
     """Return why an alias is answered as it is, or "" if the name where it ends decides."""
+    decision = case.decision
     if not decision.aliases:
         return ""
     if decision.qtype in (CNAME, ANY):
         return "the Service is an alias"
     if decision.outside_target is not None:
-        asked = ", which an upstream resolves" if authority.asks_upstream_for(decision.qtype) else ""
+        asked = ", which an upstream resolves" if case.authority.asks_upstream_for(decision.qtype) else ""
         missing = ": it does not exist" if decision.rcode == NXDOMAIN else ""
         return f"an alias of a name outside the served zones{asked}{missing}"
     if not decision.answers and not decision.authority_records:
         return f"the aliases form a loop, or are more than {MAX_ALIASES}"
-    return "an alias of a name that does not exist" if decision.rcode == NXDOMAIN else ""
+    return f"an alias of a name that does not exist: {_no_such_name(case)}" if decision.rcode == NXDOMAIN else ""
 
 
-def _unnarrowed(case: Case) -> str:
-    decision, meaning = case.decision, case.meaning
-    assert meaning is not None  # only at the end of aliases, and those outside the zones have been told
-    exists, compiled = decision.rcode != NXDOMAIN, decision.service
-    if meaning.shape == names.REVERSE and exists:
+def unnarrowed(case: Case) -> str:
+    """Return why all clients get the same records."""
+    compiled, shape = case.compiled, None if case.meaning is None else case.meaning.shape
+    if shape == names.REVERSE:
         return "a reverse name is never narrowed"
     if compiled is None:
-        return "the name belongs to no Service" if exists else _no_such_name(meaning, case)
-    if compiled.service.alias == "":
-        return "the Service's externalName is not a domain name"
-    if not exists and EndpointSlice.__name__ in case.snapshot.lacks:
-        return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
-    if not exists:
-        empty = meaning.shape == names.SERVICE and compiled.empty
-        return (
-            "the Service has no ready endpoint"
-            if empty
-            else "no port and no ready endpoint of the Service has this name"
-        )
-    if meaning.shape == names.ENDPOINT:
-        return OWN_NAME
-    return _unconstrained(decision, compiled)
+        return "the name belongs to no Service"
+    return OWN_NAME if shape in (names.ENDPOINT, names.CLUSTER) else _unconstrained(case.decision, compiled)
 
 
 def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
@@ -130,26 +152,179 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
         return f"no constraint is in effect: {in_vain[0]}" if in_vain else "the Service has no constraint"
     if not decision.declaration.valid:
         return "the constraint is invalid"
-    return decision.declaration.without_effect or "no endpoint is chosen for this name and type"
+    return decision.declaration.without_effect or ANY_WILL_DO
 
 
-def _no_such_name(meaning: Meaning, case: Case) -> str:
-    snapshot, suggests = case.snapshot, case.suggests
-    if meaning.zone.about == names.FEDERATION and meaning.service:
-        closest = nearest_key(meaning.namespace, meaning.service, snapshot.federated) if suggests else None
-        hint = f", did you mean {closest}?" if closest else listed(snapshot.federated) if suggests else ""
-        what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
-        return f"no cluster exports {what}{hint}"
-    is_import = meaning.zone.about == names.MULTICLUSTER
-    known, kind = (snapshot.imported, "ServiceImport") if is_import else (snapshot.services, "Service")
-    if not meaning.service or meaning.service_key in known:
-        return "the name does not exist"
-    if meaning.namespace not in snapshot.namespaces:
-        hint = suggestion(meaning.namespace, snapshot.namespaces) if suggests else ""
+def _no_records(case: Case) -> str:
+    """Return why a name that exists has no records of the type that was asked for."""
+    decision, meaning, selection = case.decision, case.meaning, case.decision.selection
+    assert meaning is not None  # only where aliases lead outside the zones, and that has been told
+    if selection is not None:
+        return _none_chosen(case, meaning, selection)
+    compiled, found = case.compiled, decision.federated
+    if _is_between(case, meaning):
+        return BETWEEN
+    types = TYPES.get(meaning.shape, OF_SERVICES)
+    if type_name(decision.qtype) not in types:
+        return f"this name has records of type {' and '.join(filter(None, (', '.join(types[:-1]), types[-1])))} alone"
+    lacking = _record_text(case, meaning)
+    if meaning.shape == names.NAME_SERVER:
+        return f"the name server has no {lacking} (--ns-address)"
+    if meaning.shape == names.POD:
+        return f"the address in the name is no {lacking}"
+    if found is not None:
+        return f"the entry has no {lacking}"
+    if compiled is None or meaning.shape in (names.ENDPOINT, names.CLUSTER):
+        return f"the endpoint has no {lacking}"
+    if compiled.service.virtual and not compiled.service.cluster_ips:
+        is_import = isinstance(compiled, ImportedService)
+        return f"no address is written in the {'ServiceImport (spec.ips)' if is_import else 'Service (spec.clusterIP)'}"
+    return f"the Service has no {lacking}"
+
+
+def _record_text(case: Case, meaning: Meaning) -> str:
+    """Return what something lacks if it has no record of the type that was asked for."""
+    size = ADDRESS_SIZES.get(case.decision.qtype)
+    if size is not None:
+        return "IPv4 address" if size == 4 else "IPv6 address"
+    return f"port {meaning.port} ({meaning.protocol.upper()})" if meaning.port else "port"
+
+
+def _is_between(case: Case, meaning: Meaning) -> bool:
+    """Whether a name exists only because of the names beneath it (RFC 8020)."""
+    if meaning.shape in WITHOUT_RECORDS:
+        return True
+    if meaning.shape == names.REVERSE and meaning.network is not None and not meaning.network.is_host:
+        return True
+    compiled = case.compiled
+    if compiled is not None or case.decision.federated is not None:
+        return meaning.shape == names.CLUSTER and compiled is not None and not _is_endpoint(case, meaning, compiled)
+    beneath = (zone.name.endswith(f".{meaning.name}") for zone in case.authority.zones)
+    return meaning.shape != names.APEX and any(beneath)
+
+
+def _is_endpoint(case: Case, meaning: Meaning, compiled: CompiledService) -> bool:
+    known = services.endpoint_names(compiled, pod_names=case.authority.endpoint_pod_names)
+    return meaning.endpoint_labels in known.endpoints
+
+
+def _none_chosen(case: Case, meaning: Meaning, selection: Selection) -> str:
+    """Return why the endpoints that a client gets, if any, have no record of the type that was asked for."""
+    decision, found = case.decision, case.decision.federated
+    if not selection.endpoints:
+        reached = found is None or found.entries(found.viewer(case.location))
+        return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
+    lacking = _record_text(case, meaning)
+    if decision.qtype == SRV and any(
+        not meaning.port or (port.name, port.protocol) == (meaning.port, meaning.protocol)
+        for located in selection.endpoints
+        for port in located.endpoint.ports
+    ):
+        return "the names that the records would point to are longer than a name can be"
+    if decision.qtype != SRV and decision.qtype not in ADDRESS_SIZES:
+        return f"this name has records of type {', '.join(OF_SERVICES[:-1])} and {OF_SERVICES[-1]} alone"
+    if selection.outcome == NEAREST:
+        return f"{_outcome(case, selection)}: none of them has {_article(lacking)} {lacking}"
+    return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(lacking)} {lacking}"
+
+
+def _article(thing: str) -> str:
+    return "an" if thing.startswith("IP") else "the" if thing.startswith("port ") else "a"
+
+
+def _no_such_name(case: Case) -> str:
+    """Return why a name does not exist."""
+    meaning, compiled = case.meaning, case.compiled
+    assert meaning is not None  # see ``_no_records``
+    if case.decision.federated is not None:
+        return _no_such_federated_name(meaning)
+    if compiled is not None:
+        return _not_of_service(case, meaning, compiled)
+    if meaning.shape == names.IMPOSSIBLE:
+        form = f"no name in the zone {meaning.zone.name} has this form"
+        return "the name stands for no address" if meaning.zone.reverse else form
+    if meaning.network is not None:
+        return _no_such_address(case, meaning.network)
+    if meaning.shape in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
+        return "pods have no names (--pods disabled)"
+    if meaning.zone.about == names.FEDERATION:
+        return _not_exported(case, meaning)
+    if meaning.namespace not in case.snapshot.namespaces:
+        hint = suggestion(meaning.namespace, case.snapshot.namespaces) if case.suggests else ""
         return f"topodns serves no namespace {meaning.namespace}{hint}"
-    if not is_import and Service.__name__ in snapshot.lacks:
+    if meaning.shape == names.POD:
+        if pod_address(meaning.pod) is None:
+            return f"{meaning.pod} is no address with dashes"
+        return f"no running pod in namespace {meaning.namespace} has this address (--pods verified)"
+    is_import = meaning.zone.about == names.MULTICLUSTER
+    if not is_import and Service.__name__ in case.snapshot.lacks:
         return LACKING[Service.__name__]
-    return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if suggests else ''}"
+    known, kind = (case.snapshot.imported, "ServiceImport") if is_import else (case.snapshot.services, "Service")
+    return f"topodns serves no {kind} {meaning.service_key}{_hint(meaning, known) if case.suggests else ''}"
+
+
+def _not_exported(case: Case, meaning: Meaning) -> str:
+    if not meaning.service:
+        hint = suggestion(meaning.namespace, case.snapshot.federated_namespaces) if case.suggests else ""
+        return f"no cluster exports a Service in namespace {meaning.namespace} that has an address for anybody{hint}"
+    federated = case.snapshot.federated
+    closest = nearest_key(meaning.namespace, meaning.service, federated) if case.suggests else None
+    hint = f", did you mean {closest}?" if closest else listed(federated) if case.suggests else ""
+    what = f"a Service {meaning.service_key} that has a ready endpoint and an address for anybody"
+    return f"no cluster exports {what}{hint}"
+
+
+def _no_such_address(case: Case, network: Network) -> str:
+    if not network.is_host:
+        return "no Service and no endpoint has an address that begins so"
+    if case.snapshot.service_addresses.of(network.address):
+        return "the names of this address are longer than a name can be"
+    return "no Service and no endpoint has this address"
+
+
+def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> str:
+    """Return why a name under a Service that exists, or its own, does not exist."""
+    authority, service, shape = case.authority, compiled.service, meaning.shape
+    if authority.ignore_empty_service and service.virtual and compiled.empty:
+        return f"{NOT_READY} (--ignore-empty-service)"
+    if shape == names.SERVICE and service.alias == "":
+        return "the Service's externalName is not a domain name"
+    if shape in (names.ZONAL, names.PINNED, names.PREFERRED):
+        if authority.zonal is None:
+            return "there are no zonal names (--zonal off)"
+        if not service.headless:
+            return f"only headless Services have zonal names, and {NOT_HEADLESS}"
+    by_endpoints = service.headless or shape in (names.ENDPOINT, names.CLUSTER)
+    if by_endpoints and not compiled.endpoints:
+        if EndpointSlice.__name__ in case.snapshot.lacks:
+            return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
+        return NOT_READY if compiled.empty else NO_ENDPOINTS
+    if shape == names.PORT:
+        return f"the Service has no port {meaning.port} ({meaning.protocol.upper()})"
+    if shape == names.PROTOCOL:
+        return f"the Service has no port with a name and the protocol {meaning.protocol.upper()}"
+    if shape == names.CLUSTER:
+        return "no ready endpoint of the Service has this name, or is in a cluster of this name"
+    unready = case.snapshot.unready.get(compiled.basis_key, ())
+    labels = (
+        names.endpoint_label(located.endpoint, address, pod_names=authority.endpoint_pod_names)
+        for located in unready
+        if located.endpoint.cluster in (None, meaning.cluster)
+        for address in located.endpoint.addresses
+    )
+    if meaning.endpoint in labels:
+        return "the endpoint of this name is not ready"
+    return "no ready endpoint of the Service has this name"
+
+
+def _no_such_federated_name(meaning: Meaning) -> str:
+    if meaning.shape == names.FEDERATED_PORT:
+        return f"no entry of the Service has a port {meaning.port} ({meaning.protocol.upper()})"
+    if meaning.shape == names.FEDERATED_PROTOCOL:
+        return f"no entry of the Service has a port with a name and the protocol {meaning.protocol.upper()}"
+    if meaning.shape == names.FEDERATED_CLUSTER:
+        return f"no entry of the Service is in a cluster {meaning.cluster}"
+    return "no entry of the Service has this name"
 
 
 def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
@@ -159,16 +334,11 @@ def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
     return f", did you mean {closest.removeprefix(f'{meaning.namespace}/')}?"
 
 
-def _federated(case: Case, found: FederatedService) -> str:
-    decision, selection = case.decision, case.decision.selection
-    if decision.rcode == NXDOMAIN:
-        return "no port and no entry of the Service has this name"
-    if selection is None:
-        return "the name is the same for all clients"
-    if not selection.endpoints:
-        reached = found.entries(found.viewer(case.location))
-        return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
-    return _outcome(case, selection)
+def _outcome(case: Case, selection: Selection) -> str:
+    """Return how the endpoints of a selection were chosen."""
+    nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
+    unlocated = f"; {LACKING[Node.__name__]}" if nowhere else ""
+    return f"{_choice(case, selection)}{_of_family(case.decision)}{unlocated}"
 
 
 def _of_family(decision: Decision) -> str:
@@ -178,7 +348,7 @@ def _of_family(decision: Decision) -> str:
     return f"; only endpoints with an {type_name(decision.qtype)} record count, because the nearest have none"
 
 
-def _outcome(case: Case, selection: Selection) -> str:
+def _choice(case: Case, selection: Selection) -> str:
     constraint, outcome = case.constraint, selection.outcome
     if outcome == ALL:
         what = "every ready endpoint" if case.decision.federated is None else "every entry"
@@ -189,9 +359,10 @@ def _outcome(case: Case, selection: Selection) -> str:
     if isinstance(constraint, Hinted):
         key, value = next((step.key, step.value) for step in selection.steps if step.key == selection.key)
         return f"the endpoints whose hints name the client's {HINTED[key]} {value}"
+    endpoint, endpoints = ("ready endpoint", "endpoints") if case.decision.federated is None else ("entry", "entries")
     if outcome == UNMET:
-        return "no ready endpoint is as near as the constraint demands"
-    return "the endpoints nearest to the client"
+        return f"no {endpoint} is as near as the constraint demands"
+    return f"the {endpoints} nearest to the client"
 
 
 def why_all(case: Case, selection: Selection) -> str:
