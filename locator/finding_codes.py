@@ -276,6 +276,24 @@ class ClusterCode(FindingCode):
         "Look at the ServiceImport, at the MCS controller, and at the slices that it has imported:",
         "kubectl -n NAMESPACE get endpointslices -l multicluster.kubernetes.io/service-name=NAME",
     )
+    ImportWithoutCluster = (
+        WARNING,
+        "An EndpointSlice was imported from a cluster that the status of its ServiceImport does not list. Probably the"
+        " cluster has left the cluster set, or exports the Service no more, and its slice was left behind. Answers"
+        " contain its endpoints all the same, as CoreDNS' do.",
+        "Delete the slice, if its cluster is gone. Otherwise ask the MCS controller why `status.clusters` of the"
+        " ServiceImport does not list it. To see from which clusters there are slices:",
+        "kubectl -n NAMESPACE get endpointslices -L multicluster.kubernetes.io/source-cluster",
+    )
+    NameWithoutAddress = (
+        INFO,
+        "A Service or a ServiceImport is neither headless nor has an address, so its name exists but has no records. An"
+        " API server gives each Service an address. A rendered chart has none yet. Some MCS implementations write none"
+        " into a ServiceImport of type ClusterSetIP, for example Submariner without Globalnet.",
+        "Nothing, if the file was never in a cluster. Otherwise look at what should write the address: `spec.clusterIP`"
+        " of the Service, `spec.ips` of the ServiceImport:",
+        "kubectl -n NAMESPACE get KIND NAME -o yaml",
+    )
     EndpointsTruncated = (
         WARNING,
         "A dump has an Endpoints object and no EndpointSlice of a Service. Kubernetes has cut the object off at 1,000"
@@ -316,6 +334,14 @@ class ClusterCode(FindingCode):
         "Give the Service the same annotation in all clusters, if it is not meant so:",
         "kubectl -n NAMESPACE annotate service NAME --overwrite topodns.io/topology-keys='topodns.io/cluster,*'",
     )
+    ExportsDisagree = (
+        WARNING,
+        "Two clusters export one name, and the Services differ: one is headless and the other is not, or a port of one"
+        " name has another number or protocol. Clients that are led to another cluster, for example by a spare, dial a"
+        " port that is not there, and names of pods exist for some clients only.",
+        "Give the Service the same form in all clusters, or export one of the two under another name:",
+        "kubectl -n NAMESPACE get service NAME -o jsonpath='{.spec.clusterIP} {.spec.ports}'",
+    )
     ExportedInOneCluster = (
         INFO,
         "One of several clusters exports a Service, and no other does. Its federated name leads to this cluster alone.",
@@ -332,8 +358,11 @@ class ClusterCode(FindingCode):
     FlatNetworkOverlaps = (
         WARNING,
         "Two clusters that `--flat-network` joins have addresses in the same block. Pods of the one cannot reach those"
-        " addresses of the other, and topodns takes clients with these addresses for those of the own cluster.",
-        "Leave one of the clusters out of `--flat-network`, or give them different pod CIDRs. To compare them:",
+        " addresses of the other, and topodns takes clients with these addresses for those of the own cluster. Or"
+        " endpoints that were imported from two clusters (`--multicluster`) have the same address: a client reaches"
+        " one of them, whichever it was answered.",
+        "Leave one of the clusters out of `--flat-network` or of the cluster set, or give them different pod CIDRs. To"
+        " compare them:",
         "kubectl get nodes -o custom-columns=NAME:.metadata.name,CIDRS:.spec.podCIDRs",
     )
     ClusterUnreachable = (

@@ -28,6 +28,7 @@ REGION = "topology.kubernetes.io/region"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"  # on a slice: which controller keeps it
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"  # Kubernetes' own, for Services with a selector
 IMPORTED = "multicluster.kubernetes.io/service-name"  # on a slice: the ServiceImport that it belongs to (KEP-1645)
+SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # on such a slice: the cluster of its endpoints
 CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
 
 OWN_CLUSTER = "local"  # what the own cluster is called unless --cluster-name says otherwise
@@ -236,6 +237,7 @@ class ServiceImport(Namespaced, frozen=True):
     """A multi-cluster Service, as one cluster's controller has imported it (KEP-1645).
 
     The fields are as in ``Service``; ``cluster_ips`` are the ``ips`` of a ServiceImport of type ClusterSetIP.
+    ``clusters`` are the clusters that its status lists, in lower case; empty if it lists none.
     """
 
     headless: bool = False
@@ -243,10 +245,12 @@ class ServiceImport(Namespaced, frozen=True):
     ports: tuple[Port, ...] = ()
     traffic_distribution: str = ""
     annotations: dict[str, str] = {}
+    clusters: tuple[str, ...] = ()
 
     def as_service(self) -> Service:
         """Return the multi-cluster Service as if it were a Service of one cluster."""
-        return Service(**{field: getattr(self, field) for field in self.__struct_fields__})
+        fields = (field for field in self.__struct_fields__ if field != "clusters")
+        return Service(**{field: getattr(self, field) for field in fields})
 
 
 class EndpointSlice(Namespaced, frozen=True, gc=False):

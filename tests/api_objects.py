@@ -223,14 +223,19 @@ def service_import(
     keys: str | None = None,
     ips: Sequence[str] = (),
     ports: Sequence[Port] = MAIN,
+    clusters: Sequence[str] | None = None,
     **spec: Any,
 ) -> Item:
-    """Return a ServiceImport (KEP-1645), headless unless it has *ips*; *keys* are as in ``service``."""
+    """Return a ServiceImport (KEP-1645), headless unless it has *ips*; *keys* are as in ``service``.
+
+    *clusters* are those of its status, which is left out if they are None.
+    """
     return item(
         "ServiceImport",
         name,
         where,
         annotations={TOPOLOGY_KEYS: keys} if keys is not None else {},
+        **({} if clusters is None else {"status": {"clusters": [{"cluster": cluster} for cluster in clusters]}}),
         spec={
             "type": "ClusterSetIP" if ips else "Headless",
             **({"ips": list(ips)} if ips else {}),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from dnsserver.from_settings import store_of
 from locator.api.deltas import Put
@@ -19,12 +20,14 @@ from tests.api_objects import (
     MIN_ENDPOINTS,
     RACK,
     SERVICE_NAME,
+    SOURCE_CLUSTER,
     TOPOLOGY_KEYS,
     ZONE,
     Item,
     endpoint,
     endpoint_slice,
     endpoints,
+    external,
     imported_slice,
     item,
     namespace,
@@ -34,8 +37,9 @@ from tests.api_objects import (
     service,
     service_import,
 )
-from tests.in_memory import NOW, checked, dump_of, settings_of, snapshot_of, take_in
+from tests.in_memory import NOW, ClustersInMemory, checked, dump_of, settings_of, snapshot_of, take_in
 
+SCENARIOS = Path(__file__).parent / "scenarios"
 CLEAN = sorted((Path(__file__).parent / "clean_clusters").glob("*.yaml"))
 
 RACKS = [node("a1", {ZONE: "a", RACK: "r1"}), node("b1", {ZONE: "b", RACK: "r2"})]
@@ -433,7 +437,33 @@ IN_DUMPS = [
         [("PassedOver", INFO, "Namespace", "apiVersion", "core found, expected apiVersion: v1")]),
 ]  # fmt: skip
 
-ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES]
+SOURCE, STORE = "metadata.labels[multicluster.kubernetes.io/source-cluster]", "EndpointSlice shop/web-west-1"
+FROM_WEST = imported_slice("web", "west", [endpoint("10.2.0.1")])
+
+NAMES = [
+    Row("service-without-address", [*HEALTHY, service("web", cluster_ips=())],
+        [("NameWithoutAddress", INFO, WEB, "spec.clusterIP", "no address is written in the Service")]),
+    Row("address-that-is-empty", [*HEALTHY, service("web", cluster_ips=("",))],
+        [("NameWithoutAddress", INFO, WEB, "spec.clusterIP", "no address")]),
+    Row("alias-needs-no-address", [*HEALTHY, external("web", "example.org")]),
+    Row("import-without-address", [*HEALTHY, service_import("web", type="ClusterSetIP"), IMPORTED[1]],
+        [("NameWithoutAddress", INFO, "ServiceImport shop/web", "spec.ips", "no address is written in the ServiceImp")],
+        MULTICLUSTER),
+    Row("import-without-multicluster", [*HEALTHY, service_import("web", type="ClusterSetIP"), IMPORTED[1]]),
+    Row("import-with-address", [*HEALTHY, service_import("web", ips=["10.97.0.1"])], flags=MULTICLUSTER),
+    Row("a-cluster-that-left", [*HEALTHY, service_import("web", clusters=["east"]), IMPORTED[1], FROM_WEST],
+        [("ImportWithoutCluster", WARNING, STORE, SOURCE, "west is no cluster of ServiceImport shop/web")],
+        MULTICLUSTER),
+    Row("all-clusters-listed", [*HEALTHY, service_import("web", clusters=["West", "east"]), IMPORTED[1], FROM_WEST],
+        flags=MULTICLUSTER),
+    Row("no-cluster-listed", [*HEALTHY, service_import("web", clusters=[]), FROM_WEST], flags=MULTICLUSTER),
+    Row("no-cluster-named", [*HEALTHY, service_import("web", clusters=["east"]), imported_slice("web", None, SPREAD)],
+        flags=MULTICLUSTER),
+    Row("nothing-of-a-cluster-that-left", [*HEALTHY, service_import("web", clusters=["east"]), IMPORTED[1],
+                                           imported_slice("web", "west", [])], flags=MULTICLUSTER),
+]  # fmt: skip
+
+ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES, *NAMES]
 
 
 def where(finding: Finding) -> str:
@@ -453,6 +483,7 @@ def test_findings(row: Row) -> None:
 AMONG_CLUSTERS = {  # tests/test_several_clusters.py shows these
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
     "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ClusterUnreachable",
+    "ExportsDisagree",
 }  # fmt: skip
 
 
@@ -529,6 +560,11 @@ LIVE: list[tuple[str, list[Item], list[Item], list[str], list[str], Mapping[str,
      [], ["UnknownAnnotation"], {}),
     ("service-becomes-headless", [*HEALTHY, *virtual(), policy(ZONE)], web()[:1],
      ["ConstraintWithoutEffect"], [], {}),
+    ("cluster-leaves-an-import", [*HEALTHY, *IMPORTED], [service_import("web", clusters=["west"])],
+     [], ["ImportWithoutCluster"], MULTICLUSTER),
+    ("slice-of-a-cluster-that-left", [*HEALTHY, service_import("web", clusters=["east"]), IMPORTED[1]],
+     [imported_slice("web", "east", SPREAD, labels={SOURCE_CLUSTER: "west"})],
+     [], ["ImportWithoutCluster"], MULTICLUSTER),
 ]  # fmt: skip
 
 
@@ -546,6 +582,28 @@ def test_findings_follow_a_live_cluster(
     for state, codes in ((changed, after), (known, before)):
         assert store.apply(Put(state))
         assert [finding.code for finding in store.publish(NOW).findings] == codes
+
+
+WRONG = [
+    # scenario, and what is found in it about Services, imports and slices
+    ("names-without-address", ["NameWithoutAddress"] * 2),
+    ("imports-of-a-cluster-that-left", ["FlatNetworkOverlaps", "ImportWithoutCluster"]),
+    ("federated-exports-disagree", ["ExportsDisagree"] * 2),
+]
+
+
+@pytest.mark.parametrize(("scenario", "codes"), WRONG, ids=[row[0] for row in WRONG])
+def test_what_is_wrong_in_a_scenario(scenario: str, codes: list[str]) -> None:
+    """Answers keep to what is written there, and ``check`` says what is wrong with it."""
+    path = SCENARIOS / f"{scenario}.yaml"
+    head = next(iter(yaml.safe_load_all(path.read_text())))
+    flags = {"forwarder-service": "off", **head.get("flags", {})}
+    others = {name: (SCENARIOS / other).read_text() for name, other in head.get("clusters", {}).items()}
+    if others or "multicluster" in flags:
+        found = ClustersInMemory(path.read_text(), others, flags).checked()
+    else:
+        found = checked(path.read_text(), flags)
+    assert sorted(finding.code for finding in found) == codes, found
 
 
 def test_there_are_clean_clusters() -> None:

@@ -66,9 +66,18 @@ def without_cidrs(items: Sequence[Item]) -> list[Item]:
     return [found for item in items for found in [{**item, "spec": {}} if item["kind"] == "Node" else item]]
 
 
+def of_age(items: list[Item], year: int) -> list[Item]:
+    """Return a cluster whose Service was created in a year."""
+    (web,) = (found for found in items if found["kind"] == "Service")
+    web["metadata"]["creationTimestamp"] = f"{year}-01-01T00:00:00Z"
+    return items
+
+
 HOST = [{"hostname": "lb.example.com"}]
 EXPORT = item("ServiceExport", "web", "shop")
 PLAIN = {"annotations": {}}
+STARTING = endpoint("10.7.0.1", ready=False)
+TWO = [BESIDE := endpoint("10.7.0.2"), THERE := endpoint("10.7.0.1")]
 
 
 class Row(NamedTuple):
@@ -91,7 +100,21 @@ ROWS = [
     Row("no-balancer", cluster(1, balancer=[]), cluster(2),
         [("LoadBalancerWithoutAddress", WARNING, "", WEB, INGRESS)]),
     Row("headless", cluster(1, balancer=[], cluster_ips=("None",)), cluster(2),
-        [("LoadBalancerWithoutAddress", WARNING, "", WEB, "spec.clusterIP")]),
+        [("LoadBalancerWithoutAddress", WARNING, "", WEB, "spec.clusterIP"),
+         ("ExportsDisagree", WARNING, "west", WEB, "spec.clusterIP")]),
+    Row("both-headless", *(cluster(number, cluster_ips=("None",)) for number in (1, 2))),
+    Row("other-number-of-one-port", *(cluster(number, ports=[("main", 80 + number, "TCP")]) for number in (1, 2)),
+        [("ExportsDisagree", WARNING, "west", WEB, "spec.ports")]),
+    Row("other-protocol-of-one-port", *(cluster(number, ports=[("main", 80, protocol)])
+        for number, protocol in ((1, "TCP"), (2, "UDP"))), [("ExportsDisagree", WARNING, "west", WEB, "spec.ports")]),
+    Row("other-number-of-the-port", *(cluster(number, ports=[(None, 80 + number, "TCP")]) for number in (1, 2)),
+        [("ExportsDisagree", WARNING, "west", WEB, "spec.ports")]),
+    Row("ports-of-other-names", *(cluster(number, ports=[(name, 80 + number, "TCP"), ("main", 80, "TCP")])
+        for number, name in ((1, "one"), (2, "two")))),
+    Row("ports-that-differ-where-one-is-not-exported", cluster(1, ports=[("main", 81, "TCP")]), cluster(2, **PLAIN),
+        [("ExportedInOneCluster", INFO, "", WEB, EXPORTED)]),
+    Row("the-oldest-is-right", of_age(cluster(1, ports=[("main", 81, "TCP")]), 2026), of_age(cluster(2), 2020),
+        [("ExportsDisagree", WARNING, "", WEB, "spec.ports")]),
     Row("no-balancer-in-a-flat-network", cluster(1, balancer=[]), cluster(2), flags={"flat-network": "east,west"}),
     Row("host-name", cluster(1), cluster(2, balancer=HOST), flags={"upstream": "127.0.0.1"}),
     Row("host-name-that-nobody-resolves", cluster(1), cluster(2, balancer=HOST),
@@ -120,6 +143,19 @@ ROWS = [
     Row("pods-without-pod-cidrs", without_cidrs(cluster(1)), without_cidrs(cluster(2)),
         flags={"flat-network": "east,west"}),
     Row("overlaps-elsewhere-are-fine", cluster(1), cluster(1)),
+    *(Row(f"imports-{name}", [*cluster(1), service_import("db"), imported_slice("db", "east", TWO), *others],
+          cluster(2), found, {"multicluster": "clusterset.local"})
+      for name, others, found in [
+          ("with-one-address", [imported_slice("db", "west", [THERE, BESIDE])],
+           [("FlatNetworkOverlaps", WARNING, "", "ServiceImport shop/db", "")]),
+          ("with-one-address-in-three-clusters", [imported_slice("db", name, [THERE]) for name in ("west", "south")],
+           [("FlatNetworkOverlaps", WARNING, "", "ServiceImport shop/db", "")] * 3),
+          ("of-two-names-with-one-address", [service_import("api"), imported_slice("api", "west", [THERE])],
+           [("FlatNetworkOverlaps", WARNING, "", "ServiceImport shop/api", "")]),
+          ("of-one-cluster", [imported_slice("db", "East", [THERE], 2)], []),
+          ("that-name-no-cluster", [imported_slice("db", None, [THERE])], []),
+          ("of-which-one-is-not-ready", [imported_slice("db", "west", [STARTING])], []),
+      ]),
     Row("health-that-is-none", cluster(1, annotations={**FEDERATED, "topodns.io/health": "ping"}), cluster(2),
         [("InvalidHealth", WARNING, "", WEB, "metadata.annotations[topodns.io/health]")]),
 ]  # fmt: skip
@@ -142,7 +178,7 @@ def test_findings(row: Row) -> None:
 
 AMONG_CLUSTERS = (
     "ExportedInOneCluster", "ExportWithoutService", "LoadBalancerWithoutAddress", "HostNameWithoutUpstream",
-    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps",
+    "ExternalNameExported", "FederatedConstraintsDiffer", "FlatNetworkOverlaps", "ExportsDisagree",
 )  # fmt: skip
 
 

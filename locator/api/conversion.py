@@ -26,6 +26,7 @@ from locator.model import (
     MANAGED_BY,
     MAX_NAME,
     SLICE_CONTROLLER,
+    SOURCE_CLUSTER,
     ZONE,
     ClientPod,
     Endpoint,
@@ -47,7 +48,6 @@ from locator.sharing import shared_labels, shared_ports, shared_text
 from locator.topology.constraints import IGNORED, MODES, PREFIX, TOPOLOGY_MODE, policy_error
 
 SERVICE_NAME = "kubernetes.io/service-name"
-SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # KEP-1645
 # Kubernetes reads the second only where the first, its older name, is absent.
 TOPOLOGY_MODES = ("service.kubernetes.io/topology-aware-hints", TOPOLOGY_MODE)
 _DOMAIN_LABEL = re.compile(r"[-_a-z0-9]{1,63}", re.ASCII)  # unlike a host name's, it may hold underscores
@@ -179,6 +179,7 @@ def to_service_import(raw: schema.ServiceImport, collector: FindingCollector) ->
         ports=_ports(spec.ports, "spec.ports", collector),
         traffic_distribution=spec.traffic_distribution or "",
         annotations=_own(raw.metadata.annotations or {}),
+        clusters=tuple(entry.cluster.lower() for entry in (raw.status and raw.status.clusters) or () if entry.cluster),
     )
 
 

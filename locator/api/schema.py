@@ -166,11 +166,24 @@ class ServiceImportSpec(Struct, rename="camel"):
     traffic_distribution: str | None = None
 
 
+class SourceCluster(Struct):
+    """A cluster that a ServiceImport was made from."""
+
+    cluster: str | None = None
+
+
+class ServiceImportStatus(Struct):
+    """The status of a ServiceImport."""
+
+    clusters: list[SourceCluster] | None = None
+
+
 class ServiceImport(Struct):
     """A ServiceImport (KEP-1645)."""
 
     metadata: AnnotatedMeta
     spec: ServiceImportSpec | None = None
+    status: ServiceImportStatus | None = None
 
 
 class Conditions(Struct):

@@ -12,7 +12,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from locator.federation.federating import Joining, ResolvedHost, Verdict, federated_service, is_host_name
-from locator.federation.findings import export_advice, export_findings, overlaps
+from locator.federation.findings import export_advice, export_findings, imported_overlaps, overlaps
 from locator.federation.importing import imported, imported_unready, is_on
 from locator.health.votes import Votes
 from locator.model import Finding
@@ -132,6 +132,8 @@ class ClusterSet:
                 yield from export_advice(self._exported(key), names, self._own)
         books = {name: book_of(snapshot) for name, snapshot in self._snapshots.items()}
         yield from overlaps(books, self._joining.flat)
+        own = self._snapshots.get(self._own, _NOTHING)
+        yield from imported_overlaps(own.imports[key] for key in sorted(own.imports))
 
     def _addresses(self, before: Addresses) -> Addresses:
         """Return the address book of all clusters; *before* itself if none of theirs differs."""

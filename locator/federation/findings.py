@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from locator.federation.federating import Joining, is_host_name
 from locator.finding_codes import ClusterCode
-from locator.ip import Network, network_text
-from locator.model import Finding
+from locator.ip import Network, address_text, network_text
+from locator.model import Finding, Port, Service, ServiceImport
 from locator.places.address_book import POD, AddressBook
 from locator.places.address_map import PrefixTable
-from locator.state.snapshot import ExportedService
+from locator.state.snapshot import ExportedService, ImportedObjects
 from locator.topology.constraints import FEDERATED, SOURCE_FIELDS
 
 Exported = Mapping[str, ExportedService]  # the Service of one name in each cluster that exports it
@@ -21,6 +22,7 @@ INGRESS = "status.loadBalancer.ingress"
 def export_findings(exported: Exported, clusters: Collection[str], joining: Joining, own: str) -> Iterator[Finding]:
     """Yield what is wrong with a Service that some of the *clusters* export; *own* is the own one's name."""
     yield from _disagreeing(exported, own)
+    yield from _conflicting(exported, own)
     for cluster, service in sorted(exported.items()):
         if service.compiled.service.alias is not None:
             code, message = ClusterCode.ExternalNameExported, "an ExternalName Service has no address to contribute"
@@ -65,6 +67,37 @@ def _disagreeing(exported: Exported, own: str) -> Iterator[Finding]:
         yield _about(cluster, service, own, code, field, message, "the same constraint in all clusters")
 
 
+def _conflicting(exported: Exported, own: str) -> Iterator[Finding]:
+    """Yield what differs between the oldest Service and the others: headless or not, and ports of one name.
+
+    KEP-1645 calls that a conflict, in which the oldest wins. An ExternalName Service has a finding of its own.
+    """
+    by_age = sorted(exported.items(), key=lambda item: (item[1].compiled.service.created, item[0]))
+    members = [(cluster, service) for cluster, service in by_age if service.compiled.service.alias is None]
+    for cluster, service in members[1:]:
+        first, oldest = members[0][0], members[0][1].compiled.service
+        for field, here, there in _differences(service.compiled.service, oldest):
+            message = f"clusters disagree: {here} in {cluster}, {there} in {first}"
+            yield _about(cluster, service, own, ClusterCode.ExportsDisagree, field, message, "the same in all clusters")
+
+
+def _differences(service: Service, other: Service) -> Iterator[tuple[str, str, str]]:
+    """Yield each field in which two Services differ, and what it is in either."""
+    if service.headless != other.headless:
+        here, there = ("headless" if one.headless else "not headless" for one in (service, other))
+        yield "spec.clusterIP", here, there
+    by_name = {port.name: port for port in other.ports}
+    for port in service.ports:
+        namesake = by_name.get(port.name, port)
+        if port != namesake:
+            name = f"port {port.name}" if port.name else "the port"
+            yield "spec.ports", f"{name} is {_port_text(port)}", _port_text(namesake)
+
+
+def _port_text(port: Port) -> str:
+    return f"{port.number}/{port.protocol.upper()}"
+
+
 def export_advice(exported: Exported, clusters: Collection[str], own: str) -> Iterator[Finding]:
     """Yield that a Service is exported by one of several *clusters* only (severity info)."""
     if len(exported) == 1 < len(clusters):
@@ -92,6 +125,42 @@ def overlaps(books: Mapping[str, AddressBook], flat: Iterable[tuple[str, str]]) 
                 message=f"both {one} and {other} have addresses in {network_text(network)}",
                 expected="clusters whose pods have different addresses",
             )
+
+
+def imported_overlaps(imports: Iterable[ImportedObjects]) -> Iterator[Finding]:
+    """Yield a finding for each two clusters of which imported endpoints have one address: the first that is found.
+
+    A client reaches only one of the two, whichever of them it was answered.
+    """
+    holders: dict[bytes, dict[str, ServiceImport]] = {}  # by address and cluster: the first ServiceImport
+    reported: set[frozenset[str]] = set()
+    for objects in imports:
+        for endpoint in chain.from_iterable(part.endpoints for part in objects.slices):
+            cluster = endpoint.cluster
+            if not cluster or not endpoint.ready:
+                continue
+            for address in endpoint.addresses:
+                known = holders.setdefault(address, {})
+                for other in known.keys() - {cluster}:
+                    if (pair := frozenset((cluster, other))) not in reported:
+                        reported.add(pair)
+                        yield _one_address(address, {other: known[other], cluster: objects.service_import})
+                known.setdefault(cluster, objects.service_import)
+
+
+def _one_address(address: bytes, holders: Mapping[str, ServiceImport]) -> Finding:
+    """Return the finding that endpoints of two clusters have one address; *holders* has the ServiceImport of each."""
+    first = min(holders.values(), key=lambda one: one.key)
+    keys = dict.fromkeys(one.key for _, one in sorted(holders.items()))
+    message = f"{address_text(address)} is an address of endpoints in {' and '.join(sorted(holders))}"
+    return ClusterCode.FlatNetworkOverlaps.finding(
+        "ServiceImport",
+        first.namespace,
+        first.name,
+        field="",
+        message=f"{message} ({', '.join(keys)})" if len(keys) > 1 else message,
+        expected="clusters whose pods have different addresses",
+    )
 
 
 def _in_both(one: AddressBook, other: AddressBook) -> Network | None:

@@ -38,11 +38,13 @@ from locator.state.findings import (
     kind_missing,
     location_findings,
     no_forwarder,
+    not_of_import,
     orphan_findings,
     orphan_of_import,
     pods_of,
     split_zone,
     twin_findings,
+    without_address,
     without_zone,
 )
 from locator.state.objects import Objects
@@ -200,9 +202,12 @@ class Checks:
         for key, compiled in sorted(services.items()):
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
-            for finding in chain(advised, twin_findings(compiled, in_namespace[service.namespace], pods)):
+            twins = twin_findings(compiled, in_namespace[service.namespace], pods)
+            for finding in chain(advised, twins, without_address(service)):
                 if finding.code not in self._following:
                     yield finding
+        for _, service_import in sorted(self._objects.of(ServiceImport).items()):
+            yield from without_address(service_import)
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""
@@ -294,6 +299,8 @@ class Checks:
             yield from orphan_findings(endpoint_slice, service_known=service_known)
         elif self._reads_imports and not service_known and imported not in self._objects.of(ServiceImport):
             yield orphan_of_import(endpoint_slice)
+        if imported is not None and (service_import := self._objects.of(ServiceImport).get(imported)) is not None:
+            yield from not_of_import(endpoint_slice, service_import)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
         nodes, locate = self._objects.of(Node), self._locate

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from locator.api.dump_text import COMMAND
+from locator.endpoints import clusters_of
 from locator.finding_codes import ClusterCode
 from locator.model import (
     CLUSTER,
@@ -16,6 +17,7 @@ from locator.model import (
     HOSTNAME,
     IMPORTED,
     REGION,
+    SOURCE_CLUSTER,
     ZONE,
     EndpointSlice,
     Finding,
@@ -238,6 +240,29 @@ def import_findings(service_import: ServiceImport, *, has_slices: bool) -> Itera
         code, namespace, name = ClusterCode.ServiceImportWithoutSlices, service.namespace, service.name
         message, expected = "headless, but no slice was imported with it", f"slices with the label {IMPORTED}"
         yield code.finding(kind, namespace, name, field="spec.type", message=message, expected=expected)
+
+
+def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) -> Iterator[Finding]:
+    """Yield a finding if a slice is of a cluster that the status of its ServiceImport does not list, but others."""
+    known = service_import.clusters
+    if not known or {*clusters_of(endpoint_slice.endpoints)} <= {*known, "", None}:
+        return
+    cluster = next(filter(None, clusters_of(endpoint_slice.endpoints)))
+    message = f"{cluster} is no cluster of ServiceImport {service_import.key}, but a slice was imported from it"
+    expected = f"a cluster that the status of the ServiceImport lists: {', '.join(known)}"
+    field = f"metadata.labels[{SOURCE_CLUSTER}]"
+    yield _about(endpoint_slice, ClusterCode.ImportWithoutCluster, field, message, expected)
+
+
+def without_address(service: Service | ServiceImport) -> Iterator[Finding]:
+    """Yield a finding if the name of a Service or ServiceImport exists, but has no records: there is no address."""
+    if service.headless or service.cluster_ips or (isinstance(service, Service) and service.alias is not None):
+        return
+    code, kind = ClusterCode.NameWithoutAddress, type(service).__name__
+    is_import = isinstance(service, ServiceImport)
+    field, headless = ("spec.ips", "type: Headless") if is_import else ("spec.clusterIP", "clusterIP: None")
+    message, expected = f"the name has no records: no address is written in the {kind}", f"an address, or {headless}"
+    yield code.finding(kind, service.namespace, service.name, field=field, message=message, expected=expected)
 
 
 def location_findings(
