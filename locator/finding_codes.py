@@ -269,6 +269,14 @@ class ClusterCode(FindingCode):
         "Dump the missing kinds, too. `--snapshot` reads several files:",
         "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
     )
+    SliceLeftBehind = (
+        WARNING,
+        "A Service has a selector, and beside the slices of its selector one that Kubernetes' EndpointSliceMirroring"
+        " controller keeps. Its pods are gone: the Service was without a selector for a while, and the slice was left"
+        " behind (kubernetes/kubernetes#105987). Answers contain its addresses, and kube-proxy sends clients there.",
+        "Delete the slice:",
+        "kubectl -n NAMESPACE delete endpointslice NAME --ignore-not-found",
+    )
     ServiceImportWithoutSlices = (
         WARNING,
         "No EndpointSlice has the label `multicluster.kubernetes.io/service-name` with the name of a ServiceImport of"

@@ -27,6 +27,7 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"  # on a slice: which controller keeps it
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"  # Kubernetes' own, for Services with a selector
+MIRRORING_CONTROLLER = "endpointslicemirroring-controller.k8s.io"  # for Endpoints of Services without one
 IMPORTED = "multicluster.kubernetes.io/service-name"  # on a slice: the ServiceImport that it belongs to (KEP-1645)
 SOURCE_CLUSTER = "multicluster.kubernetes.io/source-cluster"  # on such a slice: the cluster of its endpoints
 CLUSTER = "topodns.io/cluster"  # what a cluster is called among several; topodns adds it to the labels of each Node
@@ -260,6 +261,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
 
     ``kind`` is the kind of the object that it was read from: EndpointSlice, or in a dump also Endpoints.
     ``managed``: its label says that Kubernetes' own EndpointSlice controller keeps it, as it does that of Endpoints.
+    ``mirrored``: its label says that the EndpointSliceMirroring controller keeps it.
     """
 
     service: str | None
@@ -267,6 +269,7 @@ class EndpointSlice(Namespaced, frozen=True, gc=False):
     kind: str = "EndpointSlice"
     imported_service: str | None = None
     managed: bool = False
+    mirrored: bool = False
 
     @property
     def key(self) -> str:

@@ -440,6 +440,47 @@ IN_DUMPS = [
 SOURCE, STORE = "metadata.labels[multicluster.kubernetes.io/source-cluster]", "EndpointSlice shop/web-west-1"
 FROM_WEST = imported_slice("web", "west", [endpoint("10.2.0.1")])
 
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+ALIVE = pod("web-0", ["10.0.1.1"], "a1")
+AT_WORK, OF_A_DEAD_POD = endpoint("10.0.1.1", targetRef=POD), endpoint("10.0.1.9", targetRef={**POD, "name": "web-9"})
+
+
+def kept(by: str, number: int, *endpoints: Item) -> Item:
+    """Return a slice that one of Kubernetes' controllers keeps."""
+    return endpoint_slice("web", number, endpoints, labels={MANAGED_BY: f"{by}-controller.k8s.io"})
+
+
+OWN_SLICE = kept("endpointslice", 1, AT_WORK)
+
+
+def after_a_selector(*mirrored: Item, pods: Sequence[Item] = (ALIVE,), beside: Item = OWN_SLICE) -> list[Item]:
+    """Return a Service with a selector, its own slice, and one that was mirrored."""
+    web = service("web", selector={"app": "web"})
+    return [*HEALTHY, web, beside, kept("endpointslicemirroring", 2, *mirrored), *pods]
+
+
+BEHIND, KEEPER = "EndpointSlice shop/web-2", f"metadata.labels[{MANAGED_BY}]"
+
+LEFT_BEHIND = [
+    Row("pod-gone", after_a_selector(OF_A_DEAD_POD),
+        [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "there is no Pod shop/web-9 with 10.0.1.9,")]),
+    Row("some-pods-gone", after_a_selector(AT_WORK, OF_A_DEAD_POD, {**OF_A_DEAD_POD, "addresses": ["10.0.1.8"]}),
+        [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "shop/web-9 with 10.0.1.9 (and 1 more)")]),
+    Row("pod-with-another-address", after_a_selector({**AT_WORK, "addresses": ["10.0.1.7"]}),
+        [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "shop/web-0 with 10.0.1.7")]),
+    Row("pod-finished", after_a_selector(OF_A_DEAD_POD, pods=[ALIVE, pod("web-9", ["10.0.1.9"], "a1", phase="Failed")]),
+        [("SliceLeftBehind", WARNING, BEHIND, KEEPER, "shop/web-9")]),
+    Row("pod-there", after_a_selector(AT_WORK)),
+    Row("pod-without-address-yet", after_a_selector(AT_WORK, pods=[pod("web-0", [], "a1")])),
+    Row("no-pod-named", after_a_selector(endpoint("10.0.1.9"))),
+    Row("no-pods-known", after_a_selector(OF_A_DEAD_POD, pods=[])),
+    Row("pods-not-read", after_a_selector(OF_A_DEAD_POD), flags={"client-source": "nodes"}),
+    Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, beside=endpoint_slice("web", 1, [AT_WORK]))),
+    Row("no-selector", [*HEALTHY, service("web"), OWN_SLICE, kept("endpointslicemirroring", 2, OF_A_DEAD_POD), ALIVE]),
+    Row("own-slice-is-late", [*HEALTHY, service("web", selector={"app": "web"}),
+                              kept("endpointslice", 1, OF_A_DEAD_POD), ALIVE]),
+]  # fmt: skip
+
 NAMES = [
     Row("service-without-address", [*HEALTHY, service("web", cluster_ips=())],
         [("NameWithoutAddress", INFO, WEB, "spec.clusterIP", "no address is written in the Service")]),
@@ -463,7 +504,7 @@ NAMES = [
                                            imported_slice("web", "west", [])], flags=MULTICLUSTER),
 ]  # fmt: skip
 
-ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES, *NAMES]
+ROWS = [*INVALID, *KEYS, *EFFECT, *HEARD, *GAIN, *NEARNESS, *PLACES, *NAMES, *LEFT_BEHIND]
 
 
 def where(finding: Finding) -> str:
@@ -589,6 +630,7 @@ WRONG = [
     ("names-without-address", ["NameWithoutAddress"] * 2),
     ("imports-of-a-cluster-that-left", ["FlatNetworkOverlaps", "ImportWithoutCluster"]),
     ("federated-exports-disagree", ["ExportsDisagree"] * 2),
+    ("slices-left-behind", ["SliceLeftBehind"]),
 ]
 
 

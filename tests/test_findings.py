@@ -129,6 +129,7 @@ IN_A_CLUSTER = {
     "PodCidrDistrusted": WARNING,
     "SliceWithoutService": WARNING,
     "KindMissing": ERROR,
+    "SliceLeftBehind": WARNING,
     "ServiceImportWithoutSlices": WARNING,
     "ImportWithoutCluster": WARNING,
     "NameWithoutAddress": INFO,

@@ -131,10 +131,11 @@ def test_hints_are_taken_away_and_come_back() -> None:
 
 
 @pytest.mark.parametrize("keys", [None, ZONE], ids=["no-constraint", "constraint"])
-def test_a_node_that_gets_its_zone_late(keys: str | None) -> None:
+@pytest.mark.parametrize("on", [{"nodeName": "c1"}, {"targetRef": {"kind": "Node", "name": "c1"}}], ids=["on", "is"])
+def test_a_node_that_gets_its_zone_late(keys: str | None, on: dict[str, Any]) -> None:
     """The slice says no zone, and nobody writes it when its Node gets one: until then, it is for no zone."""
     late = versioned(endpoint_slice("web", 0, [endpoint("10.0.0.1", nodeName="a1", zone="a"),
-                                               endpoint("10.0.0.9", nodeName="c1")], labels=HINTED), 7)  # fmt: skip
+                                               endpoint("10.0.0.9", **on)], labels=HINTED), 7)  # fmt: skip
     desk = HintReconciler(store_of([A1, B1, node("c1"), node("c2", {ZONE: "c"}), service_of(keys=keys), late]))
     assert zones_of(admitted(late, desk.store))[1] == ["none.topodns.io"]
     desk.apply(Put(record(admitted(late, desk.store))))

@@ -25,6 +25,7 @@ from locator.model import (
     IMPORTED,
     MANAGED_BY,
     MAX_NAME,
+    MIRRORING_CONTROLLER,
     SLICE_CONTROLLER,
     SOURCE_CLUSTER,
     ZONE,
@@ -291,6 +292,7 @@ def to_endpoint_slice(raw: schema.EndpointSlice, collector: FindingCollector) ->
         endpoints=in_rows(endpoints),
         imported_service=imported,
         managed=labels.get(MANAGED_BY) == SLICE_CONTROLLER,
+        mirrored=labels.get(MANAGED_BY) == MIRRORING_CONTROLLER,
     )
 
 

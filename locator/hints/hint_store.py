@@ -24,7 +24,8 @@ def _services(one: HintedSlice) -> Iterable[str]:
 
 
 def _nodes(one: HintedSlice) -> Iterable[str]:
-    return {item.endpoint.node for item in one.endpoints if item.endpoint is not None and item.endpoint.node}
+    endpoints = (item.endpoint for item in one.endpoints if item.endpoint is not None)
+    return {node for endpoint in endpoints for node in (endpoint.node, endpoint.target_node) if node}
 
 
 class _Scope(NamedTuple):

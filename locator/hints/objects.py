@@ -96,15 +96,16 @@ def to_hinted_slice(raw: SliceJson, collector: FindingCollector) -> HintedSlice:
     labels = raw.metadata.labels or {}
     given = raw.endpoints or () if raw.address_type != "FQDN" else ()
     shared: dict[Hints, Hints] = {}
+    namespace = raw.metadata.namespace or "default"
     return HintedSlice(
-        namespace=raw.metadata.namespace or "default",
+        namespace=namespace,
         name=raw.metadata.name or "",
         version=raw.metadata.version or "",
         service=labels.get(SERVICE_NAME) or "",
         opted_in=asks_for_hints(labels),
         endpoints=tuple(
             HintedEndpoint(
-                endpoint=to_endpoint(endpoint, position, (), shared, collector),
+                endpoint=to_endpoint(endpoint, position, (), shared, collector, namespace),
                 zone=endpoint.zone if endpoint.zone and valid_label_value(endpoint.zone) else "",
             )
             for position, endpoint in enumerate(given)

@@ -36,6 +36,7 @@ from locator.state.findings import (
     import_findings,
     is_located,
     kind_missing,
+    left_behind,
     location_findings,
     no_forwarder,
     not_of_import,
@@ -206,8 +207,20 @@ class Checks:
             for finding in chain(advised, twins, without_address(service)):
                 if finding.code not in self._following:
                     yield finding
+        yield from self._left_behind()
         for _, service_import in sorted(self._objects.of(ServiceImport).items()):
             yield from without_address(service_import)
+
+    def _left_behind(self) -> Iterator[Finding]:
+        """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known."""
+        pods = self._objects.of(Pod)
+        for _, mirrored in sorted(self._objects.of(EndpointSlice).items()) if pods else ():
+            if not mirrored.mirrored or mirrored.service_key is None:
+                continue
+            service = self._objects.of(Service).get(mirrored.service_key)
+            beside = self._objects.slices_of(mirrored.service_key)
+            if service is not None and service.selects_pods and any(one.managed for one in beside):
+                yield from left_behind(mirrored, pods)
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from locator.api.dump_text import COMMAND
 from locator.endpoints import clusters_of
 from locator.finding_codes import ClusterCode
+from locator.ip import address_text
 from locator.model import (
     CLUSTER,
     ENDPOINTS,
     HOSTNAME,
     IMPORTED,
+    MANAGED_BY,
     REGION,
     SOURCE_CLUSTER,
     ZONE,
@@ -252,6 +254,26 @@ def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) 
     expected = f"a cluster that the status of the ServiceImport lists: {', '.join(known)}"
     field = f"metadata.labels[{SOURCE_CLUSTER}]"
     yield _about(endpoint_slice, ClusterCode.ImportWithoutCluster, field, message, expected)
+
+
+def left_behind(endpoint_slice: EndpointSlice, pods: Mapping[str, Pod]) -> Iterator[Finding]:
+    """Yield a finding if pods of a mirrored slice, beside which the Service's selector has slices of its own, are gone.
+
+    *pods* are all Pods of the cluster by key. If a pod has another address, the one that had this is gone.
+    """
+    gone = []
+    for endpoint in endpoint_slice.endpoints:
+        key = endpoint.pod_key(endpoint_slice.namespace)
+        if key is None:
+            continue
+        pod = pods.get(key)
+        if pod is None or pod.finished or (pod.addresses and not {*endpoint.addresses} & {*pod.addresses}):
+            gone.append(f"{key} with {address_text(endpoint.addresses[0])}")
+    if gone:
+        more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
+        message = f"left behind by the mirroring controller: there is no Pod {gone[0]}{more}"
+        code, field = ClusterCode.SliceLeftBehind, f"metadata.labels[{MANAGED_BY}]"
+        yield _about(endpoint_slice, code, field, message, "only slices of the Service's selector")
 
 
 def without_address(service: Service | ServiceImport) -> Iterator[Finding]:
