@@ -50,6 +50,7 @@ from tests.api_objects import (
     Item,
     endpoint,
     endpoint_slice,
+    external,
     listed,
     namespace,
     node,
@@ -362,6 +363,26 @@ def test_what_was_asked_in_vain(tmp_path: Path) -> None:
         for path in ("/services/shop/web", "/explain?name=web.shop&client=10.244.1.9"):
             assert "no ready endpoint a hint" in page(running, path).text
         assert "selects the same pods" in page(running, "/services/shop/twin").text
+
+
+def test_a_service_that_asks_for_nothing(tmp_path: Path) -> None:
+    """The page says what clients get, which depends on the sort of the Service, and why there are no records."""
+    sorts = {
+        "plain": ("headless", "every client gets all its endpoints."),
+        "api": ("cluster IP", "behind which kube-proxy chooses an endpoint."),
+        "alias": ("external name", "every client gets the name that it is an alias of."),
+        "rendered": ("without address", "no records, because no address is written in it."),
+    }
+    items = [
+        *(service("plain"), service("api", cluster_ips=["10.96.0.1"]), external("alias", "example.org")),
+        *(namespace("shop"), service("rendered", cluster_ips=())),
+    ]
+    with serving_console(tmp_path, items) as server:
+        for name, (sort, gets) in sorts.items():
+            text = page(server, f"/services/shop/{name}").text
+            assert sort in text and gets in text
+        found = page(server, "/services/shop/rendered", client="10.0.0.1").text
+        assert "no address is written in the Service (spec.clusterIP)" in found
 
 
 def test_where_the_load_flows(tmp_path: Path, topodns: Run) -> None:

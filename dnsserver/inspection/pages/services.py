@@ -93,7 +93,9 @@ def sort_of(service: Service) -> str:
     """Return what sort of Service it is, as people call it."""
     if service.alias is not None:
         return "external name"
-    return "headless" if service.headless else "cluster IP"
+    if service.headless:
+        return "headless"
+    return "cluster IP" if service.cluster_ips else "without address"
 
 
 def _containing(keys: Sequence[str], text: str) -> Steps[Sequence[str]]:
