@@ -105,10 +105,11 @@ def reason(case: Case) -> str:
         return "zone transfers are not served"
     if decision.rcode == SERVFAIL:
         return f"an alias that leads to {decision.outside_target}, outside the served zones, and the look-up failed"
-    if told := _alias(case):
+    if told := _alias(decision, case.authority):
         return told
     if decision.rcode == NXDOMAIN:
-        return _no_such_name(case)
+        why = _no_such_name(case)
+        return f"an alias of a name that does not exist: {why}" if decision.aliases else why
     if not decision.answers:
         return _no_records(case)
     if decision.qtype == ANY:
@@ -118,20 +119,19 @@ def reason(case: Case) -> str:
     return "the name is the same for all clients" if decision.federated is not None else unnarrowed(case)
 
 
-def _alias(case: Case) -> str:
+def _alias(decision: Decision, authority: Authority) -> str:
     """Return why an alias is answered as it is, or "" if the name where it ends decides."""
-    decision = case.decision
     if not decision.aliases:
         return ""
     if decision.qtype in (CNAME, ANY):
         return "the Service is an alias"
     if decision.outside_target is not None:
-        asked = ", which an upstream resolves" if case.authority.asks_upstream_for(decision.qtype) else ""
+        asked = ", which an upstream resolves" if authority.asks_upstream_for(decision.qtype) else ""
         missing = ": it does not exist" if decision.rcode == NXDOMAIN else ""
         return f"an alias of a name outside the served zones{asked}{missing}"
     if not decision.answers and not decision.authority_records:
         return f"the aliases form a loop, or are more than {MAX_ALIASES}"
-    return f"an alias of a name that does not exist: {_no_such_name(case)}" if decision.rcode == NXDOMAIN else ""
+    return ""
 
 
 def unnarrowed(case: Case) -> str:
@@ -164,9 +164,8 @@ def _no_records(case: Case) -> str:
     compiled, found = case.compiled, decision.federated
     if _is_between(case, meaning):
         return BETWEEN
-    types = TYPES.get(meaning.shape, OF_SERVICES)
-    if type_name(decision.qtype) not in types:
-        return f"this name has records of type {' and '.join(filter(None, (', '.join(types[:-1]), types[-1])))} alone"
+    if other_types := _other_types(case, meaning):
+        return other_types
     lacking = _record_text(case, meaning)
     if meaning.shape == names.NAME_SERVER:
         return f"the name server has no {lacking} (--ns-address)"
@@ -180,6 +179,14 @@ def _no_records(case: Case) -> str:
         is_import = isinstance(compiled, ImportedService)
         return f"no address is written in the {'ServiceImport (spec.ips)' if is_import else 'Service (spec.clusterIP)'}"
     return f"the Service has no {lacking}"
+
+
+def _other_types(case: Case, meaning: Meaning) -> str:
+    """Return which types of records such a name can have, "" if the one that was asked for is among them."""
+    *others, last = TYPES.get(meaning.shape, OF_SERVICES)
+    if type_name(case.decision.qtype) in (*others, last):
+        return ""
+    return f"this name has records of type {', '.join(others)}{' and ' if others else ''}{last} alone"
 
 
 def _record_text(case: Case, meaning: Meaning) -> str:
@@ -214,15 +221,15 @@ def _none_chosen(case: Case, meaning: Meaning, selection: Selection) -> str:
     if not selection.endpoints:
         reached = found is None or found.entries(found.viewer(case.location))
         return _outcome(case, selection) if reached else "nothing that the Service has can be reached by this client"
-    lacking = _record_text(case, meaning)
+    if other_types := _other_types(case, meaning):
+        return other_types
     if decision.qtype == SRV and any(
         not meaning.port or (port.name, port.protocol) == (meaning.port, meaning.protocol)
         for located in selection.endpoints
         for port in located.endpoint.ports
     ):
         return "the names that the records would point to are longer than a name can be"
-    if decision.qtype != SRV and decision.qtype not in ADDRESS_SIZES:
-        return f"this name has records of type {', '.join(OF_SERVICES[:-1])} and {OF_SERVICES[-1]} alone"
+    lacking = _record_text(case, meaning)
     if selection.outcome == NEAREST:
         return f"{_outcome(case, selection)}: none of them has {_article(lacking)} {lacking}"
     return f"no {'ready endpoint' if found is None else 'entry for this client'} has {_article(lacking)} {lacking}"
