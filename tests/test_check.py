@@ -17,9 +17,11 @@ from locator.model import ERROR, INFO, WARNING, Finding, object_key
 from locator.places.subnet_proposals import proposed_subnets
 from tests.api_objects import (
     HOSTNAME,
+    MANAGED_BY,
     MIN_ENDPOINTS,
     RACK,
     SERVICE_NAME,
+    SLICE_CONTROLLER,
     SOURCE_CLUSTER,
     TOPOLOGY_KEYS,
     ZONE,
@@ -440,23 +442,17 @@ IN_DUMPS = [
 SOURCE, STORE = "metadata.labels[multicluster.kubernetes.io/source-cluster]", "EndpointSlice shop/web-west-1"
 FROM_WEST = imported_slice("web", "west", [endpoint("10.2.0.1")])
 
-MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+MIRRORING = "endpointslicemirroring-controller.k8s.io"
 ALIVE = pod("web-0", ["10.0.1.1"], "a1")
 AT_WORK, OF_A_DEAD_POD = endpoint("10.0.1.1", targetRef=POD), endpoint("10.0.1.9", targetRef={**POD, "name": "web-9"})
 
 
-def kept(by: str, number: int, *endpoints: Item) -> Item:
-    """Return a slice that one of Kubernetes' controllers keeps."""
-    return endpoint_slice("web", number, endpoints, labels={MANAGED_BY: f"{by}-controller.k8s.io"})
-
-
-OWN_SLICE = kept("endpointslice", 1, AT_WORK)
-
-
-def after_a_selector(*mirrored: Item, pods: Sequence[Item] = (ALIVE,), beside: Item = OWN_SLICE) -> list[Item]:
-    """Return a Service with a selector, its own slice, and one that was mirrored."""
-    web = service("web", selector={"app": "web"})
-    return [*HEALTHY, web, beside, kept("endpointslicemirroring", 2, *mirrored), *pods]
+def after_a_selector(
+    *mirrored: Item, pods: Sequence[Item] = (ALIVE,), by: str = SLICE_CONTROLLER, selects: bool = True
+) -> list[Item]:
+    """Return a Service, its slice, which is kept *by* a controller, and one that was mirrored."""
+    slices = (endpoint_slice("web", 1, [AT_WORK], by=by), endpoint_slice("web", 2, mirrored, by=MIRRORING))
+    return [*HEALTHY, service("web", selects=selects), *slices, *pods]
 
 
 BEHIND, KEEPER = "EndpointSlice shop/web-2", f"metadata.labels[{MANAGED_BY}]"
@@ -475,10 +471,9 @@ LEFT_BEHIND = [
     Row("no-pod-named", after_a_selector(endpoint("10.0.1.9"))),
     Row("no-pods-known", after_a_selector(OF_A_DEAD_POD, pods=[])),
     Row("pods-not-read", after_a_selector(OF_A_DEAD_POD), flags={"client-source": "nodes"}),
-    Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, beside=endpoint_slice("web", 1, [AT_WORK]))),
-    Row("no-selector", [*HEALTHY, service("web"), OWN_SLICE, kept("endpointslicemirroring", 2, OF_A_DEAD_POD), ALIVE]),
-    Row("own-slice-is-late", [*HEALTHY, service("web", selector={"app": "web"}),
-                              kept("endpointslice", 1, OF_A_DEAD_POD), ALIVE]),
+    Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, by="somebody.example.com")),
+    Row("no-selector", after_a_selector(OF_A_DEAD_POD, selects=False)),
+    Row("own-slice-is-late", [*HEALTHY, *web([OF_A_DEAD_POD]), ALIVE]),
 ]  # fmt: skip
 
 NAMES = [
