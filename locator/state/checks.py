@@ -214,13 +214,16 @@ class Checks:
     def _left_behind(self) -> Iterator[Finding]:
         """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known."""
         pods = self._objects.of(Pod)
-        for _, mirrored in sorted(self._objects.of(EndpointSlice).items()) if pods else ():
-            if not mirrored.mirrored or mirrored.service_key is None:
-                continue
-            service = self._objects.of(Service).get(mirrored.service_key)
-            beside = self._objects.slices_of(mirrored.service_key)
-            if service is not None and service.selects_pods and any(one.managed for one in beside):
-                yield from left_behind(mirrored, pods)
+        mirrored = (one for one in self._objects.of(EndpointSlice).values() if one.mirrored)
+        for endpoint_slice in sorted(mirrored, key=lambda one: one.key) if pods else ():
+            key = endpoint_slice.service_key or ""
+            service = self._objects.of(Service).get(key)
+            if (
+                service is not None
+                and service.selects_pods
+                and any(one.managed for one in self._objects.slices_of(key))
+            ):
+                yield from left_behind(endpoint_slice, pods)
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""
