@@ -245,9 +245,10 @@ class ClusterCode(FindingCode):
     )
     PodCidrDistrusted = (
         WARNING,
-        "The pod CIDR of a node does not say where a pod is: an endpoint has an address in it and runs on another node,"
-        " or several nodes have the same CIDR. topodns does not locate clients by a CIDR that an endpoint contradicts."
-        " For a CIDR that several nodes have, it uses only the labels that these nodes share.",
+        "The pod CIDR of a node does not say where a pod is: a running pod, or a ready endpoint that Kubernetes keeps,"
+        " has an address in it and is on another node, or several nodes have the same CIDR. topodns does not locate"
+        " clients by a CIDR that is contradicted so, and by none at all once more are contradicted than confirmed. For"
+        " a CIDR that several nodes have, it uses only the labels that these nodes share.",
         "While topodns watches Pods, it locates pods by their own addresses: nothing has to be done. Some network"
         " plugins, such as Calico with its own IPAM, do not use `spec.podCIDRs`; do not run topodns with"
         " `--client-source nodes` there. To compare the pod CIDRs of the nodes:",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import chain
 
 from msgspec.structs import replace
@@ -32,6 +31,7 @@ from locator.state.findings import (
     FOLLOWING,
     Findings,
     Rank,
+    asking_by_pods,
     export_without_service,
     import_findings,
     is_located,
@@ -42,7 +42,6 @@ from locator.state.findings import (
     not_of_import,
     orphan_findings,
     orphan_of_import,
-    pods_of,
     split_zone,
     twin_findings,
     without_address,
@@ -196,15 +195,12 @@ class Checks:
 
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
-        pods = cache(pods_of)
-        in_namespace: dict[str, list[CompiledService]] = {}
-        for _, compiled in sorted(services.items()):
-            in_namespace.setdefault(compiled.service.namespace, []).append(compiled)
-        for key, compiled in sorted(services.items()):
+        in_order = sorted(services.items())
+        asking = asking_by_pods(compiled for _, compiled in in_order)
+        for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
-            twins = twin_findings(compiled, in_namespace[service.namespace], pods)
-            for finding in chain(advised, twins, without_address(service)):
+            for finding in chain(advised, twin_findings(compiled, asking), without_address(service)):
                 if finding.code not in self._following:
                     yield finding
         yield from self._left_behind()

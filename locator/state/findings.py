@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -39,6 +39,8 @@ from locator.topology.key_findings import CarriedKeys
 from locator.topology.selection import ANY
 
 SERVICE_LABEL = "metadata.labels[kubernetes.io/service-name]"
+
+Pods = frozenset[object]  # those of a Service
 
 
 class Rank(IntEnum):
@@ -148,25 +150,32 @@ def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Fi
     yield code.finding("Node", "", min(fewest), field=field, message=message, expected=expected)
 
 
-def twin_findings(
-    compiled: CompiledService, others: Iterable[CompiledService], pods: Callable[[CompiledService], object]
-) -> Iterator[Finding]:
-    """Yield a finding if a headless Service asks for nothing, and one of *others* with the same pods does.
+def twin_findings(compiled: CompiledService, asking: Mapping[tuple[str, Pods], Service]) -> Iterator[Finding]:
+    """Yield a finding if a headless Service asks for nothing, and one with the same pods does.
 
-    *pods* returns an equal value for Services with the same pods, and a false one for a Service without pods.
+    *asking* are those that do, as ``asking_by_pods`` returns them.
     """
-    if not compiled.service.headless or compiled.declaration is not None or _asks(compiled):
+    if not _may_have_twin(compiled):
         return
-    own = compiled.service
-    asking = [other for other in others if other.service.namespace == own.namespace and _asks(other)]
-    if not asking or not (selected := pods(compiled)):
-        return
-    twins = [other for other in asking if pods(other) == selected]
-    if twins:
-        twin = twins[0].service
+    own, pods = compiled.service, pods_of(compiled)
+    twin = asking.get((own.namespace, pods)) if pods else None
+    if twin is not None:
         message = f"asks for no near endpoints, but Service {twin.key}, which selects the same pods, does"
         expected = f"the annotation {TOPOLOGY_KEYS}, if clients use this name"
         yield about(own, ClusterCode.TwinWithoutConstraint, "spec.selector", message, expected)
+
+
+def asking_by_pods(services: Iterable[CompiledService]) -> dict[tuple[str, Pods], Service]:
+    """Return those of some Services that ask for near endpoints, by namespace and pods: the first of the same ones."""
+    asking: dict[tuple[str, Pods], Service] = {}
+    for compiled in services:
+        if _asks(compiled):
+            asking.setdefault((compiled.service.namespace, pods_of(compiled)), compiled.service)
+    return asking
+
+
+def _may_have_twin(compiled: CompiledService) -> bool:
+    return compiled.service.headless and compiled.declaration is None and not _asks(compiled)
 
 
 def _asks(compiled: CompiledService) -> bool:
@@ -176,7 +185,7 @@ def _asks(compiled: CompiledService) -> bool:
     return any(key != ANY for key in keys) or asks_in_vain(compiled.declarations)
 
 
-def pods_of(compiled: CompiledService) -> frozenset[object]:
+def pods_of(compiled: CompiledService) -> Pods:
     """Return the pods of a Service, ready or not, and the addresses of its endpoints that are no pods."""
     return frozenset(endpoint.pod or endpoint.addresses for part in compiled.slices for endpoint in part.endpoints)
 
@@ -186,7 +195,9 @@ def told_about(compiled: CompiledService, services: Mapping[str, CompiledService
     service, declarations, endpoints = compiled.service, compiled.declarations, compiled.endpoints
     yield from incomplete_hints(service, declarations, endpoints)
     yield from advice(service, declarations, endpoints, CarriedKeys())
-    yield from twin_findings(compiled, services.values(), pods_of)
+    if _may_have_twin(compiled):
+        same = (other for _, other in sorted(services.items()) if other.service.namespace == service.namespace)
+        yield from twin_findings(compiled, asking_by_pods(same))
 
 
 def zone_findings(compiled: CompiledService, client: Location) -> Iterator[Finding]:
