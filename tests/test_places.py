@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dnsserver.from_settings import store_of
+from locator.api.deltas import Put
 from locator.ip import address_text, host_network, parse_address
 from locator.model import ENDPOINTS
 from tests import api_objects, clusters
@@ -155,6 +156,20 @@ def test_what_disproves_a_pod_cidr(items: list[Item], located_by: str, distruste
     assert book.locate(parse_address("10.0.3.200")).located_by == believed
     found = [finding for finding in snapshot.findings if finding.code == "PodCidrDistrusted"]
     assert len(found) == (2 if distrusted == 3 else distrusted)
+
+
+def test_a_plugin_that_ignores_pod_cidrs_is_one_finding() -> None:
+    """Where pods contradict many pod CIDRs, one finding says that none is believed, and more pods do not change it."""
+    nodes = [node(f"n{number}", "z", cidr=f"10.1.{number}.0/24") for number in range(12)]
+    pods = [pod(f"p{number}", [f"10.1.{number}.7"], f"n{(number + 1) % 12}") for number in range(12)]
+    store = store_of(settings_of())
+    take_in(store, dump_of([*nodes, *pods]).objects)
+    first = [one for one in store.publish(NOW).findings if one.code == "PodCidrDistrusted"]
+    assert len(first) == 1 and first[0].kind == "" and "no pod CIDR is trusted" in first[0].message
+    store.apply(Put(*dump_of([pod("more", ["10.1.3.9"], "n1")]).objects))
+    snapshot = store.publish(NOW + 1)
+    assert snapshot.addresses.distrusted_cidrs == 12
+    assert [one for one in snapshot.findings if one.code == "PodCidrDistrusted"] == first
 
 
 OVERLOOKED = [

@@ -20,6 +20,9 @@ from locator.places.address_map import PrefixTable
 from locator.places.locations import Locations
 
 ALL = Network(b"", 0)  # the subject of a finding about all pod CIDRs together
+MAX_NAMED = (
+    10  # contradicted CIDRs with a finding each, where none is believed: one plugin that ignores all is one cause
+)
 
 
 class Evidence(NamedTuple):
@@ -51,7 +54,8 @@ class Proofs(Protocol):
 class PodCidrs:
     """The pod CIDRs of one cluster, kept up to date as nodes, pods and endpoints change.
 
-    ``findings`` has the findings of each CIDR that is shared or contradicted, and of ``ALL`` if no other is believed.
+    ``findings`` has the findings of each CIDR that is shared or contradicted, and of ``ALL`` if none is believed.
+    ``distrusted`` is how many are not believed; a pod CIDR of two nodes counts twice.
     """
 
     def __init__(self, proofs: Proofs, locations: Locations, subnets: Collection[Network]) -> None:
@@ -63,6 +67,9 @@ class PodCidrs:
         self._contradicting: Index[bytes, tuple[Network, ...]] = Index(network=tuple)  # those addresses, by CIDR
         self._confirmed: set[Network] = set()  # by some address; another one may contradict them
         self._disbelieved = False  # all of them
+        self._is_summed_up = False  # ``ALL`` has the only finding
+        self._shares = 0  # of nodes in CIDRs, one for each node and CIDR
+        self.distrusted = 0
         self._reassigned: set[Network] = set()  # their owners changed since the last review
         self._relocated: set[Network] = set()  # their owners' locations may have changed since
         self.findings: dict[Network, tuple[Finding, ...]] = {}
@@ -73,19 +80,14 @@ class PodCidrs:
         new_cidrs = after.pod_cidrs if after is not None else ()
         for network in old_cidrs:
             if network not in new_cidrs and before is not None:
-                self._owners[network].pop(before.name, None)
+                self._shares -= self._owners[network].pop(before.name, None) is not None
                 self._reassigned.add(network)
         for network in new_cidrs:
             assert after is not None and location is not None
             owners = self._owners.setdefault(network, {})
+            self._shares += after.name not in owners
             (self._relocated if after.name in owners else self._reassigned).add(network)
             owners[after.name] = location
-
-    @property
-    def distrusted(self) -> int:
-        """How many pod CIDRs are not believed; a pod CIDR of two nodes counts twice."""
-        contradicted: Iterable[Network] = self._contradicting.values("network")
-        return sum(len(self._owners[network]) for network in (self._owners if self._disbelieved else contradicted))
 
     def review(self, changed: Mapping[bytes, str | None], before: AddressBook) -> dict[Network, Place | None]:
         """Return the networks whose places may have changed, each with its place, None if no CIDR there is believed.
@@ -93,6 +95,8 @@ class PodCidrs:
         These are pod CIDRs, and configured subnets within them. *changed* are the addresses whose holders changed since
         the last review, as ``Proofs.nodes_at_each`` takes them. *before* is the book of that time.
         """
+        if not (changed or self._reassigned or self._relocated):
+            return {}
         self._owned = self._owned.with_changes(
             {network: network if self._owners[network] else None for network in self._reassigned}
         )
@@ -193,23 +197,28 @@ class PodCidrs:
         """Decide whether to believe any; return those whose places or findings may differ now, ``ALL`` among them."""
         contradicted = set(self._contradicting.values("network"))
         confirmed = self._confirmed - contradicted if contradicted else self._confirmed
-        before, self._disbelieved = self._disbelieved, len(contradicted) > len(confirmed)
+        before = self._disbelieved, self._is_summed_up
+        self._disbelieved = len(contradicted) > len(confirmed)
+        self._is_summed_up = self._disbelieved and len(contradicted) > MAX_NAMED
+        self.distrusted = self._shares if self._disbelieved else sum(len(self._owners[one]) for one in contradicted)
         self.findings.pop(ALL, None)
-        if self._disbelieved and len(contradicted) < len(self._owners):
+        if self._is_summed_up or (self._disbelieved and len(contradicted) < len(self._owners)):
+            # Without figures: they would change with each pod, and with them what the log says.
             message = (
-                f"no pod CIDR is trusted: pods or endpoints on other nodes contradict {len(contradicted)} of "
-                f"{len(self._owners)}, and confirm {len(confirmed)}"
+                "no pod CIDR is trusted: pods or endpoints on other nodes contradict more of them than others confirm"
             )
             expected = "pod CIDRs that the network plugin follows, or --subnet for addresses that no object has"
             self.findings[ALL] = (_warning("", message, expected),)
-        changed = {*self._owners} if before != self._disbelieved else set[Network]()
-        return changed | {ALL} if before or self._disbelieved else changed
+        changed = {*self._owners} if before != (self._disbelieved, self._is_summed_up) else set[Network]()
+        return changed | {ALL} if before[0] or self._disbelieved else changed
 
     def _find(self, network: Network) -> None:
         """Update the findings of a CIDR."""
         owners, contradicting = self._owners[network], self._contradicting.keys("network", network)
         self.findings.pop(network, None)
         names = sorted(owners)
+        if self._is_summed_up:
+            return
         if contradicting:
             address = min(contradicting)
             found = self._proofs.evidence(address, owners)
