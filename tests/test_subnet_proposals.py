@@ -137,9 +137,14 @@ BOTH = {"10.0.0.0/24": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}
         (vpc(), {"subnet": f"10.0.0.0/20={EU % 'a'}"}, {"10.0.16.0/24": Zone("b", "eu")}),
         (vpc(), {"subnet": f"10.0.0.0/16={ZONE}=c"}, BOTH),
         ([node("a1", {ZONE: "a"}), node("b1", {ZONE: "b"})], {}, {}),
+        ([*vpc(), node("v1"), pod("p-v", ["10.0.0.200"], "v1")], {},
+         {"10.0.0.0/25": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}),
+        ([*vpc(), node("v1"), pod("p-v", ["10.0.0.21"], "v1")], {}, {}),
+        ([*vpc(zones="a"), node("v1"), pod("p-v", ["10.0.99.21"], "v1")], {}, {}),
     ],
     ids=["as-on-eks", "without-pods", "no-region", "pod-cidrs", "one-zone", "configured", "half-configured",
-         "configured-otherwise", "nobody"],
+         "configured-otherwise", "nobody", "pods-of-a-node-without-zone", "pods-of-a-node-without-zone-among-others",
+             "one-zone-and-none"],
 )  # fmt: skip
 def test_proposed(cluster: list[Item], flags: Mapping[str, Any], expected: Mapping[str, Zone]) -> None:
     """Only where no pod CIDR locates pods, several zones are known, and ``--subnet`` does not say it already."""
