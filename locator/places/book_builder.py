@@ -170,6 +170,7 @@ class BookBuilder:
         kept, self._kept = self._kept or AddressBook(), None
         self.mark_addresses(address for address, _ in kept.places.items())
         others, self._changed = self._changed, {}
+        had_endpoints = self._endpoints.has_addresses
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
         reviewed = self._cidrs.review(addresses, before)
         for network in (*reviewed, ALL):
@@ -186,7 +187,7 @@ class BookBuilder:
         if cidrs or self._cidrs.distrusted != before.distrusted_cidrs:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
-            if len(before.places):  # a CIDR that came or went decides whether the word of a slice counts in it
+            if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
                 addresses.update(dict.fromkeys(self._told_in(cidrs, before)))
         else:
             book = before
@@ -345,14 +346,14 @@ class BookBuilder:
         alone: dict[str, frozenset[str]] = {}
         keys = self.pods_at(addresses)
         for (address, node), key in zip(addresses.items(), keys, strict=True):
-            if node is None:
+            if node is None or known(node) is None:  # what the endpoint's targetRef names may be on a known one
                 yield self.nodes_at(address)
                 continue
             pod = pods.get(key) if key.__class__ is str else None
             if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
                 nodes = alone.get(node)
                 if nodes is None:
-                    nodes = alone[node] = frozenset(() if known(node) is None else (node,))
+                    nodes = alone[node] = frozenset((node,))
                 yield nodes
             else:
                 yield self.nodes_at(address)

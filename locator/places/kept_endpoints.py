@@ -69,6 +69,11 @@ class KeptEndpoints:
         self._keys = AddressKeys()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
         self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
 
+    @property
+    def has_addresses(self) -> bool:
+        """Whether some endpoint had an address at the last ``pop_changed``."""
+        return len(self._keys) > 0
+
     def update_slice(self, key: str, before: EndpointSlice | None) -> None:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._changed_slices.setdefault(key, before)
@@ -156,9 +161,12 @@ class KeptEndpoints:
             wanted = "kubernetes.io/service-name of a Service with a selector"
             missing = f"there is no Service {known.service_key}" if known.service_key else f"no label {wanted}"
             return f"does not locate clients: {missing}"
+        if service.alias is not None:
+            return f"does not locate clients: Service {service.key} is of type ExternalName, which has no endpoints"
         if not service.selects_pods:
             return (
-                f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints"
+                f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints; "
+                "give the Service a selector, or topodns a --subnet around the address"
             )
         if not known.managed:
             return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"

@@ -69,10 +69,11 @@ class Locations:
         before = self._nodes.get(name)
         if before is not None and node is not None and before.labels == node.labels:
             return False
-        self.keys.move(before.labels if before is not None else None, node.labels if node is not None else None)
-        if node is None:
+        after = self._made(name, node.labels) if node is not None else None
+        self.keys.move(before.labels if before is not None else None, after.labels if after is not None else None)
+        if after is None:
             return self._nodes.pop(name, None) is not None
-        self._nodes[name] = self._made(name, node.labels)
+        self._nodes[name] = after
         return True
 
     def update_locator(self, key: str, locator: PodLocator | None) -> None:
@@ -87,10 +88,6 @@ class Locations:
     def of_node(self, name: str | None) -> Location | None:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
-
-    def is_node(self, location: Location) -> bool:
-        """Whether a location is that of a known Node, as its own labels say."""
-        return location.node is not None and self._nodes.get(location.node) is location
 
     def of_pod(self, pod: Pod) -> tuple[Location, bool]:
         """Return the location of a pod, and whether it comes from the PodLocator alone."""
@@ -127,10 +124,12 @@ class Locations:
         return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
 
     def node_of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location | None:
-        """Return the location of the node that an endpoint of this cluster is on, None if no object tells.
+        """Return the location of the node that an endpoint is on, None if no object of this cluster tells.
 
         ``nodeName`` tells it, else what ``targetRef`` names: a Pod, or its PodLocator, or a Node.
         """
+        if endpoint.cluster not in (None, self.cluster):
+            return None
         if endpoint.node is not None and (location := self._nodes.get(endpoint.node)) is not None:
             return location
         if endpoint.target_node is not None:
