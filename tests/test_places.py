@@ -175,6 +175,12 @@ def test_a_plugin_that_ignores_pod_cidrs_is_one_finding() -> None:
 OVERLOOKED = [
     ("label", [W, kept("b1", by=None)], "endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io"),
     ("selector", [OWN, kept("b1", owner="own")], "Service shop/own has no selector"),
+    ("remedy", [OWN, kept("b1", owner="own")], "give the Service a selector, or topodns a --subnet around the address"),
+    (
+        "external-name",
+        [{**W, "spec": {**W["spec"], "type": "ExternalName", "externalName": "x.example"}}, kept("b1")],
+        "Service shop/w is of type ExternalName",
+    ),
     ("service", [kept("b1")], "there is no Service shop/w"),
     ("pod", [W, pod("p", ["10.9.9.9"], "b1"), kept("b1", targetRef=POD)], "its pod shop/p does not have the address"),
     ("kept", [W, kept("b1")], ""),
