@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
@@ -58,7 +59,10 @@ class BookBuilder:
         self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
-        self._endpoints = KeptEndpoints(locations.cluster, slices, services, self._pods, self._has_address)
+        self._slices = slices
+        self._endpoints = KeptEndpoints(
+            *(locations.cluster, slices, services, self._pods, self._has_address), joins=bool(locations.subnets)
+        )
         self._cidrs = PodCidrs(self, locations, subnets)
         self._forwarders = Forwarders()
         self._changed: dict[bytes, None] = {}  # other addresses than those of changed slices
@@ -148,6 +152,9 @@ class BookBuilder:
     def update_slice(self, key: str, before: EndpointSlice | None) -> None:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
+        for known in (before, self._slices.get(key)) if self._locations.subnets else ():
+            if known is not None and any(map(self._locations.may_be_filled, nodes_of(known.endpoints))):
+                self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
         """Note that these addresses may have other places."""
@@ -274,7 +281,7 @@ class BookBuilder:
         if names := self._node_names.keys("address", address):
             name = max(names)
             if (node_location := locations.of_node(name)) is not None:
-                return Held(locations.filled(node_location, (address,)), NODE, name)
+                return Held(locations.filled(node_location, self._addresses_with(address, keys)), NODE, name)
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
             return Held(locations.of_pod(pod)[0], NODE, pod.node)
@@ -288,10 +295,20 @@ class BookBuilder:
             if (location := locations.of_node(node)) is not None:
                 return Held(location, ENDPOINT, known)
         for found in self._endpoints.kept_at(address):
-            namespace = found.slice.namespace
-            if locations.node_of_endpoint(namespace, found.endpoint) is not None:
-                return Held(locations.of_endpoint(namespace, found.endpoint), ENDPOINT, found.slice)
+            namespace, endpoint = found.slice.namespace, found.endpoint
+            if (node_location := locations.node_of_endpoint(namespace, endpoint)) is not None:
+                if locations.may_be_filled(node_location.node):
+                    endpoint = replace(endpoint, addresses=self._endpoints.addresses_of(found))
+                return Held(locations.of_endpoint(namespace, endpoint), ENDPOINT, found.slice)
         return None
+
+    def _addresses_with(self, address: bytes, keys: Iterable[str]) -> tuple[bytes, ...]:
+        """Return the addresses of whoever has a Node's *address*: a pod with one of the *keys*, or a kept endpoint."""
+        if not self._locations.subnets:
+            return (address,)
+        if pods := [self._pods[key] for key in keys]:
+            return max(pods, key=_age).addresses
+        return next(map(self._endpoints.addresses_of, self._endpoints.kept_at(address)), (address,))
 
     def _told(self, address: bytes) -> Held | None:
         """Return the kept endpoint on a Node that is not known whose slice says where an address is."""

@@ -47,6 +47,7 @@ class Locations:
         self.subnets = PrefixTable(
             {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
         )
+        self._subnet_keys = frozenset(key for labels in self.subnets.values() for key in labels)
         self.keys = LabelKeys()
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
@@ -169,6 +170,11 @@ class Locations:
         pod = None if pod_key is None else self.pods.get(pod_key) or self._locators.get(pod_key)
         is_of_pod = pod is not None and not (isinstance(pod, Pod) and pod.finished) and addresses[0] in pod.addresses
         return self.filled(location, pod.addresses if pod is not None and is_of_pod else addresses)
+
+    def may_be_filled(self, node: str | None) -> bool:
+        """Whether a subnet may say a label that a node lacks; a node that is not known may lack any."""
+        location = self.of_node(node)
+        return bool(self.subnets) and (location is None or not self._subnet_keys <= location.labels.keys())
 
     def filled(self, location: Location, addresses: Iterable[bytes]) -> Location:
         """Return a node's location with the labels that it lacks: those of the subnet of the first address in one."""
