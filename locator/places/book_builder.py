@@ -360,17 +360,17 @@ class BookBuilder:
         """See ``Proofs``."""
         pods, known = self._pods, self._locations.of_node
         only_endpoints = not pods and not self._locators
-        alone: dict[str, frozenset[str]] = {}
+        alone: dict[str | None, frozenset[str] | None] = {None: None}  # None: whoever is there has to be looked at
         keys = self.pods_at(addresses)
         for (address, node), key in zip(addresses.items(), keys, strict=True):
-            if node is None or known(node) is None:  # what the endpoint's targetRef names may be on a known one
+            if node not in alone:  # what the endpoint's targetRef names may be on a known one, if this is none
+                alone[node] = None if node is None or known(node) is None else frozenset((node,))
+            nodes = alone[node]
+            if nodes is None:
                 yield self.nodes_at(address)
                 continue
             pod = pods.get(key) if key.__class__ is str else None
             if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
-                nodes = alone.get(node)
-                if nodes is None:
-                    nodes = alone[node] = frozenset((node,))
                 yield nodes
             else:
                 yield self.nodes_at(address)
