@@ -24,7 +24,7 @@ TIME = re.compile(r"^\d\d:\d\d:\d\d\.\d\d\d")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     flags = {"http": "127.0.0.1:0", "trusted-forwarder": TRUSTED}
-    with serving(tmp_path_factory.mktemp("page"), ROOT / "examples", flags=flags) as running:
+    with serving(tmp_path_factory.mktemp("page"), ROOT / "examples" / "cluster.yaml", flags=flags) as running:
         yield running
 
 
