@@ -81,8 +81,8 @@ def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, str]:
         if (endpoint_slice["metadata"]["namespace"], endpoint_slice["metadata"]["labels"].get(SERVICE_NAME)) == key
         for endpoint in endpoint_slice["endpoints"]
     ]
-    names = {endpoint["targetRef"]["name"] for endpoint in endpoints if "targetRef" in endpoint}
-    addresses = {text for endpoint in endpoints if "targetRef" not in endpoint for text in endpoint["addresses"]}
+    names = {pod for endpoint in endpoints if (pod := pod_of(endpoint))}
+    addresses = {text for endpoint in endpoints if not pod_of(endpoint) for text in endpoint["addresses"]}
     clients = {}
     for pod in of_kind(items, "Pod"):
         own = [row["ip"] for row in pod["status"].get("podIPs", ())]
@@ -92,6 +92,12 @@ def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, str]:
         if pod["status"]["phase"] == "Running" and own and not is_endpoint:
             clients[key_of(pod)] = own[0]
     return clients
+
+
+def pod_of(endpoint: Item) -> str | None:
+    """Return the name of the Pod that an endpoint is, None if it is something else, a Node for example."""
+    target = endpoint.get("targetRef", {})
+    return target["name"] if target.get("kind") == "Pod" else None
 
 
 def expected(twin: FixedTwin, key: Key, clients: Sequence[str], keys: Sequence[str]) -> Expected:
