@@ -306,15 +306,67 @@ ANNOTATED = f"{OBJECT}x: 1\n".replace("name: db", "annotations: {owner: Jose}, n
 
 
 @pytest.mark.parametrize("text", [ANNOTATED, json.dumps(yaml.safe_load(ANNOTATED), indent=1)], ids=["yaml", "json"])
-@pytest.mark.parametrize("octets", [b"\xe9", b"\x07", b"\xff\xfe", b"\xed\xa0\x80"])
-def test_an_octet_costs_a_value(text: str, octets: bytes) -> None:
+@pytest.mark.parametrize(
+    ("octets", "words", "command"),
+    [
+        (b"\xe9", "octet 0xe9 is no text in UTF-8;", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\xff\xfe", "octet 0xff is no text in UTF-8 (and 1 more);", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\xed\xa0\x80", "octet 0xed is no text in UTF-8 (and 2 more);", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\x07", "control character 0x07 found;", "'tr -d \"\\007\" < x.json'"),
+        (b"\xef\xbf\xbd\x07\xe9", "control character 0x07 found (and 1 more);", "tr -d"),
+    ],
+)
+def test_an_octet_costs_a_value(text: str, octets: bytes, words: str, command: str) -> None:
     """Not its object: the Service is read, and a warning names the line."""
     changed = text.encode().replace(b"Jose", b"Jos" + octets)
     (first, *others) = read(changed, file="x.json")
     assert isinstance(first.item, Finding) and first.item.severity == WARNING
     assert first.line == changed.count(b"\n", 0, changed.index(octets)) + 1
-    assert "is no text in UTF-8" in first.item.message and "iconv -f LATIN1 -t UTF-8 x.json" in first.item.expected
+    assert words in first.item.message and command in first.item.expected
     assert [item.key for item in objects_in(others)] == ["shop/db"]
+
+
+@pytest.mark.parametrize("only_json", [False, True], ids=["yaml", "json"])
+def test_an_escape_costs_a_value(only_json: bool) -> None:
+    """As Python's json writes what no other program can read; a whole character, or a backslash before it, is none."""
+    whole = '{"kind": "Namespace",\n"metadata": {"name": "a", "labels": {"a":\n"x\\\\ud83d \\ud83d\\ude00%s"}}}'
+    for before in ("", '{"kind": "Secret"}\n'):
+        assert len(objects_in(read(before + whole % "", only_json=only_json))) == 1
+        (first, *others) = read(before + whole % "\\ud83d", only_json=only_json)
+        assert isinstance(first.item, Finding) and first.line == 3 + before.count("\n")
+        assert first.item.message.startswith("half a character, \\ud83d, found; the rest of each")
+        assert [item.key for item in objects_in(others)] == ["a"]
+
+
+def test_a_number_costs_nothing() -> None:
+    """However long it is, and in concatenated JSON, too. NaN is no JSON: the message has its line."""
+    for number in ("9" * 5000, "1e999", "-" + "9" * 25):
+        text = f'{{"kind": "Namespace", "x": {number}, "metadata": {{"name": "a"}}}}\n'
+        assert [item.key for item in objects_in(read(text * 2, only_json=True))] == ["a", "a"]
+    text = '{"kind": "Secret"}\n{"kind": "Namespace",\n"metadata": {"name": "a", "uid":\nNaN}}'
+    assert refused(text, only_json=True) == "line 4: invalid character, expected JSON"
+
+
+def test_documents_one_after_another_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 'jq -c .items[]' prints them: twice as many take twice as long."""
+    lengths = list[int]()
+
+    class Text(str):
+        def __getitem__(self, key: Any) -> str:
+            lengths.append(len(part := super().__getitem__(key)))
+            return part
+
+        def rstrip(self, characters: str | None = None) -> str:
+            return Text(super().rstrip(characters))
+
+    class Octets(bytes):
+        def decode(self, *args: Any, **options: Any) -> str:
+            return Text(super().decode(*args, **options))
+
+    monkeypatch.setattr("locator.api.dump_text.text_of", lambda data, file: Octets(data))
+    text = '{"kind": "Namespace", "metadata": {"name": "a"}}\n' * 100
+    assert len(objects_in(read(text))) == 100
+    assert sum(lengths) <= len(text)
 
 
 def test_a_mark_of_utf_8_is_no_text() -> None:

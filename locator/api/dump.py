@@ -27,6 +27,7 @@ _JSON_STARTS = (b"{", b"[")
 # A string, with the colon that makes it a key, or where a mapping begins or ends.
 _TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]', re.DOTALL)
 _BETWEEN_ITEMS = re.compile(rb"[\[,\s]*")
+_BETWEEN_DOCUMENTS = re.compile(r"\s*")
 ENOUGH = 1000  # octets by which the items of a list are found in its text
 
 
@@ -101,11 +102,11 @@ def entries(
         try:
             documents = _documents(text, only_json=only_json)
         except NotADump:
-            found = dump_text.cleaned(text)
+            found = dump_text.cleaned(text, file)
             if found is None:
                 raise
             documents = _documents(found.text, only_json=only_json)
-            yield Entry(found.line, _cleaned(found, file))
+            yield Entry(found.line, _cleaned(found))
         if not documents:  # such as the file of a kubectl that has just been started
             raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
         for number, document in enumerate(documents, 1):
@@ -151,8 +152,6 @@ def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:
         if expected == "expected object":  # the whole document is something else
             raise NotAnObject(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
         raise NotAnObject(f"{found}, {expected} in a Kubernetes object or list") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotADump(f"JSON is malformed ({error})") from None
     if typed.kind is None and typed.api_version is not None:  # kubectl prints the apiVersion first, and the kind last
         raise NotADump(CUT_OFF if bytes(typed.items) else f"no kind, {EXPECTED}; is it cut off?")
     if typed.kind is None:
@@ -285,15 +284,16 @@ def _json_documents(text: bytes) -> list[_Document]:
     """Return the documents of concatenated JSON. Raises _NotJSON, as for YAML in flow style, and NotADump."""
     documents, position, line = list[_Document](), 0, 1
     try:
-        decoded, decoder = text.decode().rstrip(), json.JSONDecoder()
+        # Numbers stay text: Python refuses long ones.
+        decoded, decoder = text.decode().rstrip(), json.JSONDecoder(parse_int=str)
     except UnicodeDecodeError as error:
         raise NotADump(f"byte {error.start}: not UTF-8, expected JSON or YAML") from None
     try:
         while position < len(decoded):
-            start = position + len(decoded[position:]) - len(decoded[position:].lstrip())
+            start = position + len(_BETWEEN_DOCUMENTS.match(decoded, position)[0])  # type: ignore[index]  # maybe empty
             line += decoded.count("\n", position, start)
             _, position = decoder.raw_decode(decoded, start)
-            documents.append(_Document(decoded[start:position].encode(), line))
+            documents.append(_checked(decoded[start:position].encode(), line))
             line += decoded.count("\n", start, position)
     except json.JSONDecodeError as error:
         if error.pos >= len(decoded) or error.msg.startswith("Unterminated string"):
@@ -302,15 +302,26 @@ def _json_documents(text: bytes) -> list[_Document]:
     return documents
 
 
+def _checked(text: bytes, line: int) -> _Document:
+    """Return one document. Raises _NotJSON for what Python takes for JSON, such as NaN."""
+    try:
+        return _Document(text, line, typed=_TYPED.decode(text))
+    except msgspec.ValidationError:  # ``_entries`` says what it is
+        return _Document(text, line)
+    except msgspec.DecodeError as error:
+        reason, _, position = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+        if position:
+            line += text.count(b"\n", 0, int(position.rstrip(")")))
+        raise _NotJSON(f"line {line}: {reason}") from None
+
+
 def _unreadable(kind: str, name: str, path: str, message: str, expected: str = "") -> Finding:
     return ClusterCode.UnreadableObject.finding(kind, "", name, field=path, message=message, expected=expected)
 
 
-def _cleaned(found: dump_text.Cleaned, file: str) -> Finding:
-    what = f"octet 0x{found.octets.hex()} is no text in UTF-8"
-    more = f", nor are {found.number - 1} others" if found.number > 1 else ""
-    expected = f"UTF-8; {dump_text.shell('iconv -f LATIN1 -t UTF-8 {file}', file)} converts Latin-1"
-    message = f"{what}{more}; the rest of each value is read"
+def _cleaned(found: dump_text.Cleaned) -> Finding:
+    more = f" (and {found.number - 1} more)" if found.number > 1 else ""
+    message = f"{found.what}{more}; the rest of each value is read"
     return ClusterCode.UnreadableObject.finding(
-        "", "", "", field="", message=message, expected=expected, line=found.line, severity=WARNING
+        "", "", "", field="", message=message, expected=found.expected, line=found.line, severity=WARNING
     )

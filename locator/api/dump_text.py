@@ -43,8 +43,13 @@ _OTHER_TEXTS = (
                 rb"|No resources found)[^\r\n]*"), "a message of kubectl found ({})"),
     (re.compile(rb"(?i:<!doctype html|<html)"), "a page in HTML found"),
 )  # fmt: skip
-# What YAML calls printable (1.2, section 5.1); JSON allows no less but for some controls, which no value needs.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What is to be replaced in a text, and what looks like it. Wrong is what YAML does not call printable (1.2, section
+# 5.1), which JSON needs for no value; and half a character, as JSON writes those that need two escapes.
+_WRONG = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\\\"
+    "|(\\\\u[dD][89a-fA-F][0-9a-fA-F]{2}|[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff])"
+)
+_OCTETS = 0xDC00  # what Python makes of the octet 0, if it is no UTF-8
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 TEXT_SHARE = 0.9  # of the characters of a text; otherwise it is something else
 
@@ -59,13 +64,15 @@ class NotADump(ValueError):
 class Cleaned(NamedTuple):
     """A text with a replacement character for each octet or character that no text has.
 
-    ``line`` is the first of these, ``octets`` what stood there, ``number`` how many there are.
+    ``line`` is that of the first of these, ``what`` names it, ``number`` is how many there are. ``expected`` says what
+    should be there instead.
     """
 
     text: bytes
     line: int
-    octets: bytes
+    what: str
     number: int
+    expected: str
 
 
 def unpacked(data: bytes, file: str) -> bytes:
@@ -110,20 +117,42 @@ def text_of(data: bytes, file: str = "") -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def cleaned(text: bytes) -> Cleaned | None:
+def cleaned(text: bytes, file: str) -> Cleaned | None:
     """Return a text in which single octets or characters are replaced, None if nothing is wrong. Raises NotADump.
 
-    A dump with a value in Latin-1 is read but for that value.
+    A dump with a value in Latin-1 is read but for that value. *file* is named in commands.
     """
-    decoded = text.decode(errors="replace")
-    clean, controls = _UNPRINTABLE.subn(REPLACEMENT, decoded)
-    number = controls + decoded.count(REPLACEMENT) - text.count(REPLACEMENT.encode())
-    if not number:
+    decoded, first, number = text.decode(errors="surrogateescape"), None, 0
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal first, number
+        if match[1] is None:
+            return match[0]
+        first, number = first or match, number + 1
+        return REPLACEMENT
+
+    clean = _WRONG.sub(replaced, decoded)
+    if first is None:
         return None
     if number > len(clean) * (1 - TEXT_SHARE):
         raise NotADump("octets that are no text, expected YAML or JSON in UTF-8")
-    position = min(_first_not_utf8(text), _first_control(text))
-    return Cleaned(clean.encode(), text.count(b"\n", 0, position) + 1, text[position : position + 1], number)
+    what, expected = _wrong(first[0], file)
+    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, what, number, expected)
+
+
+def _wrong(found: str, file: str) -> tuple[str, str]:
+    """Return what was found where a text should be, and what is expected."""
+    if len(found) > 1:
+        return f"half a character, {found}, found", "both halves of it, or none"
+    code = ord(found)
+    if code >= _OCTETS and code < _OCTETS + 256:
+        converts = shell("iconv -f LATIN1 -t UTF-8 {file}", file)
+        return f"octet 0x{code - _OCTETS:02x} is no text in UTF-8", f"UTF-8; {converts} converts Latin-1"
+    expected = "a text without it"
+    if code < 0x80:
+        removes = shell(f'tr -d "\\{code:03o}"{" < {file}" if file else ""}', file)
+        expected = f"{expected}; {removes} removes it"
+    return f"control character 0x{code:02x} found", expected
 
 
 def other_text(text: bytes) -> str:
@@ -132,19 +161,6 @@ def other_text(text: bytes) -> str:
         if match := pattern.match(text.lstrip()):
             return what.format(match[0].decode(errors="replace").strip())
     return ""
-
-
-def _first_not_utf8(text: bytes) -> int:
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(text)
-
-
-def _first_control(text: bytes) -> int:
-    match = re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x84\x86-\x9f]|\xef\xbf[\xbe\xbf]", text)
-    return len(text) if match is None else match.start()
 
 
 def _is_tar(unpacker: Any, data: bytes) -> bool:

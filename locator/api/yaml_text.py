@@ -1,7 +1,7 @@
 """Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
 
 Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, and y and n, which not all
-programs print in quotation marks. Aliases and merge keys are obeyed. A key that stands twice in one mapping is an error.
+programs quote. Aliases and merge keys are obeyed. A key that stands twice in one mapping is an error.
 """
 
 from __future__ import annotations
