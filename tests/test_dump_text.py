@@ -421,6 +421,22 @@ def test_a_gzip_file_that_is_cut_off() -> None:
         unpacked(packed[:20] + b"\0" * 8 + packed[28:], "a.yaml.gz")
 
 
+def test_what_stands_behind_gzip() -> None:
+    """Zeros are padding; text would be lost in silence."""
+    packed = gzip.compress(OBJECT.encode())
+    assert unpacked(packed + bytes(1000), "a.yaml.gz") == OBJECT.encode()
+    for more in (b"---\n" + OBJECT.encode(), b"\0\0" + packed, b"\n"):
+        with pytest.raises(NotADump, match="octets found after what gzip wrote, expected"):
+            unpacked(packed + more, "a.yaml.gz")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=300) | st.integers(0, 1 << 18).map(bytes), min_size=1, max_size=6))
+def test_gzip_files_that_are_joined(parts: list[bytes]) -> None:
+    """Wherever one ends, and the pieces in which it is read."""
+    assert unpacked(b"".join(map(gzip.compress, parts)), "a.yaml.gz") == b"".join(parts)
+
+
 def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that would fill the memory is refused before it does."""
     monkeypatch.setattr("locator.api.dump_text.MAX_UNPACKED", 1 << 20)

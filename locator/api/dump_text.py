@@ -6,6 +6,7 @@ What people keep beside a dump, or make of it, has a message of its own: which c
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import shlex
 import zlib
@@ -15,7 +16,8 @@ from locator.model import printable
 
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
 
-MAX_UNPACKED = 1 << 32  # octets: 100 times the dump of a cluster at Kubernetes' limits
+MAX_UNPACKED = 1 << 30  # octets: 25 times the dump of a cluster at Kubernetes' limits
+SMALLEST, LARGEST = 1 << 9, 1 << 16  # octets that are unpacked at once: they become 1000 times as many at most
 TAR_AT, TAR_WORD = 257, b"ustar"  # where a tar archive says what it is (POSIX.1-1988)
 GZIP = b"\x1f\x8b"
 
@@ -77,25 +79,25 @@ class Cleaned(NamedTuple):
 
 def unpacked(data: bytes, file: str) -> bytes:
     """Return the content of a file whose name says that it is compressed by gzip. Raises NotADump."""
-    unpacker, parts, size = zlib.decompressobj(wbits=31), list[bytes](), 0
-    rest = data
+    result, position = io.BytesIO(), 0  # its value is no copy
     try:
-        while rest:
-            parts.append(unpacker.decompress(rest, 1 << 24))
-            size += len(parts[-1])
-            if size > MAX_UNPACKED:
-                raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
-            rest = unpacker.unconsumed_tail
-            if unpacker.eof:  # gzip files can be joined
-                rest = unpacker.unused_data
-                unpacker = zlib.decompressobj(wbits=31) if rest.startswith(GZIP) else unpacker
-                rest = rest if rest.startswith(GZIP) else b""
+        while not position or data.startswith(GZIP, position):  # gzip files can be joined
+            unpacker, size = zlib.decompressobj(wbits=31), SMALLEST
+            while not unpacker.eof:
+                if position >= len(data):
+                    tests = shell("gunzip -t {file}", file)
+                    raise NotADump(f"cut off: the end of what gzip wrote is missing; {tests} tests it")
+                result.write(unpacker.decompress(data[position : position + size]))
+                position, size = position + size, min(2 * size, LARGEST)
+                if result.tell() > MAX_UNPACKED:
+                    raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
+            position = min(position, len(data)) - len(unpacker.unused_data)
     except zlib.error as error:
         reason = f"not as gzip writes it ({error})" if data.startswith(GZIP) else "not compressed by gzip"
         raise NotADump(f"{reason}, expected that of a file whose name ends in .gz") from None
-    if not unpacker.eof:
-        raise NotADump(f"cut off: the end of what gzip wrote is missing; {shell('gunzip -t {file}', file)} tests it")
-    return b"".join(parts)
+    if rest := len(data[position:].strip(b"\0")):  # gzip allows padding
+        raise NotADump(f"{rest} octets found after what gzip wrote, expected that all of the file is compressed")
+    return result.getvalue()
 
 
 def text_of(data: bytes, file: str = "") -> bytes:
