@@ -102,9 +102,12 @@ FOLDERS = {
         {"n1", *"bcdefg"}, {}),
     "what-is-no-dump": (
         {"a.yaml": yaml.safe_dump(NODE), ".git/config.yaml": "a: [", "._a.yaml": b"\0\5\26\7", "notes": "x",
-         "b.tar": b"x", "c.tar.gz": b"x"},
-        {"n1"}, {".git": "hidden", "._a.yaml": "macOS", "notes": "not read by its name", "b.tar": ".tar",
-                 "c.tar.gz": ".gz"}),
+         "b.tar": b"x", "c.tar.gz": b"x", "lost+found/d.yaml": "a: [", "e.yaml": "# x\n"},
+        {"n1"}, {".git": "hidden", "._a.yaml": "macOS", "notes": "no ending", "b.tar": ".tar",
+                 "c.tar.gz": ".gz", "lost+found": "file system", "e.yaml": "nothing but comments"}),
+    "documents": (
+        {"log.json": '{"a": 1}\n' * 20, "mixed.yaml": f"a: 1\n---\nb: 2\n---\n{yaml.safe_dump(NODE)}", "z.json": "7"},
+        {"n1"}, {"log.json": "no kind (20 documents, and 1 more file)", "z.json": "int found"}),
 }  # fmt: skip
 
 
@@ -115,6 +118,7 @@ def test_folders(tmp_path: Path, files: Mapping[str, str | bytes], objects: set[
     dump = read(tmp_path)
     assert keys(dump) == objects
     found = passed_over(dump, tmp_path)
+    assert all(message.startswith("not read: ") for message in found.values())
     assert found.keys() == said.keys() and all(words in found[file] for file, words in said.items()), found
     assert {finding.code for finding in dump.findings} <= {"PassedOver"}
 
@@ -155,9 +159,9 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
     assert keys(dump) == {"n1"} and dump.counts.files == 1
     found = passed_over(dump, tmp_path)
     assert found == {
-        "a/up": "a link to a folder that is read already (and 1 more file)",
-        "c.yaml": "a link that leads nowhere (and 1 more file)",
-        "circle": "not read by its name",
+        "a/up": "not read: a link to a folder that is read already (and 1 more file)",
+        "c.yaml": "not read: a link that leads nowhere (and 1 more file)",
+        "circle": "not read: the name has no ending",
     }
 
 
@@ -172,7 +176,7 @@ def test_special_files_hold_nothing_up(tmp_path: Path) -> None:
             listener.bind("socket.yaml")
         finally:
             os.chdir(where)
-        assert passed_over(read(tmp_path), tmp_path) == {"pipe.yaml": "no regular file (and 1 more file)"}
+        assert passed_over(read(tmp_path), tmp_path) == {"pipe.yaml": "not read: no regular file (and 1 more file)"}
         with pytest.raises(BadDump, match=r"socket\.yaml: a device or socket found, expected a file, folder or pipe$"):
             read(tmp_path / "socket.yaml")
     for device in ("/dev/zero", "/dev/null"):
@@ -180,18 +184,19 @@ def test_special_files_hold_nothing_up(tmp_path: Path) -> None:
             read(device)
 
 
-def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is passed over, as lost+found is for all but root."""
+def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is an error as a file is: it may hold a part of the cluster."""
     lay(tmp_path, {"nodes.json": json.dumps(NODE), "closed/x.json": "{}"})
     scandir = os.scandir
 
     def refusing(path: str) -> Any:
         if path.endswith("closed"):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
     monkeypatch.setattr("locator.cluster.dumps.folders.os.scandir", refusing)
-    assert passed_over(read(tmp_path), tmp_path) == {"closed": "Permission denied"}
+    with pytest.raises(BadDump, match=r"closed: Permission denied, expected a file or folder$"):
+        read(tmp_path)
 
 
 def test_files_of_a_folder_that_are_errors(tmp_path: Path) -> None:
@@ -200,14 +205,15 @@ def test_files_of_a_folder_that_are_errors(tmp_path: Path) -> None:
         lay(tmp_path, {"a.yaml": yaml.safe_dump(NODE), "sub/b.yaml": content})
         with pytest.raises(BadDump, match=r"sub/b\.yaml: "):
             read(tmp_path)
+    lay(tmp_path, {f"{number}.yaml": "a: [" for number in range(12)})
+    with pytest.raises(BadDump, match=r"^(\S+/\d+\.yaml: line 2: [^;]+; [^;]+; ){10}and 3 more$"):
+        read(tmp_path)
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     """The message says what is there instead."""
     lay(tmp_path, {"dump.tar.gz": b"x"})
-    words = (
-        r"nothing to read, expected files ending in \.yaml, \.yml, \.json, or one of these and \.gz \(.*dump\.tar\.gz: "
-    )
+    words = r"nothing to read, expected a name that ends in \.yaml, .* or \.json\.gz \(.*dump\.tar\.gz: .* in \.gz\)$"
     with pytest.raises(BadDump, match=words):
         read(tmp_path)
 
@@ -275,6 +281,14 @@ def test_what_check_says(topodns: Run, tmp_path: Path) -> None:
     assert (ran.status, numbers) == (DONE, "0 errors, 0 warnings, 1 info")
     answer = topodns("explain", "svc/db", "-n", "shop", "--client", "10.1.0.3", "--snapshot", str(tmp_path))
     assert "10.1.0.5" in answer.out
+
+
+def test_documents_are_no_files(tmp_path: Path) -> None:
+    """A file of which nothing was read was not read; one with an object was. The finding has the first line."""
+    lay(tmp_path, {"log.json": '\n{"a": 1}\n' * 20, "mixed.yaml": f"a: 1\n---\nb: 2\n---\n{yaml.safe_dump(NODE)}"})
+    dump = read(tmp_path)
+    assert (dump.counts.files, dump.counts.passed_over) == (1, 1)
+    assert [finding.line for finding in dump.findings] == [2]
 
 
 def test_a_large_dump_says_how_it_is_read_faster(topodns: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

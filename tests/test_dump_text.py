@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from locator.api import dump, yaml_text
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND
-from locator.api.dump import Entry, ListOf, Unread, entries
+from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
 from locator.api.dump_text import NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
 from tests.clusters import world
@@ -29,7 +29,7 @@ COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml
 
 
 def objects_in(found: Iterable[Entry]) -> list[Object]:
-    return [item for _, item in found if not isinstance(item, Finding | Unread | ListOf)]
+    return [item for _, item in found if not isinstance(item, Finding | Unread | ListOf | Skipped)]
 
 
 def read(text: str | bytes, **options: Any) -> list[Entry]:
@@ -461,12 +461,24 @@ def test_kinds_that_nobody_reads_are_told() -> None:
 
 def test_a_document_among_others_that_is_none() -> None:
     """A bundle has many files that are no Kubernetes objects: one of them is a finding there, not the end."""
-    for text in ('{"a": 1}', "[1, 2]", "7", '{"apiVersion": "v1", "kind": 7}'):
+    for text in ('{"a": 1}', "[1, 2]", "7", '{"apiVersion": "v1", "kind": 7}', "[{}]", "# x\n", "null", "---\n---\n"):
         refused(text)
-        ((_, finding),) = read(text, among_others=True)
-        assert isinstance(finding, Finding) and finding.code == "PassedOver"
-    for text in ("a: [", "NAME   READY\n", "", '{"a": 1', "apiVersion: v1\nitems:\n- kind: Node\n"):
+        ((_, skipped),) = read(text, among_others=True)
+        assert isinstance(skipped, Skipped) and "expected" not in skipped.expected
+    for text in ("a: [", "NAME   READY\n", "", "\n", '{"a": 1', "apiVersion: v1\nitems:\n- kind: Node\n"):
         refused(text, among_others=True)
+
+
+@pytest.mark.parametrize("among_others", [False, True], ids=["named", "in-a-folder"])
+def test_an_array_of_objects(among_others: bool) -> None:
+    """As 'jq .items' prints the objects of a List, in JSON and in YAML."""
+    items = [{"kind": "Node", "metadata": {"name": name}} for name in "ab"]
+    for text in (json.dumps(items), json.dumps(items, indent=1), yaml.safe_dump(items)):
+        found = [(line, item) for line, item in read(f"\n{text}", among_others=among_others) if isinstance(item, Node)]
+        assert [node.name for _, node in found] == ["a", "b"]
+        assert all(f"{node.name}" in "".join(text.splitlines()[line - 2 : line + 4]) for line, node in found)
+    twice = '[{"kind": "Node", "metadata": {"name": "a",\n"name": "b"}}]'
+    assert refused(twice, among_others=among_others).startswith("line 2: the key name stands twice")
 
 
 def test_an_error_in_one_object_is_no_end() -> None:

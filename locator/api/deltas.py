@@ -43,10 +43,10 @@ Delta = Replace | Put | Drop
 
 
 class Origin(NamedTuple):
-    """The file and the line on which an object begins."""
+    """The file and the line on which an object begins; None for a file as a whole."""
 
     file: str
-    line: int
+    line: int | None
 
 
 class DeltaBatch(Struct, frozen=True, gc=False):

@@ -21,7 +21,8 @@ from locator.api.yaml_text import NotYAML
 from locator.finding_codes import ClusterCode
 from locator.model import ENDPOINTS, WARNING, EndpointSlice, Finding, Object, Service
 
-EXPECTED = "expected a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
+OBJECT = "a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
+EXPECTED = f"expected {OBJECT}"
 CUT_OFF = f"cut off: the text ends inside of it, expected all that kubectl prints; {COMMAND} prints it again"
 _JSON_STARTS = (b"{", b"[")
 # A string, with the colon that makes it a key, or where a mapping begins or ends.
@@ -32,7 +33,18 @@ ENOUGH = 1000  # octets by which the items of a list are found in its text
 
 
 class NotAnObject(NotADump):
-    """The text is YAML or JSON, but no Kubernetes object or list, as many files are that lie beside a dump."""
+    """A document is YAML or JSON, but no Kubernetes object or list, as in many files that lie beside a dump."""
+
+    def __init__(self, found: str, expected: str = OBJECT) -> None:
+        super().__init__(f"{found}, expected {expected}")
+        self.skipped = Skipped(found, expected)
+
+
+class Skipped(NamedTuple):
+    """Why a document, or a file, was not read: what was found, and what was expected, empty if nothing is missing."""
+
+    found: str
+    expected: str = ""
 
 
 class _NotJSON(ValueError):
@@ -56,7 +68,7 @@ class Entry(NamedTuple):
     """What is on a line of a dump, counted from 1."""
 
     line: int
-    item: Object | Finding | Unread | ListOf
+    item: Object | Finding | Unread | ListOf | Skipped
 
 
 class _Document(NamedTuple):
@@ -94,10 +106,11 @@ def entries(
     """Yield what is in a dump, in order. Raises ``NotADump``.
 
     *file* is named in commands. With *only_json*, a text that starts like JSON is never tried as YAML. *among_others*:
-    the file lies in a folder, where a document that is no Kubernetes object is only a finding. *resources* says how
-    each kind is read.
+    the file lies in a folder, where a document that is no Kubernetes object is skipped. *resources* says how each kind
+    is read.
     """
     text = dump_text.text_of(data, file)
+    among_others = among_others and not dump_text.other_text(text)
     try:
         try:
             documents = _documents(text, only_json=only_json)
@@ -107,20 +120,17 @@ def entries(
                 raise
             documents = _documents(found.text, only_json=only_json)
             yield Entry(found.line, _cleaned(found))
-        if not documents:  # such as the file of a kubectl that has just been started
+        if not documents and among_others and text.strip():
+            yield Entry(1, Skipped("nothing but comments", OBJECT))
+        elif not documents:  # such as the file of a kubectl that has just been started
             raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
         for number, document in enumerate(documents, 1):
             try:
                 yield from _entries(document, resources)
             except NotAnObject as error:
-                if not among_others or dump_text.other_text(text):
-                    raise NotAnObject(f"document {number}: {error}") from None
-                reason, _, expected = str(error).partition(", expected ")
-                message = f"document {number} was not read: {reason}"
-                yield Entry(
-                    document.line,
-                    ClusterCode.PassedOver.finding("", "", "", field="", message=message, expected=expected),
-                )
+                if not among_others:
+                    raise NotADump(f"document {number}: {error}") from None
+                yield Entry(document.line, error.skipped)
     except NotADump as error:
         if what := dump_text.other_text(text):
             raise NotADump(f"{what}, {EXPECTED}; {COMMAND} prints a dump") from None
@@ -148,16 +158,26 @@ def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:
     try:
         typed = document.typed or _TYPED.decode(document.text)
     except msgspec.ValidationError as error:
-        found, _, expected = error_words(error)[0].partition(", ")
-        if expected == "expected object":  # the whole document is something else
-            raise NotAnObject(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
-        raise NotAnObject(f"{found}, {expected} in a Kubernetes object or list") from None
+        found, _, expected = error_words(error)[0].partition(", expected ")
+        if expected != "object":
+            raise NotAnObject(found, f"{expected} in a Kubernetes object or list") from None
+        if not _is_array_of_objects(document.text):
+            raise NotAnObject(found.replace("str", "text").replace("array", "a list")) from None
+        typed = _Typed("List", items=Raw(document.text))  # as 'jq .items' prints it
     if typed.kind is None and typed.api_version is not None:  # kubectl prints the apiVersion first, and the kind last
         raise NotADump(CUT_OFF if bytes(typed.items) else f"no kind, {EXPECTED}; is it cut off?")
     if typed.kind is None:
-        raise NotAnObject(f"no kind, {EXPECTED}")
+        raise NotAnObject("no kind")
     walk = _Walk(resources, is_checked=document.is_checked)
     yield from walk.object(document.text, typed, document.line, "", "", None)
+
+
+def _is_array_of_objects(text: bytes) -> bool:
+    try:
+        items = _ITEMS.decode(text)
+        return bool(items) and _TYPED.decode(items[0]).kind is not None
+    except msgspec.ValidationError:
+        return False
 
 
 class _Walk:

@@ -95,7 +95,9 @@ class _Reader:
                     yield Document(msgspec.json.encode(value), line)
 
     def _top(self, event: Any, *, is_root: bool = False) -> Any:
-        """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document."""
+        """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document, or a list."""
+        if is_root and event.__class__ is SequenceStartEvent and event.anchor is None:
+            return self._items()
         if event.__class__ is MappingStartEvent and event.anchor is None:
             return self._mapping(is_object=True, is_root=is_root)
         return self._value(event)
