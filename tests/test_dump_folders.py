@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +323,44 @@ def test_a_dump_without_slices(topodns: Run, tmp_path: Path) -> None:
     assert lacks in " ".join(explained.out.split()) and "no ready endpoint" not in explained.out
     simulated = topodns("simulate", "--service", "shop/db", *flags)
     assert simulated.status == WRONG and lacks in simulated.err and "kubectl get namespaces," in simulated.err
+
+
+SHARED = service("all", annotations={"topodns.io/federated": "true"})
+VIRTUAL = service("api", cluster_ips=("10.96.0.1",))
+NEAR = service("db", keys=ZONE)
+FAR = endpoint_slice("db", 2, [endpoint("10.2.0.5", nodeName="n2")])
+WHOLE = [NODE, node("n2", {ZONE: "z2"}), POD, pod("db-1", ["10.2.0.5"], "n2"), NEAR, SLICE, FAR, SHARED, VIRTUAL]
+NO_NODES, NO_SERVICES = "the dump has no Nodes", "the dump has no Services"
+NO_SLICES, FEDERATION = "the dump has neither EndpointSlices nor Endpoints", ("--federation", "fed.example")
+REVERSE = ("--zone", "cluster.local", "--zone", "10.in-addr.arpa", "--client", "10.1.0.5")
+LACKING = {
+    # what: (the kind that the dump lacks, command, words)
+    "zone-of-a-pod": ("Node", ("explain", "db.shop", "--client", "pod/db-0", "-n", "shop"), NO_NODES),
+    "zone-of-a-name": ("Node", ("explain", "z1.pin._zone.db.shop", "--zonal", ZONE, "--client", "10.1.0.5"), NO_NODES),
+    "federated": ("EndpointSlice", ("explain", "all.shop.fed.example", *FEDERATION, "--client", "10.1.0.5"), NO_SLICES),
+    "federated-without-services": ("Service", ("explain", "all.shop.fed.example", *FEDERATION, "--client", "10.1.0.5"),
+                                   NO_SERVICES),
+    "address": ("EndpointSlice", ("explain", "5.0.1.10.in-addr.arpa", "PTR", *REVERSE), NO_SLICES),
+    "address-of-a-service": ("Service", ("explain", "1.0.96.10.in-addr.arpa", "PTR", *REVERSE), NO_SERVICES),
+    "empty": ("EndpointSlice", ("explain", "api.shop", "--ignore-empty-service", "--client", "10.1.0.5"), NO_SLICES),
+    "simulated": ("Service", ("simulate", "--service", "shop/db"), f"no Service shop/db: {NO_SERVICES}"),
+    "all-simulated": ("Service", ("simulate",), NO_SERVICES),
+    "failed": ("Node", ("simulate", "--fail", f"{ZONE}=z1"), NO_NODES),
+    "nearest": ("Node", ("simulate", "--clients", "shop"), NO_NODES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "command", "words"), LACKING.values(), ids=LACKING)
+def test_what_a_dump_lacks(topodns: Run, tmp_path: Path, kind: str, command: Sequence[str], words: str) -> None:
+    """It is told where it may be the reason, and nothing that follows from it; of a whole dump, nothing is."""
+    for items, tells in ((WHOLE, False), ([item for item in WHOLE if item["kind"] != kind], True)):
+        lay(tmp_path, {"a.json": listed(*items)})
+        ran = topodns(*command, "--snapshot", str(tmp_path))
+        said = " ".join(f"{ran.out} {ran.err}".split())
+        assert (words in said) is tells, said
+        if tells:
+            assert "NoTrustedForwarder" not in said and "ChoosesNothing" not in said and "UnmetClient" not in said
+            assert "no ready endpoint (" not in said
 
 
 def test_a_kind_that_cannot_be_read_is_not_missing(topodns: Run, tmp_path: Path) -> None:
