@@ -87,18 +87,20 @@ class Dump(Struct):
     """The objects in all files in order, the findings, and where each object stands.
 
     ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
-    ``held`` names the kinds of which there are objects, or a list: what the dump says nothing about may exist.
+    ``lacks`` names the kinds of which there is no object, and no list: the dump says nothing about them.
     """
 
     objects: list[Object]
     findings: list[Finding]
     origins: dict[str, Origin]
-    held: frozenset[str]
+    lacks: frozenset[str]
     counts: Counts
 
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
-        deltas = [Replace(kind, rows, known=kind.__name__ in self.held) for kind, rows in by_kind(self.objects).items()]
+        deltas = [
+            Replace(kind, rows, lacks=kind.__name__ in self.lacks) for kind, rows in by_kind(self.objects).items()
+        ]
         return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
 
 
@@ -198,9 +200,10 @@ class _Reading:
         unread = {f"{kind}.{group}" if group else kind: n for (group, kind), n in self._unread.items()}
         held = self._held | number.keys()
         held |= {EndpointSlice.__name__} if ENDPOINTS in held else set()
+        lacks = frozenset(kind.__name__ for kind in KINDS) - held
         passed_over = {origin.file for origins in self._passed_over.values() for origin in origins} - self._files
         counted = Counts(len(self._files), number, unread, len(passed_over), self._large_yaml)
-        return Dump(objects, findings, self._origins, frozenset(held), counted)
+        return Dump(objects, findings, self._origins, lacks, counted)
 
     def _add(self, item: Object, origin: Origin) -> None:
         kind, key = _identity(item)
@@ -314,7 +317,7 @@ def read_packed(inputs: bytes) -> bytes:
     except BadDump as error:
         return pickle.dumps(error)
     objects = list(packing.batches(result.objects))
-    return pickle.dumps((objects, result.findings, result.origins, result.held, result.counts))
+    return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
 
 
 def unpacked(packed: bytes) -> Dump:
