@@ -288,6 +288,8 @@ def test_documents_are_no_files(tmp_path: Path) -> None:
     lay(tmp_path, {"log.json": '\n{"a": 1}\n' * 20, "mixed.yaml": f"a: 1\n---\nb: 2\n---\n{yaml.safe_dump(NODE)}"})
     dump = read(tmp_path)
     assert (dump.counts.files, dump.counts.passed_over) == (1, 1)
+    lay(tmp_path, {"none.json": listed()})
+    assert read(tmp_path).counts.files == 2, "an empty List is read"
     assert [finding.line for finding in dump.findings] == [2]
 
 

@@ -119,7 +119,8 @@ def entries(
             if found is None:
                 raise
             documents = _documents(found.text, only_json=only_json)
-            yield Entry(found.line, _cleaned(found))
+            finding = _unreadable("", "", "", f"{found.message}; the rest of each value is read", found.expected)
+            yield Entry(found.line, replace(finding, line=found.line, severity=WARNING))
         if not documents and among_others and text.strip():
             yield Entry(1, Skipped("nothing but comments", OBJECT))
         elif not documents:  # such as the file of a kubectl that has just been started
@@ -310,7 +311,7 @@ def _json_documents(text: bytes) -> list[_Document]:
         raise NotADump(f"byte {error.start}: not UTF-8, expected JSON or YAML") from None
     try:
         while position < len(decoded):
-            start = position + len(_BETWEEN_DOCUMENTS.match(decoded, position)[0])  # type: ignore[index]  # maybe empty
+            start = _BETWEEN_DOCUMENTS.match(decoded, position).end()  # type: ignore[union-attr]  # it may be empty
             line += decoded.count("\n", position, start)
             _, position = decoder.raw_decode(decoded, start)
             documents.append(_checked(decoded[start:position].encode(), line))
@@ -337,11 +338,3 @@ def _checked(text: bytes, line: int) -> _Document:
 
 def _unreadable(kind: str, name: str, path: str, message: str, expected: str = "") -> Finding:
     return ClusterCode.UnreadableObject.finding(kind, "", name, field=path, message=message, expected=expected)
-
-
-def _cleaned(found: dump_text.Cleaned) -> Finding:
-    more = f" (and {found.number - 1} more)" if found.number > 1 else ""
-    message = f"{found.what}{more}; the rest of each value is read"
-    return ClusterCode.UnreadableObject.finding(
-        "", "", "", field="", message=message, expected=found.expected, line=found.line, severity=WARNING
-    )

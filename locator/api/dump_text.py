@@ -66,14 +66,12 @@ class NotADump(ValueError):
 class Cleaned(NamedTuple):
     """A text with a replacement character for each octet or character that no text has.
 
-    ``line`` is that of the first of these, ``what`` names it, ``number`` is how many there are. ``expected`` says what
-    should be there instead.
+    ``line`` is that of the first of these, ``message`` says what was found, ``expected`` what should be there.
     """
 
     text: bytes
     line: int
-    what: str
-    number: int
+    message: str
     expected: str
 
 
@@ -139,7 +137,8 @@ def cleaned(text: bytes, file: str) -> Cleaned | None:
     if number > len(clean) * (1 - TEXT_SHARE):
         raise NotADump("octets that are no text, expected YAML or JSON in UTF-8")
     what, expected = _wrong(first[0], file)
-    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, what, number, expected)
+    message = f"{what} (and {number - 1} more)" if number > 1 else what
+    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, message, expected)
 
 
 def _wrong(found: str, file: str) -> tuple[str, str]:
@@ -147,13 +146,11 @@ def _wrong(found: str, file: str) -> tuple[str, str]:
     if len(found) > 1:
         return f"half a character, {found}, found", "both halves of it, or none"
     code = ord(found)
-    if code >= _OCTETS and code < _OCTETS + 256:
+    if _OCTETS <= code < _OCTETS + 256:
         converts = shell("iconv -f LATIN1 -t UTF-8 {file}", file)
         return f"octet 0x{code - _OCTETS:02x} is no text in UTF-8", f"UTF-8; {converts} converts Latin-1"
-    expected = "a text without it"
-    if code < 0x80:
-        removes = shell(f'tr -d "\\{code:03o}"{" < {file}" if file else ""}', file)
-        expected = f"{expected}; {removes} removes it"
+    removes = shell(f'tr -d "\\{code:03o}"{" < {file}" if file else ""}', file)
+    expected = f"a text without it; {removes} removes it" if code < 0x80 else "a text without it"
     return f"control character 0x{code:02x} found", expected
 
 

@@ -58,10 +58,8 @@ class DumpFiles:
         inputs = [source for path in self._paths for source in self._inputs_at(path, report)]
         passed = [(source.name, source.passed_over.found) for source in inputs if source.passed_over is not None]
         if len(passed) == len(inputs):
-            first = [
-                f"{source.name}: {source.passed_over.found}" for source in inputs[:MENTIONED] if source.passed_over
-            ]
-            found = f" ({'; '.join(first)})" if first else ""
+            first = "; ".join(f"{name}: {reason}" for name, reason in passed[:MENTIONED])
+            found = f" ({first})" if first else ""
             raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected {folders.EXPECTED}{found}")
         return inputs
 

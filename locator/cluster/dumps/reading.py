@@ -158,14 +158,14 @@ class _Reading:
         data = _data(source)
         if len(data) > LARGE and data[:1] not in (b"{", b"["):
             self._large_yaml += len(data)
+        number = skipped = 0
         for number, (line, item) in enumerate(_entries(source, data, self._resources), 1):
             if number % REPORTED == 0:
                 report(f"{source.name}: reading, {number:,} objects so far")
             if isinstance(item, Skipped):
+                skipped += 1
                 self.pass_over(item, Origin(source.name, line))
-                continue
-            self._files.add(source.name)
-            if isinstance(item, dump.Unread):
+            elif isinstance(item, dump.Unread):
                 self._unread[item] += 1
                 if item.kind in self._kinds and item.group in self._groups:
                     self._misplaced.setdefault(item, Origin(source.name, line))
@@ -176,6 +176,8 @@ class _Reading:
                 self._find(replace(item, file=source.name))
             else:
                 self._add(item, Origin(source.name, line))
+        if not skipped or skipped < number:
+            self._files.add(source.name)
 
     def pass_over(self, reason: Skipped, origin: Origin) -> None:
         """Note a file that is not read, or a document in one."""
@@ -241,13 +243,9 @@ def _passed_over(reason: Skipped, origins: Sequence[Origin]) -> Finding:
     (file, documents), *others = Counter(origin.file for origin in origins).items()
     more = [f"{documents} documents"] if documents > 1 else []
     more += [f"and {len(others)} more file{'s' if len(others) > 1 else ''}"] if others else []
+    message = f"not read: {reason.found}" + (f" ({', '.join(more)})" if more else "")
     return ClusterCode.PassedOver.finding(
-        *("", "", ""),
-        field="",
-        message=f"not read: {reason.found}" + (f" ({', '.join(more)})" if more else ""),
-        expected=reason.expected,
-        line=origins[0].line,
-        file=file,
+        "", "", "", field="", message=message, expected=reason.expected, line=origins[0].line, file=file
     )
 
 
