@@ -266,7 +266,8 @@ class ClusterCode(FindingCode):
         ERROR,
         "A dump has Services, but neither EndpointSlices nor Endpoints: no headless name in it has an answer, although"
         " it may have one in the cluster. Or it has no Nodes, so that topodns knows the zone of nobody. `kubectl get"
-        " all` prints neither. topodns reports nothing that follows from it, such as a missing forwarder.",
+        " all` prints neither. Or it has EndpointSlices, but no Services: no name exists. topodns reports nothing that"
+        " follows from it, such as a missing forwarder.",
         "Dump the missing kinds, too. `--snapshot` reads several files:",
         "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
     )
@@ -390,9 +391,11 @@ class ClusterCode(FindingCode):
     )
     PassedOver = (
         INFO,
-        "A file in a folder that `--snapshot` names was not read: its name ends in something else, it is hidden, or it"
-        " contains no Kubernetes object. Or an object of a kind that topodns reads states an API group that does not"
-        " have this kind.",
+        "Something in a folder that `--snapshot` names was not read: a file whose name ends in something else; a file,"
+        " or documents in one, without a Kubernetes object; a hidden folder, `lost+found`, or a folder that was read"
+        " already; a link that leads nowhere; a pipe, socket or device. The finding has the number of documents, and"
+        " the line of the first. Or an object of a kind that topodns reads states an API group that does not have this"
+        " kind.",
         "Nothing, if nothing of the cluster is in it. Otherwise unpack or rename the file, or name it with"
         " `--snapshot`. Correct the `apiVersion` of the object:",
         "kubectl api-resources",

@@ -15,7 +15,7 @@ from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
 from dnsserver.names import DISABLED, Meaning, labels_of, meaning_of, pod_address
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.ip import Network
-from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Service
+from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
 from locator.state.findings import LACKING
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot
 from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
@@ -31,6 +31,7 @@ from locator.topology.selection import (
     Narrowing,
     Selection,
 )
+from locator.topology.selection import ANY as EVERYTHING
 
 ANY_WILL_DO = "none is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
@@ -251,11 +252,11 @@ def _no_such_name(case: Case) -> str:
         form = f"no name in the zone {meaning.zone.name} has this form"
         return "the name stands for no address" if meaning.zone.reverse else form
     if meaning.network is not None:
-        return _no_such_address(case, meaning.network)
+        return f"{_no_such_address(case, meaning.network)}{_lacking(case, Service, EndpointSlice)}"
     if meaning.shape in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
         return "pods have no names (--pods disabled)"
     if meaning.zone.about == names.FEDERATION:
-        return _not_exported(case, meaning)
+        return f"{_not_exported(case, meaning)}{_lacking(case, Service, EndpointSlice)}"
     if meaning.namespace not in case.snapshot.namespaces:
         hint = suggestion(meaning.namespace, case.snapshot.namespaces) if case.suggests else ""
         return f"topodns serves no namespace {meaning.namespace}{hint}"
@@ -292,7 +293,8 @@ def _no_such_address(case: Case, network: Network) -> str:
 def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> str:
     """Return why a name under a Service that exists, or its own, does not exist."""
     authority, service, shape = case.authority, compiled.service, meaning.shape
-    if authority.ignore_empty_service and service.virtual and compiled.empty:
+    ignored = authority.ignore_empty_service and service.virtual and compiled.empty
+    if ignored and EndpointSlice.__name__ not in case.snapshot.lacks:
         return f"{NOT_READY} (--ignore-empty-service)"
     if shape == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
@@ -301,7 +303,7 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
             return "there are no zonal names (--zonal off)"
         if not service.headless:
             return f"only headless Services have zonal names, and {NOT_HEADLESS}"
-    by_endpoints = service.headless or shape in (names.ENDPOINT, names.CLUSTER)
+    by_endpoints = ignored or service.headless or shape in (names.ENDPOINT, names.CLUSTER)
     if by_endpoints and not compiled.endpoints:
         if EndpointSlice.__name__ in case.snapshot.lacks:
             return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
@@ -343,9 +345,16 @@ def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
 
 def _outcome(case: Case, selection: Selection) -> str:
     """Return how the endpoints of a selection were chosen."""
-    nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
-    unlocated = f"; {LACKING[Node.__name__]}" if nowhere else ""
+    keys = () if case.constraint is None else case.constraint.keys
+    values = [case.location.value(key) for key in keys if key != EVERYTHING]
+    nowhere = selection.outcome != NEAREST and (not case.location.known or None in values)
+    unlocated = _lacking(case, Node) if nowhere else ""
     return f"{_choice(case, selection)}{_of_family(case.decision)}{unlocated}"
+
+
+def _lacking(case: Case, *kinds: type[Object]) -> str:
+    """Return what may be the reason instead: which of the *kinds* the dump lacks, "" if it lacks none."""
+    return "".join(f"; {LACKING[kind.__name__]}" for kind in kinds if kind.__name__ in case.snapshot.lacks)
 
 
 def _of_family(decision: Decision) -> str:
