@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dnsserver.from_settings import store_of
 from dnsserver.message.records import Opaque, Record
+from dnsserver.message.wire import AAAA, A
 from dnsserver.responder.replies import PendingReply
 from locator.cluster import dump_files
 from locator.cluster.dumps.reading import Input
@@ -86,11 +87,12 @@ def compute(responder: CountedResponder, asked: Asked) -> bytes | None:
 
 
 def finished(responder: CountedResponder, reply: bytes | PendingReply | None) -> bytes | None:
-    """Return a reply after an upstream's answer: one more alias, and two records of the type."""
+    """Return a reply after an upstream's answer: one more alias and two addresses, nothing for types of other data."""
     if not isinstance(reply, PendingReply):
         return reply
-    found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((10, 9, 8, each)))) for each in (1, 2)]
-    octets = responder.finish(reply, said([alias(reply.target, "far.example.net"), *found]))
+    size = {A: 4, AAAA: 16}.get(reply.qtype, 0)
+    found = [Record("far.example.net", reply.qtype, 60, Opaque(bytes((each,) * size))) for each in (1, 2)]
+    octets = responder.finish(reply, said([alias(reply.target, "far.example.net"), *found] if size else []))
     assert isinstance(octets, bytes)
     return octets
 

@@ -55,10 +55,17 @@ def tried(items: Sequence[Item], key: Key, keys: str) -> list[Item]:
 def failed(items: Sequence[Item], twin: Twin, label: str, value: str) -> list[Item]:
     """Return the cluster as if nothing in a topology domain were ready."""
     later = copy.deepcopy(list(items))
+    there = {
+        (key, address)
+        for key in twin.services
+        for row in twin.ready(key)
+        if row.labels.get(label) == value
+        for address in row.addresses  # where one of them is, the whole endpoint is
+    }
     for endpoint_slice in of_kind(later, "EndpointSlice"):
+        key = endpoint_slice["metadata"]["namespace"], endpoint_slice["metadata"]["labels"].get(SERVICE_NAME)
         for endpoint in endpoint_slice["endpoints"]:
-            labels = twin.map.of_endpoint(endpoint_slice["metadata"]["namespace"], endpoint).labels
-            if labels.get(label) == value:
+            if any((key, address) in there for address in endpoint["addresses"]):
                 endpoint["conditions"] = {"ready": False}
     return later
 
