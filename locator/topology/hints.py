@@ -24,8 +24,9 @@ _NO_HINTS = Hints()
 class Hinted(Struct, frozen=True, gc=False):
     """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
 
-    Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):
-    ``topologyModeFromHints`` of kube-proxy 1.36. If neither do, hints that only some endpoints have say nothing.
+    Hints for nodes count only if every ready endpoint of an address family has some (*for_nodes*), hints for zones
+    likewise (*for_zones*): ``topologyModeFromHints`` of kube-proxy 1.36. If neither do, hints that only some endpoints
+    have say nothing.
     """
 
     for_nodes: bool = False
@@ -92,12 +93,17 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
 def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
     """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints.
 
-    A pod that is in several slices, such as one of each address family, is one endpoint.
+    A pod that is in several slices, such as one of each address family, is one endpoint. Hints are complete if all
+    endpoints of one family have them: kube-proxy judges each family by itself, too.
     """
-    hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
-    if not any(hints):
+    ready = [endpoint for endpoint in endpoints if endpoint.ready]
+    if not any(endpoint.hints for endpoint in ready):
         return None
+    families: dict[int, list[Hints]] = {}  # by octets in an address
+    for endpoint in ready:
+        for octets in {len(address) for address in endpoint.addresses}:
+            families.setdefault(octets, []).append(endpoint.hints or _NO_HINTS)
     return Hinted(
-        for_nodes=all(hint is not None and hint.nodes for hint in hints),
-        for_zones=all(hint is not None and hint.zones for hint in hints),
+        for_nodes=any(all(hint.nodes for hint in hints) for hints in families.values()),
+        for_zones=any(all(hint.zones for hint in hints) for hints in families.values()),
     )
