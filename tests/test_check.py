@@ -469,6 +469,8 @@ LEFT_BEHIND = [
     Row("pod-there", after_a_selector(AT_WORK)),
     Row("pod-without-address-yet", after_a_selector(AT_WORK, pods=[pod("web-0", [], "a1")])),
     Row("no-pod-named", after_a_selector(endpoint("10.0.1.9"))),
+    Row("no-pods-of-the-namespace", after_a_selector(OF_A_DEAD_POD, pods=[pod("web-0", ["10.0.1.1"], "a1", where="lab")])),
+    Row("pod-in-the-slice-of-the-selector", after_a_selector(AT_WORK, pods=[pod("web-1", ["10.0.1.2"], "a1")])),
     Row("no-pods-known", after_a_selector(OF_A_DEAD_POD, pods=[])),
     Row("pods-not-read", after_a_selector(OF_A_DEAD_POD), flags={"client-source": "nodes"}),
     Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, by="somebody.example.com")),

@@ -208,18 +208,18 @@ class Checks:
             yield from without_address(service_import)
 
     def _left_behind(self) -> Iterator[Finding]:
-        """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known."""
-        pods = self._objects.of(Pod)
-        mirrored = (one for one in self._objects.of(EndpointSlice).values() if one.mirrored)
-        for endpoint_slice in sorted(mirrored, key=lambda one: one.key) if pods else ():
+        """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known.
+
+        A dump may have the Pods of some namespaces alone.
+        """
+        pods, services = self._objects.of(Pod), self._objects.of(Service)
+        mirrored = [one for one in self._objects.of(EndpointSlice).values() if one.mirrored]
+        known = {pod.namespace for pod in pods.values()} if mirrored else set()
+        for endpoint_slice in sorted(mirrored, key=lambda one: one.key):
             key = endpoint_slice.service_key or ""
-            service = self._objects.of(Service).get(key)
-            if (
-                service is not None
-                and service.selects_pods
-                and any(one.managed for one in self._objects.slices_of(key))
-            ):
-                yield from left_behind(endpoint_slice, pods)
+            if endpoint_slice.namespace in known and key in services and services[key].selects_pods:
+                managed = [one for one in self._objects.slices_of(key) if one.managed]
+                yield from left_behind(endpoint_slice, pods, managed)
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""

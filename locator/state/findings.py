@@ -267,15 +267,19 @@ def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) 
     yield _about(endpoint_slice, ClusterCode.ImportWithoutCluster, field, message, expected)
 
 
-def left_behind(endpoint_slice: EndpointSlice, pods: Mapping[str, Pod]) -> Iterator[Finding]:
+def left_behind(
+    endpoint_slice: EndpointSlice, pods: Mapping[str, Pod], managed: Sequence[EndpointSlice]
+) -> Iterator[Finding]:
     """Yield a finding if pods of a mirrored slice, beside which the Service's selector has slices of its own, are gone.
 
-    *pods* are all Pods of the cluster by key. If a pod has another address, the one that had this is gone.
+    *pods* are all known Pods by key. If a pod has another address, the one that had this is gone. *managed* are the
+    slices of the selector: a pod that one of them has is there, even if its Pod is not known yet.
     """
     gone = []
-    for endpoint in endpoint_slice.endpoints:
+    there = {(one.pod, address) for part in managed for one in part.endpoints for address in one.addresses}
+    for endpoint in endpoint_slice.endpoints if managed else ():
         key = endpoint.pod_key(endpoint_slice.namespace)
-        if key is None:
+        if key is None or any((endpoint.pod, address) in there for address in endpoint.addresses):
             continue
         pod = pods.get(key)
         if pod is None or pod.finished or (pod.addresses and not {*endpoint.addresses} & {*pod.addresses}):
