@@ -20,6 +20,8 @@ from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
+    MIRRORING_CONTROLLER,
+    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -158,8 +160,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 # As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
-    EndpointSlice, st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
-    st.sampled_from((*NAMES, "dns", None)), endpoints, managed=st.sampled_from((True, True, False)),
+    lambda space, name, service, rows, by: EndpointSlice(
+        space, name, service, rows, managed=by == SLICE_CONTROLLER, mirrored=by == MIRRORING_CONTROLLER
+    ),
+    st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")), st.sampled_from((*NAMES, "dns", None)), endpoints,
+    st.sampled_from((*[SLICE_CONTROLLER] * 4, MIRRORING_CONTROLLER, None)),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -601,6 +606,28 @@ def test_ready_in_one_slice_is_ready() -> None:
     for number, row in enumerate(rows):
         store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", (row,))))
     assert store.publish(NOW).unready == {}
+
+
+def test_a_slice_is_found_once_its_pods_are_gone() -> None:
+    """As long as the Service has a selector, whose slice does not list them, and a Pod of the namespace is known."""
+    first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
+    pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
+    own = EndpointSlice("shop", "web-a", "web", (first,), managed=True)
+    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), mirrored=True)
+    store = store_with()
+    for delta in (Put(Service("shop", "web", headless=True, selects_pods=True)), Put(own), Put(mirrored), *pods):
+        store.apply(delta)
+    found = []
+    for delta in (
+        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
+        Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
+        Put(Service("shop", "web", headless=True, selects_pods=True)), Drop(EndpointSlice, own.key), Put(own),
+        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, mirrored=False)), Put(mirrored),
+        Drop(Pod, "shop/web-1"),
+    ):  # fmt: skip
+        store.apply(delta)
+        found.append("SliceLeftBehind" in [finding.code for finding in store.publish(NOW).findings])
+    assert "".join(".x"[one] for one in found) == ".x.x.x.x.x.x.x."
 
 
 # Forwarders

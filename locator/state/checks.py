@@ -88,6 +88,7 @@ class Checks:
         self._services: set[str] = set()  # to check again, by key
         self._slices: set[str] = set()  # likewise
         self._imports: set[str] = set()  # likewise
+        self._mirrored: set[str] = set()  # slices that the mirroring controller keeps
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._zoned: set[str] = set()  # nodes that have a zone
@@ -175,6 +176,13 @@ class Checks:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
             self._findings.set(Rank.SLICE, key, found)
+            if endpoint_slice is not None and endpoint_slice.mirrored:
+                self._mirrored.add(key)
+            elif key in self._mirrored:
+                self._mirrored.remove(key)
+                self._findings.set(Rank.MIRRORED, key, ())
+        for key in self._mirrored:  # few, if any; and nearly all of Services without a selector
+            self._findings.set(Rank.MIRRORED, key, self._left_behind(self._objects.of(EndpointSlice)[key]))
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
         self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
@@ -203,23 +211,21 @@ class Checks:
             for finding in chain(advised, twin_findings(compiled, asking), without_address(service)):
                 if finding.code not in self._following:
                     yield finding
-        yield from self._left_behind()
         for _, service_import in sorted(self._objects.of(ServiceImport).items()):
             yield from without_address(service_import)
 
-    def _left_behind(self) -> Iterator[Finding]:
-        """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known.
+    def _left_behind(self, endpoint_slice: EndpointSlice) -> tuple[Finding, ...]:
+        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known.
 
         A dump may have the Pods of some namespaces alone.
         """
-        pods, services = self._objects.of(Pod), self._objects.of(Service)
-        mirrored = [one for one in self._objects.of(EndpointSlice).values() if one.mirrored]
-        known = {pod.namespace for pod in pods.values()} if mirrored else set()
-        for endpoint_slice in sorted(mirrored, key=lambda one: one.key):
-            key = endpoint_slice.service_key or ""
-            if endpoint_slice.namespace in known and key in services and services[key].selects_pods:
-                managed = [one for one in self._objects.slices_of(key) if one.managed]
-                yield from left_behind(endpoint_slice, pods, managed)
+        key, pods = endpoint_slice.service_key or "", self._objects.of(Pod)
+        service = self._objects.of(Service).get(key)
+        if service is None or not service.selects_pods:
+            return ()
+        managed = [one for one in self._objects.slices_of(key) if one.managed]
+        found = tuple(left_behind(endpoint_slice, pods, managed))
+        return found if found and any(pod.namespace == endpoint_slice.namespace for pod in pods.values()) else ()
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""
