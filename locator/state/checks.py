@@ -204,7 +204,8 @@ class Checks:
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         in_order = sorted(services.items())
-        asking = asking_by_pods(compiled for _, compiled in in_order)
+        # A default is a constraint of all names in its zone.
+        asking = {} if self._default_keys else asking_by_pods(compiled for _, compiled in in_order)
         for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)

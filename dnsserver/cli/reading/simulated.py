@@ -94,8 +94,8 @@ def _told_about(simulation: Simulation, reading: Reading, world: World) -> Itera
     """Yield what is worth knowing about what the Services that were simulated ask for."""
     own, services = reading.views[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
-    for key in plain:
-        yield from map(own.with_file, told_about(services[key], services))
+    for key, simulated in plain.items():
+        yield from map(own.with_file, told_about(services[key], services, simulated.declaration))
     if any(ZONE in in_effect(simulated.declaration).terms for simulated in simulation.services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:
