@@ -20,8 +20,6 @@ from locator.ip import Network, host_network, parse_address, parse_network
 from locator.labels import Selector, parse_selector, requirement
 from locator.model import (
     KINDS,
-    MIRRORING_CONTROLLER,
-    SLICE_CONTROLLER,
     ZONE,
     Endpoint,
     EndpointSlice,
@@ -160,11 +158,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 # As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
-    lambda space, name, service, rows, by: EndpointSlice(
-        space, name, service, rows, managed=by == SLICE_CONTROLLER, mirrored=by == MIRRORING_CONTROLLER
+    lambda space, name, service, rows, managed: EndpointSlice(
+        space, name, service, rows, managed=managed, mirrored=not managed
     ),
-    st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")), st.sampled_from((*NAMES, "dns", None)), endpoints,
-    st.sampled_from((*[SLICE_CONTROLLER] * 4, MIRRORING_CONTROLLER, None)),
+    st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
+    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from((True, True, False)),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -214,7 +212,9 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("web", "dns")), st.sampled_from((True, True, False)),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, rows, managed: EndpointSlice("kube-system", name, service, tuple(rows), managed=managed),
+        lambda name, service, rows, managed: EndpointSlice(
+            "kube-system", name, service, tuple(rows), managed=managed, mirrored=not managed
+        ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
                            st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node,
