@@ -281,6 +281,7 @@ ON_A, ON_B = (
 )
 FOR_B = endpoint("10.0.1.2", nodeName="a1", **hinted("b"))
 PEERS = {"publishNotReadyAddresses": True}
+EACH = "expected hints at each ready endpoint, not at some alone"
 LACKING = ("HintsIncomplete", WARNING, WEB, HINTS, "1 of 2 ready endpoints have none for a zone: 10.0.2.1 on node b1")
 TWIN = ("TwinWithoutConstraint", INFO, "Service shop/all", "spec.selector", "Service shop/web")
 
@@ -295,6 +296,13 @@ NEARNESS = [
     Row("hints-of-some-for-nodes",
         [*HEALTHY, *web([{**ON_A, "hints": {"forNodes": [{"name": "a1"}]}}, SPREAD[1]])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "none for a node: 10.0.2.1")]),
+    Row("hints-of-some-for-nodes-are-of-some-slices",
+        [*HEALTHY, *web([{**ON_A, "hints": {"forNodes": [{"name": "a1"}]}}, SPREAD[1]])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, EACH)]),
+    Row("hints-of-some-where-all-have-zones", [*HEALTHY, *web([ON_A, SPREAD[1]])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, EACH)]),
+    Row("hints-of-some-where-one-has-no-zone", [*HEALTHY, *web([ON_A, endpoint("10.0.9.1")])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, "which needs a node with a zone")]),
     Row("hints-of-many-missing",
         [*HEALTHY, *web([ON_A, *(endpoint(f"10.0.2.{host}", nodeName="b1") for host in range(1, 8))])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "10.0.2.5 on node b1 and 2 more")]),

@@ -31,13 +31,15 @@ def incomplete_hints(
     if not has_incomplete_hints(declarations):
         return
     key = ZONE if any(names_for(ZONE, located) for located in endpoints) else HOSTNAME
-    lacking = [_described(located) for located in endpoints if not names_for(key, located)]
+    lacking = [located for located in endpoints if not names_for(key, located)]
     word = "zone" if key == ZONE else "node"
     message = (
         f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none for a {word}: "
-        f"{_listed(lacking)}"
+        f"{_listed([_described(located) for located in lacking])}"
     )
-    code, expected = ClusterCode.HintsIncomplete, "hints at each ready endpoint, which needs a node with a zone"
+    is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
+    why = "which needs a node with a zone" if is_zoneless else "not at some alone"
+    code, expected = ClusterCode.HintsIncomplete, f"hints at each ready endpoint, {why}"
     yield about(service, code, SOURCE_FIELDS[HINTS], message, expected)
 
 
