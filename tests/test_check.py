@@ -303,6 +303,7 @@ NEARNESS = [
         [("HintsIncomplete", WARNING, WEB, HINTS, EACH)]),
     Row("hints-of-some-where-one-has-no-zone", [*HEALTHY, *web([ON_A, endpoint("10.0.9.1")])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "which needs a node with a zone")]),
+    Row("hints-of-some-without-endpoint-records", [*HEALTHY, *web([ON_A, SPREAD[1]])], (), {"no-endpoints": True}),
     Row("hints-of-many-missing",
         [*HEALTHY, *web([ON_A, *(endpoint(f"10.0.2.{host}", nodeName="b1") for host in range(1, 8))])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "10.0.2.5 on node b1 and 2 more")]),

@@ -51,8 +51,8 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import FEDERATED, IGNORED, POLICY
-from locator.topology.hint_findings import has_incomplete_hints, incomplete_hints
+from locator.topology.constraints import FEDERATED, IGNORED, POLICY, asks_in_vain
+from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import (
     CarriedKeys,
     default_key_findings,
@@ -249,7 +249,7 @@ class Checks:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
-            if has_incomplete_hints(compiled.declarations):
+            if asks_in_vain(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and decides(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)
