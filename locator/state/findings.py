@@ -193,7 +193,7 @@ def pods_of(compiled: CompiledService) -> Pods:
     return frozenset(endpoint.pod or endpoint.addresses for part in compiled.slices for endpoint in part.endpoints)
 
 
-def told_about(
+def nearness_findings(
     compiled: CompiledService, services: Mapping[str, CompiledService], counts: Declaration | None
 ) -> Iterator[Finding]:
     """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it.
