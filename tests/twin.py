@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     keys: Sequence[str] = ()  # the first one with enough endpoints decides
     required: Sequence[str] = ()  # all of them must hold
     preferred: Sequence[str] = ()  # then each narrows
-    by_hints: Sequence[str] = ()  # the fields that count
+    by_hints: Mapping[str, Sequence[int]] = {}  # by field: the families of which all endpoints have hints
 
     @property
     def hard(self) -> bool:
@@ -187,10 +187,10 @@ class Twin:
         return Asked("policy", required=required, preferred=preferred)
 
     def by_hints(self, rows: Sequence[Row]) -> Asked | None:
-        fields = [field for field in FIELDS if any(is_complete(rows, field, version) for version in VERSIONS)]
-        if self.modes.traffic_distribution == "ignore" or not fields:
+        counting = {field: [version for version in VERSIONS if is_complete(rows, field, version)] for field in FIELDS}
+        if self.modes.traffic_distribution == "ignore" or not any(counting.values()):
             return None  # hints that only some carry say nothing
-        return Asked("hints", by_hints=fields)
+        return Asked("hints", by_hints=counting)
 
     def by_distribution(self, service: Item) -> Asked | None:
         word = service["spec"].get("trafficDistribution")
@@ -296,10 +296,10 @@ def is_complete(rows: Sequence[Row], field: str, version: int) -> bool:
     return bool(of_family) and all(row.hints(field) for row in of_family)
 
 
-def by_hints(rows: list[Row], where: Where, fields: Sequence[str]) -> list[Row]:
+def by_hints(rows: list[Row], where: Where, counting: Mapping[str, Sequence[int]]) -> list[Row]:
     """Return what kube-proxy on the client's node would use."""
     for field, name in zip(FIELDS, (where.node, where.labels.get(ZONE)), strict=True):
-        named = [row for row in rows if name in row.hints(field)]
-        if named and field in fields:
+        named = [row for row in rows if name in row.hints(field) and any(map(row.of, counting[field]))]
+        if named:
             return named
     return rows
