@@ -182,8 +182,9 @@ class ClusterCode(FindingCode):
         "Some ready endpoints of a headless Service have hints, and some have none: their node has no zone, or somebody"
         " has set the hints of one slice alone. Then hints count for nobody: kube-proxy uses all endpoints, and topodns"
         " goes by `spec.trafficDistribution`, or gives all of them.",
-        "Label the nodes of the endpoints that the finding names; Kubernetes then renews the hints. Or ask for near"
-        " endpoints with the annotation `topodns.io/topology-keys`, which needs no hints:",
+        "If nodes of the endpoints that the finding names have no zone, label them: Kubernetes then renews the hints."
+        " If they have one, whoever sets hints must set them in all slices. Or ask for near endpoints with the"
+        " annotation `topodns.io/topology-keys`, which needs no hints:",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
     )
     AutoWithoutHints = (
