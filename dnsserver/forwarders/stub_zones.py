@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dnsserver.forwarders.caddyfile import Block, Directive, cut
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
-from dnsserver.names import reverse_zone_names
+from dnsserver.names import NETWORK, reverse_zone_names
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import parse_network
 from locator.model import Finding
@@ -85,7 +85,7 @@ def zones_named(text: str) -> list[str]:
     name = text.rstrip(".").lower()
     if name == _PILLAR_DOMAIN:
         return [CLUSTER_DOMAIN]
-    if "/" not in name:
+    if not NETWORK.fullmatch(name):
         return [name]
     try:
         return list(reverse_zone_names(parse_network(name, strict=False)))
