@@ -307,6 +307,9 @@ class Model(RuleBasedStateMachine):
         """Without further faults, everything arrives that is on its way, and one more round."""
         for _ in range(30):  # steps: the longest way is three refusals and seven pages
             self.step()
+            if self.coming is not None:
+                self.send_bookmark()  # API servers send one a minute
+                self.take_in(len(self.coming))
 
     def teardown(self) -> None:
         if not hasattr(self, "server"):
