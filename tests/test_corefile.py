@@ -579,6 +579,15 @@ FOUND = {
         "addresses outside the cluster, expected the cluster's own networks, such as 10.96.0.0/12 "
         "[ReverseZoneForwardedWhole]",
     ]),
+    **{f"the-rest-goes-elsewhere{flags}": (flags, f"cluster.local in-addr.arpa ip6.arpa {{\n{ECS}\n"
+                                           "forward cluster.local 10.96.0.53\nforward . 192.0.2.53\n}", [])
+       for flags in ("", "--to=10.96.0.53", "--zone=cluster.local")},
+    "the-rest-goes-there-too": ("", f"cluster.local ip6.arpa {{\n{ECS}\nforward cluster.local 10.96.0.53\n"
+                                    "forward . 10.96.0.53\n}", [
+        "warning  F: line 4: cluster.local ip6.arpa: ip6.arpa is forwarded whole: topodns has no names for addresses "
+        "outside the cluster, expected the cluster's own networks, such as fd00:10:96::/112 "
+        "[ReverseZoneForwardedWhole]",
+    ]),
     "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
         "warning  F: line 5: svc.cluster.local: names under svc.cluster.local are answered here: topodns is not asked, "
         "expected no zone below the one forwarded at line 1 [SubzoneNotForwarded]",
