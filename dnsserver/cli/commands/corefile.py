@@ -76,8 +76,8 @@ def add_arguments(parser: Parser) -> None:
     parser.flags.add_argument(
         "--check",
         metavar="FILE",
-        help="Check this Corefile, or - for standard input; only 'topodns doctor' also knows the cluster's ExternalName "
-        "Services",
+        help="Check this Corefile, or - for standard input; only 'topodns doctor' also knows the cluster's "
+        "ExternalName Services",
     )
     add_output_format(parser)
 
