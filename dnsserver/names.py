@@ -106,6 +106,8 @@ REVERSE_ZONES = {(b"in-addr", b"arpa"): 4, (b"ip6", b"arpa"): 16}  # -> octets i
 MAX_LABEL = 63  # octets (RFC 1035, section 3.1)
 # Letters, digits, and inside a label hyphens (RFC 1123, section 2.1); underscores, which some domains begin with.
 _ZONE_LABEL = re.compile("[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?")
+# How CoreDNS writes networks (Go, net.ParseCIDR): with a prefix length, not with a mask, and without an interface.
+NETWORK = re.compile("[0-9a-fA-F.:]+/(?:0|[1-9][0-9]*)")
 MAX_ZONE = MAX_NAME - len("dns-version.")  # the longest name that every zone has
 
 
@@ -171,7 +173,7 @@ def parse_zone(text: str) -> Zone:
 def parse_zones(text: str) -> tuple[Zone, ...]:
     """Parse a DNS zone's name, or a network, which means its reverse zones. Raises ValueError."""
     try:
-        network = parse_network(text, strict=False) if "/" in text else None
+        network = parse_network(text, strict=False) if NETWORK.fullmatch(text) else None
     except ValueError:
         network = None
     return (parse_zone(text),) if network is None else tuple(map(parse_zone, reverse_zone_names(network)))

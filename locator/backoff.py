@@ -3,10 +3,11 @@
 The load, for a server that watches eight kinds: a reflector whose every try fails sends ten requests in its first two
 minutes, then two to four a minute. While one of them waits and the API server is away, the server also asks
 ``/readyz`` once in 0.75 s to 1.5 s: about 50 small requests a minute, by one connection, however many kinds wait. When
-that says that the API server is back, every kind sends two small requests within SPREAD (three if the last change was a
-deletion); a list follows only if the API server has forgotten the changes meanwhile, or has gone back. Replicas ask
-at times of their own, and so come back within two seconds: ten replicas send 160 requests, 80 of them watches. If the
-API server is ready by turns, this happens six times a minute. The jitter keeps replicas that started together apart.
+that says that the API server is back, every kind sends two small requests within SPREAD, and up to four more if objects
+that changed last were deleted; a list follows only if the API server has forgotten the changes meanwhile, has gone
+back, or has none of the objects that topodns asks for. Replicas ask at times of their own, and so come back within two
+seconds: ten replicas send 160 requests or a few more, 80 of them watches. If the API server is ready by turns, this
+happens six times a minute. The jitter keeps replicas that started together apart.
 """
 
 from __future__ import annotations

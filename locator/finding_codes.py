@@ -182,8 +182,9 @@ class ClusterCode(FindingCode):
         "Some ready endpoints of a headless Service have hints, and some have none: their node has no zone, or somebody"
         " has set the hints of one slice alone. Then hints count for nobody: kube-proxy uses all endpoints, and topodns"
         " goes by `spec.trafficDistribution`, or gives all of them.",
-        "Label the nodes of the endpoints that the finding names; Kubernetes then renews the hints. Or ask for near"
-        " endpoints with the annotation `topodns.io/topology-keys`, which needs no hints:",
+        "If nodes of the endpoints that the finding names have no zone, label them: Kubernetes then renews the hints."
+        " If they have one, whoever sets hints must set them in all slices. Or ask for near endpoints with the"
+        " annotation `topodns.io/topology-keys`, which needs no hints:",
         "kubectl -n NAMESPACE get endpointslices -l kubernetes.io/service-name=NAME -o yaml",
     )
     AutoWithoutHints = (
@@ -269,7 +270,8 @@ class ClusterCode(FindingCode):
         ERROR,
         "A dump has Services, but neither EndpointSlices nor Endpoints: no headless name in it has an answer, although"
         " it may have one in the cluster. Or it has no Nodes, so that topodns knows the zone of nobody. `kubectl get"
-        " all` prints neither. topodns reports nothing that follows from it, such as a missing forwarder.",
+        " all` prints neither. Or it has EndpointSlices, but no Services: no name exists. topodns reports nothing that"
+        " follows from it, such as a missing forwarder.",
         "Dump the missing kinds, too. `--snapshot` reads several files:",
         "kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml > cluster.yaml",
     )
@@ -393,9 +395,11 @@ class ClusterCode(FindingCode):
     )
     PassedOver = (
         INFO,
-        "A file in a folder that `--snapshot` names was not read: its name ends in something else, it is hidden, or it"
-        " contains no Kubernetes object. Or an object of a kind that topodns reads states an API group that does not"
-        " have this kind.",
+        "Something in a folder that `--snapshot` names was not read: a file whose name ends in something else; a file,"
+        " or documents in one, without a Kubernetes object; a hidden folder, `lost+found`, or a folder that was read"
+        " already; a link that leads nowhere; a pipe, socket or device. The finding has the number of documents, and"
+        " the line of the first. Or an object of a kind that topodns reads states an API group that does not have this"
+        " kind.",
         "Nothing, if nothing of the cluster is in it. Otherwise unpack or rename the file, or name it with"
         " `--snapshot`. Correct the `apiVersion` of the object:",
         "kubectl api-resources",

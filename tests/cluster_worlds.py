@@ -28,8 +28,8 @@ from tests.api_objects import (
 from tests.random_sources import chance
 from tests.twin import Modes
 from tests.twin_clusters import DEFAULT_KEYS, FEDERATION, PLAIN, ClusterWorld
-from tests.twin_map import of_kind
-from tests.twin_places import CLUSTER, IMPORTED
+from tests.twin_map import CLUSTER, of_kind
+from tests.twin_places import IMPORTED
 
 NAMES = ("east", "north", "south", "west")
 NOW = 1_700_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import dns.message
@@ -211,6 +211,22 @@ def _readable(record: bytes) -> bytes:
             return record[:position] + dns_queries.option(65534, bytes(4)) + record[end:]
         position = end
     return record
+
+
+def addresses_of_targets(
+    reply: dns.message.Message, ask: Callable[[dns.name.Name, str], dns.message.Message]
+) -> dict[dns.name.Name, set[str]]:
+    """Return the addresses of each target of an SRV reply: its glue, else what the target's name answers.
+
+    Glue is left out where it does not fit.
+    """
+    found: dict[dns.name.Name, set[str]] = {data.target: set() for rrset in reply.answer for data in rrset}
+    for rrset in reply.additional:
+        found[rrset.name] |= {data.address for data in rrset}
+    for target in [target for target, glue in found.items() if not glue]:
+        answers = [rrset for qtype in ("A", "AAAA") for rrset in ask(target, qtype).answer]
+        found[target] = {data.address for rrset in answers for data in rrset}
+    return found
 
 
 def size_allowed(wire: bytes) -> int:

@@ -150,5 +150,5 @@ def test_check_says_so(tmp_path: Any) -> None:
     (line,) = [line for line in ran.stdout.splitlines() if "AnswerTooLarge" in line]
     assert (
         line.startswith("warning")
-        and "cluster.json: Service shop/web: more endpoints than 64 KiB hold: 1300 SRV" in line
+        and "cluster.json: line 1: Service shop/web: more endpoints than 64 KiB hold: 1300 SRV" in line
     )

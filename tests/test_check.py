@@ -282,6 +282,7 @@ ON_A, ON_B = (
 )
 FOR_B = endpoint("10.0.1.2", nodeName="a1", **hinted("b"))
 PEERS = {"publishNotReadyAddresses": True}
+EACH = "expected hints at each ready endpoint, not at some alone"
 LACKING = ("HintsIncomplete", WARNING, WEB, HINTS, "1 of 2 ready endpoints have none for a zone: 10.0.2.1 on node b1")
 TWIN = ("TwinWithoutConstraint", INFO, "Service shop/all", "spec.selector", "Service shop/web")
 
@@ -296,6 +297,14 @@ NEARNESS = [
     Row("hints-of-some-for-nodes",
         [*HEALTHY, *web([{**ON_A, "hints": {"forNodes": [{"name": "a1"}]}}, SPREAD[1]])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "none for a node: 10.0.2.1")]),
+    Row("hints-of-some-for-nodes-are-of-some-slices",
+        [*HEALTHY, *web([{**ON_A, "hints": {"forNodes": [{"name": "a1"}]}}, SPREAD[1]])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, EACH)]),
+    Row("hints-of-some-where-all-have-zones", [*HEALTHY, *web([ON_A, SPREAD[1]])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, EACH)]),
+    Row("hints-of-some-where-one-has-no-zone", [*HEALTHY, *web([ON_A, endpoint("10.0.9.1")])],
+        [("HintsIncomplete", WARNING, WEB, HINTS, "which needs a node with a zone")]),
+    Row("hints-of-some-without-endpoint-records", [*HEALTHY, *web([ON_A, SPREAD[1]])], (), {"no-endpoints": True}),
     Row("hints-of-many-missing",
         [*HEALTHY, *web([ON_A, *(endpoint(f"10.0.2.{host}", nodeName="b1") for host in range(1, 8))])],
         [("HintsIncomplete", WARNING, WEB, HINTS, "10.0.2.5 on node b1 and 2 more")]),
@@ -339,6 +348,9 @@ NEARNESS = [
     Row("peers-of-a-cluster-ip", [*HEALTHY, *virtual(trafficDistribution="PreferSameZone", **PEERS)]),
     Row("twin-of-a-cluster-ip",
         [*HEALTHY, *virtual([ON_A, ON_B], trafficDistribution="PreferClose"), *web(name="all")], [TWIN]),
+    Row("twin-whose-zone-has-a-default", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(SPREAD[::-1], name="all")], (),
+        {"default-topology-keys": f"cluster.local={ZONE},*"}),
+    Row("twin-of-peers", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(SPREAD[::-1], name="all", **PEERS)]),
     Row("twin-of-a-headless-one", [*HEALTHY, *web(keys=f"{ZONE},*"), *web(SPREAD[::-1], name="all")], [TWIN]),
     Row("twin-by-pods",
         [*HEALTHY, *web([{**SPREAD[0], "targetRef": POD}, SPREAD[1]], keys=f"{ZONE},*"),
@@ -482,6 +494,9 @@ LEFT_BEHIND = [
     Row("pod-there", after_a_selector(AT_WORK)),
     Row("pod-without-address-yet", after_a_selector(AT_WORK, pods=[pod("web-0", [], "a1")])),
     Row("no-pod-named", after_a_selector(endpoint("10.0.1.9"))),
+    Row("no-pods-of-the-namespace",
+        after_a_selector(OF_A_DEAD_POD, pods=[pod("web-0", ["10.0.1.1"], "a1", where="lab")])),
+    Row("pod-in-the-slice-of-the-selector", after_a_selector(AT_WORK, pods=[pod("web-1", ["10.0.1.2"], "a1")])),
     Row("no-pods-known", after_a_selector(OF_A_DEAD_POD, pods=[])),
     Row("pods-not-read", after_a_selector(OF_A_DEAD_POD), flags={"client-source": "nodes"}),
     Row("no-slice-of-the-selector", after_a_selector(OF_A_DEAD_POD, by="somebody.example.com")),

@@ -364,6 +364,21 @@ def test_what_was_asked_in_vain(tmp_path: Path) -> None:
         for path in ("/services/shop/web", "/explain?name=web.shop&client=10.244.1.9"):
             assert "no ready endpoint a hint" in page(running, path).text
         assert "selects the same pods" in page(running, "/services/shop/twin").text
+        text = page(running, "/services").text
+        assert "1 of which asks for near endpoints" in text and "near endpoints" in text and "in vain" in text
+
+
+def test_a_slice_that_was_left_behind(tmp_path: Path) -> None:
+    """What only a change of Pods reveals is among the findings of a server, too."""
+    row, gone = (endpoint(f"10.244.1.{number}", nodeName="a1", targetRef={"kind": "Pod", "name": f"web-{number}"})
+                 for number in (7, 8))  # fmt: skip
+    by = "endpointslicemirroring-controller.k8s.io"
+    cluster = [
+        node("a1", {ZONE: "a"}), service("web", selects=True), pod("web-7", ["10.244.1.7"], "a1"),
+        endpoint_slice("web", 1, [row], by="endpointslice-controller.k8s.io"), endpoint_slice("web", 2, [gone], by=by),
+    ]  # fmt: skip
+    with serving_console(tmp_path, cluster) as running:
+        assert "there is no Pod shop/web-8" in page(running, "/findings").text
 
 
 def test_a_service_that_asks_for_nothing(tmp_path: Path) -> None:

@@ -541,20 +541,15 @@ FOUND = {
         "which nothing in this block knows: topodns is not asked, "
         "expected this rule in a block of its own that forwards as the one at line 5 [RewriteBypassesStub]",
     ]),
-    "rewritten-in-braces": ("", ".:53 {\nrewrite continue {\nname regex (.*)-(.*) {1}.{2}.svc.cluster.local\n}\n"
+    "rewritten-in-braces": ("", ".:53 {\nrewrite continue {\nname regex (.*)-(.*)\\.corp {1}.{2}.svc.cluster.local\n}\n"
                             "whoami\n}\n" + SHOP, [
-        "warning  F: line 2: .:53: what it matches becomes a name of shop.svc.cluster.local, "
+        "warning  F: line 2: .:53: a-shop.corp becomes a name of shop.svc.cluster.local, "
         "which nothing in this block knows: topodns is not asked, "
         "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]",
     ]),
     "rewritten-by-many-groups": ("", f".:53 {{\nrewrite name regex x {'{1}' * 200}\n"
                                  f"rewrite name regex x {'{1}.' * 9}local\nrewrite name regex x {'{1}' * 200}y\n"
-                                 "rewrite name regex x a{1}svc{2}local\n}\n" + SHOP, [
-        f"warning  F: line {line}: .:53: x becomes a name of shop.svc.cluster.local, "
-        "which nothing in this block knows: topodns is not asked, "
-        "expected this rule in a block of its own that forwards as the one at line 7 [RewriteBypassesStub]"
-        for line in (2, 5)
-    ]),
+                                 "rewrite name regex x a{1}svc{2}local\n}\n" + SHOP, []),
     "rewritten-for-another-server": (
         "--for=nodelocal --to=10.96.0.53", NODELOCAL_ASKS.format("cluster.local") + ".:53 {\nbind 169.254.20.10\n"
         "rewrite name git.my.domain git.gogs.svc.cluster.local\nforward . 198.51.100.2\n}\n", [
@@ -582,6 +577,15 @@ FOUND = {
     "reverse-zone-whole-beside-another": ("", f"cluster.local in-addr.arpa {{\n{GOOD}\n}}", [
         "warning  F: line 3: cluster.local in-addr.arpa: in-addr.arpa is forwarded whole: topodns has no names for "
         "addresses outside the cluster, expected the cluster's own networks, such as 10.96.0.0/12 "
+        "[ReverseZoneForwardedWhole]",
+    ]),
+    **{f"the-rest-goes-elsewhere{flags}": (flags, f"cluster.local in-addr.arpa ip6.arpa {{\n{ECS}\n"
+                                           "forward cluster.local 10.96.0.53\nforward . 192.0.2.53\n}", [])
+       for flags in ("", "--to=10.96.0.53", "--zone=cluster.local")},
+    "the-rest-goes-there-too": ("", f"cluster.local ip6.arpa {{\n{ECS}\nforward cluster.local 10.96.0.53\n"
+                                    "forward . 10.96.0.53\n}", [
+        "warning  F: line 4: cluster.local ip6.arpa: ip6.arpa is forwarded whole: topodns has no names for addresses "
+        "outside the cluster, expected the cluster's own networks, such as fd00:10:96::/112 "
         "[ReverseZoneForwardedWhole]",
     ]),
     "a-zone-beneath": ("", f"cluster.local {{\n{GOOD}\n}}\nsvc.cluster.local {{\nkubernetes cluster.local\n}}", [
@@ -879,6 +883,36 @@ def _rewritten(form: str, source: str, target: str, names: Sequence[str]) -> lis
     """Return what a rule makes of names, by regular expressions and not by what the check does."""
     pattern = {"exact": "^{}$", "prefix": "^{}", "suffix": "{}$", "substring": "{}"}[form].format(re.escape(source))
     return [re.sub(pattern, target, name) for name in names]
+
+
+# Rules, and an example of what they make a name of shop.svc.cluster.local; empty if there is none.
+REGEXES = {
+    r"(.*)\.example\.com {1}.shop.svc.cluster.local": "a.example.com",
+    r"(.*)\.(.*)\.example\.com {1}.{2}.svc.cluster.local": "a.shop.example.com",
+    r"^db-(\d+)\.legacy\.$ db-{1}.shop.svc.cluster.local": "db-1.legacy",
+    r"^([a-z0-9-]+)\.([a-z]{2,8})\.lan\.$ {1}.{2}.svc.cluster.local": "a.shop.lan",
+    r"^(web|api)\.old {1}.shop.svc.cluster.local": "web.old",
+    r"^(?:www\.)?shop\.example web.shop.svc.cluster.local": "www.shop.example",
+    r"^[wv]eb\S*\.old\.?$ web.shop.svc.cluster.local": "veb.old",
+    r"^(.+)\.corp\.internal\.?$ {1}": "shop.svc.cluster.local.corp.internal",
+    r"(.*)\.(svc\.cluster\.local) {1}.{2}": "",  # no name changes
+    r"^(kube|default)\.(.*)$ {2}": "",  # such a name comes to the stub block by itself
+    r"^db-(\d+)\.legacy$ db-{1}.shop.svc.cluster.local": "",  # names have a final dot
+    r"(.*)-(.*) {1}.{2}.svc.cluster.local": "",  # the final dot is in the second group
+    r"(.*)\.example\.com {1}.{2}.svc.cluster.local": "",  # there is no second group
+    r"(.*)\.example\.com {1}.other.svc.cluster.local": "",
+    r"((.*)\.)?example\.com {2}.shop.svc.cluster.local": "",  # groups in groups are not judged
+    r"(.+)+\.example\.com {1}.shop.svc.cluster.local": "",
+    r"[ {1}.shop.svc.cluster.local": "",
+}
+
+
+@pytest.mark.parametrize(("rule", "name"), REGEXES.items())
+def test_a_regular_expression_is_applied_to_an_example(rule: str, name: str) -> None:
+    """What is reported does become a name of the stub zone, and comes to the block of the rule."""
+    corefile = f".:53 {{\nrewrite name regex {rule}\nwhoami\n}}\nshop.svc.cluster.local:53 {{\n{GOOD}\n}}\n"
+    found = corefile_check.check(corefile, forwarder="coredns", to=addresses("10.96.0.53"))
+    assert [finding.message.partition(" ")[0] for finding in found] == [name] * bool(name)
 
 
 CODE = re.compile(r"^ *```\w*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)

@@ -197,9 +197,10 @@ def test_forwarded(config_maps: dict[str, ConfigMap], labels: dict[str, str]) ->
 def test_external_names_of_namespaces_that_are_not_forwarded() -> None:
     """Only the cluster knows them: a Service of another namespace whose target is in the stub zone."""
     aliases = [api_objects.external(name, f"{name}.shop.svc.cluster.local", where=name) for name in ("shop", "other")]
-    snapshot = snapshot_of(listed([*map(api_objects.namespace, ("shop", "other")), *aliases]))
-    view = View(snapshot, (), authority_of(Settings()))
-    facts = replace(FACTS, view=view, config_maps=config_map(COREDNS, STUB + KUBEADM))
+    items = listed([*map(api_objects.namespace, ("shop", "other")), *aliases])
+    services = [compiled.service for compiled in snapshot_of(items).services.values()]
+    served = View(snapshot_of(items, {"namespace": ["shop"]}), (), authority_of(Settings()))
+    facts = replace(FACTS, view=served, services=services, config_maps=config_map(COREDNS, STUB + KUBEADM))
     (step,) = steps_of(facts, StepCode.ForwarderForwards)
     assert step.status == "passed"
     assert step.message == (

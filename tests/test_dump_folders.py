@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +102,12 @@ FOLDERS = {
         {"n1", *"bcdefg"}, {}),
     "what-is-no-dump": (
         {"a.yaml": yaml.safe_dump(NODE), ".git/config.yaml": "a: [", "._a.yaml": b"\0\5\26\7", "notes": "x",
-         "b.tar": b"x", "c.tar.gz": b"x"},
-        {"n1"}, {".git": "hidden", "._a.yaml": "macOS", "notes": "not read by its name", "b.tar": ".tar",
-                 "c.tar.gz": ".gz"}),
+         "b.tar": b"x", "c.tar.gz": b"x", "lost+found/d.yaml": "a: [", "e.yaml": "# x\n"},
+        {"n1"}, {".git": "hidden", "._a.yaml": "macOS", "notes": "no ending", "b.tar": ".tar",
+                 "c.tar.gz": ".gz", "lost+found": "file system", "e.yaml": "nothing but comments"}),
+    "documents": (
+        {"log.json": '{"a": 1}\n' * 20, "mixed.yaml": f"a: 1\n---\nb: 2\n---\n{yaml.safe_dump(NODE)}", "z.json": "7"},
+        {"n1"}, {"log.json": "no kind (20 documents, and 1 more file)", "z.json": "int found"}),
 }  # fmt: skip
 
 
@@ -115,6 +118,7 @@ def test_folders(tmp_path: Path, files: Mapping[str, str | bytes], objects: set[
     dump = read(tmp_path)
     assert keys(dump) == objects
     found = passed_over(dump, tmp_path)
+    assert all(message.startswith("not read: ") for message in found.values())
     assert found.keys() == said.keys() and all(words in found[file] for file, words in said.items()), found
     assert {finding.code for finding in dump.findings} <= {"PassedOver"}
 
@@ -155,9 +159,9 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
     assert keys(dump) == {"n1"} and dump.counts.files == 1
     found = passed_over(dump, tmp_path)
     assert found == {
-        "a/up": "a link to a folder that is read already (and 1 more file)",
-        "c.yaml": "a link that leads nowhere (and 1 more file)",
-        "circle": "not read by its name",
+        "a/up": "not read: a link to a folder that is read already (and 1 more file)",
+        "c.yaml": "not read: a link that leads nowhere (and 1 more file)",
+        "circle": "not read: the name has no ending",
     }
 
 
@@ -172,7 +176,7 @@ def test_special_files_hold_nothing_up(tmp_path: Path) -> None:
             listener.bind("socket.yaml")
         finally:
             os.chdir(where)
-        assert passed_over(read(tmp_path), tmp_path) == {"pipe.yaml": "no regular file (and 1 more file)"}
+        assert passed_over(read(tmp_path), tmp_path) == {"pipe.yaml": "not read: no regular file (and 1 more file)"}
         with pytest.raises(BadDump, match=r"socket\.yaml: a device or socket found, expected a file, folder or pipe$"):
             read(tmp_path / "socket.yaml")
     for device in ("/dev/zero", "/dev/null"):
@@ -180,18 +184,19 @@ def test_special_files_hold_nothing_up(tmp_path: Path) -> None:
             read(device)
 
 
-def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is passed over, as lost+found is for all but root."""
+def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is an error as a file is: it may hold a part of the cluster."""
     lay(tmp_path, {"nodes.json": json.dumps(NODE), "closed/x.json": "{}"})
     scandir = os.scandir
 
     def refusing(path: str) -> Any:
         if path.endswith("closed"):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
     monkeypatch.setattr("locator.cluster.dumps.folders.os.scandir", refusing)
-    assert passed_over(read(tmp_path), tmp_path) == {"closed": "Permission denied"}
+    with pytest.raises(BadDump, match=r"closed: Permission denied, expected a file or folder$"):
+        read(tmp_path)
 
 
 def test_files_of_a_folder_that_are_errors(tmp_path: Path) -> None:
@@ -200,14 +205,15 @@ def test_files_of_a_folder_that_are_errors(tmp_path: Path) -> None:
         lay(tmp_path, {"a.yaml": yaml.safe_dump(NODE), "sub/b.yaml": content})
         with pytest.raises(BadDump, match=r"sub/b\.yaml: "):
             read(tmp_path)
+    lay(tmp_path, {f"{number}.yaml": "a: [" for number in range(12)})
+    with pytest.raises(BadDump, match=r"^(\S+/\d+\.yaml: line 2: [^;]+; [^;]+; ){10}and 3 more$"):
+        read(tmp_path)
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
     """The message says what is there instead."""
     lay(tmp_path, {"dump.tar.gz": b"x"})
-    words = (
-        r"nothing to read, expected files ending in \.yaml, \.yml, \.json, or one of these and \.gz \(.*dump\.tar\.gz: "
-    )
+    words = r"nothing to read, expected a name that ends in \.yaml, .* or \.json\.gz \(.*dump\.tar\.gz: .* in \.gz\)$"
     with pytest.raises(BadDump, match=words):
         read(tmp_path)
 
@@ -277,6 +283,16 @@ def test_what_check_says(topodns: Run, tmp_path: Path) -> None:
     assert "10.1.0.5" in answer.out
 
 
+def test_documents_are_no_files(tmp_path: Path) -> None:
+    """A file of which nothing was read was not read; one with an object was. The finding has the first line."""
+    lay(tmp_path, {"log.json": '\n{"a": 1}\n' * 20, "mixed.yaml": f"a: 1\n---\nb: 2\n---\n{yaml.safe_dump(NODE)}"})
+    dump = read(tmp_path)
+    assert (dump.counts.files, dump.counts.passed_over) == (1, 1)
+    lay(tmp_path, {"none.json": listed()})
+    assert read(tmp_path).counts.files == 2, "an empty List is read"
+    assert [finding.line for finding in dump.findings] == [2]
+
+
 def test_a_large_dump_says_how_it_is_read_faster(topodns: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """YAML takes several times as long as JSON."""
     monkeypatch.setattr("locator.cluster.dumps.reading.LARGE", 1)
@@ -309,6 +325,44 @@ def test_a_dump_without_slices(topodns: Run, tmp_path: Path) -> None:
     assert lacks in " ".join(explained.out.split()) and "no ready endpoint" not in explained.out
     simulated = topodns("simulate", "--service", "shop/db", *flags)
     assert simulated.status == WRONG and lacks in simulated.err and "kubectl get namespaces," in simulated.err
+
+
+SHARED = service("all", annotations={"topodns.io/federated": "true"})
+VIRTUAL = service("api", cluster_ips=("10.96.0.1",))
+NEAR = service("db", keys=ZONE)
+FAR = endpoint_slice("db", 2, [endpoint("10.2.0.5", nodeName="n2")])
+WHOLE = [NODE, node("n2", {ZONE: "z2"}), POD, pod("db-1", ["10.2.0.5"], "n2"), NEAR, SLICE, FAR, SHARED, VIRTUAL]
+NO_NODES, NO_SERVICES = "the dump has no Nodes", "the dump has no Services"
+NO_SLICES, FEDERATION = "the dump has neither EndpointSlices nor Endpoints", ("--federation", "fed.example")
+REVERSE = ("--zone", "cluster.local", "--zone", "10.in-addr.arpa", "--client", "10.1.0.5")
+LACKING = {
+    # what: (the kind that the dump lacks, command, words)
+    "zone-of-a-pod": ("Node", ("explain", "db.shop", "--client", "pod/db-0", "-n", "shop"), NO_NODES),
+    "zone-of-a-name": ("Node", ("explain", "z1.pin._zone.db.shop", "--zonal", ZONE, "--client", "10.1.0.5"), NO_NODES),
+    "federated": ("EndpointSlice", ("explain", "all.shop.fed.example", *FEDERATION, "--client", "10.1.0.5"), NO_SLICES),
+    "federated-without-services": ("Service", ("explain", "all.shop.fed.example", *FEDERATION, "--client", "10.1.0.5"),
+                                   NO_SERVICES),
+    "address": ("EndpointSlice", ("explain", "5.0.1.10.in-addr.arpa", "PTR", *REVERSE), NO_SLICES),
+    "address-of-a-service": ("Service", ("explain", "1.0.96.10.in-addr.arpa", "PTR", *REVERSE), NO_SERVICES),
+    "empty": ("EndpointSlice", ("explain", "api.shop", "--ignore-empty-service", "--client", "10.1.0.5"), NO_SLICES),
+    "simulated": ("Service", ("simulate", "--service", "shop/db"), f"no Service shop/db: {NO_SERVICES}"),
+    "all-simulated": ("Service", ("simulate",), NO_SERVICES),
+    "failed": ("Node", ("simulate", "--fail", f"{ZONE}=z1"), NO_NODES),
+    "nearest": ("Node", ("simulate", "--clients", "shop"), NO_NODES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "command", "words"), LACKING.values(), ids=LACKING)
+def test_what_a_dump_lacks(topodns: Run, tmp_path: Path, kind: str, command: Sequence[str], words: str) -> None:
+    """It is told where it may be the reason, and nothing that follows from it; of a whole dump, nothing is."""
+    for items, tells in ((WHOLE, False), ([item for item in WHOLE if item["kind"] != kind], True)):
+        lay(tmp_path, {"a.json": listed(*items)})
+        ran = topodns(*command, "--snapshot", str(tmp_path))
+        said = " ".join(f"{ran.out} {ran.err}".split())
+        assert (words in said) is tells, said
+        if tells:
+            assert "NoTrustedForwarder" not in said and "ChoosesNothing" not in said and "UnmetClient" not in said
+            assert "no ready endpoint (" not in said
 
 
 def test_a_kind_that_cannot_be_read_is_not_missing(topodns: Run, tmp_path: Path) -> None:

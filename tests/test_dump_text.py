@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from locator.api import dump, yaml_text
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND
-from locator.api.dump import Entry, ListOf, Unread, entries
+from locator.api.dump import Entry, ListOf, Skipped, Unread, entries
 from locator.api.dump_text import NotADump, unpacked
 from locator.model import ERROR, WARNING, EndpointSlice, Finding, Namespace, Node, Object, Service
 from tests.clusters import world
@@ -29,7 +29,7 @@ COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml
 
 
 def objects_in(found: Iterable[Entry]) -> list[Object]:
-    return [item for _, item in found if not isinstance(item, Finding | Unread | ListOf)]
+    return [item for _, item in found if not isinstance(item, Finding | Unread | ListOf | Skipped)]
 
 
 def read(text: str | bytes, **options: Any) -> list[Entry]:
@@ -54,9 +54,15 @@ def listed(items: Sequence[Item], kind: str = "List") -> Item:
     ("text", "value"),
     [
         ("~", None), ("", None), ("null", None), ("Null", None), ("'null'", "null"), ("!!str null", "null"),
-        ("true", True), ("False", False), ("'true'", "true"), ('"true"', "true"), ("yes", "yes"), ("on", "on"),
-        ("7", 7), ("-7", -7), ("'7'", "7"), ("1.5", "1.5"), ("'1.5'", "1.5"), ("1e3", "1e3"), ("0x1f", "0x1f"),
-        ("010", "010"), ("1_000", "1_000"), ("+1", 1), ("-", [None]), ("2026-01-01", "2026-01-01"),
+        ("true", True), ("False", False), ("'true'", "true"), ('"true"', "true"), ("yes", True),
+        ("Off", False), ("'no'", "no"),
+        ("!!str yes", "yes"), ('!!bool "on"', True), ('!!int "80"', 80), ("!!int a", "a"), ("!!null ''", None),
+        ("y", "y"), ("N", "N"), ("!mine 7", "7"), ("!!binary aGk=", "hi"), ("!!binary a", "a"), ("yEs", "yEs"),
+        ("7", 7), ("-7", -7), ("'7'", "7"), ("1.5", "1.5"), ("'1.5'", "1.5"), ("1e3", "1e3"), ("0x1f", 31),
+        ("0120", 80), ("-0b11", -3), ("0o17", 15), ("08", "08"), ("0x_", "0x_"), ("1_000", 1000), ("+1", 1),
+        ("18446744073709551615", 2**64 - 1), ("18446744073709551616", "18446744073709551616"),
+        ("9" * 5000, "9" * 5000), ("-9223372036854775809", "-9223372036854775809"),
+        ("-", [None]), ("2026-01-01", "2026-01-01"),
         ("[a, {b: 1}]", ["a", {"b": 1}]), ("[\n]", []), ("{}", {}), ("|\n  a\n  b\n", "a\nb\n"),
         (">-\n  a\n  b\n", "a b"), ('"\\e\\u263a\\0"', "\x1b\u263a\0"), ("'it''s'", "it's"), ("a\n  b", "a b"),
         ("\U0001f600", "\U0001f600"), ("&x 7", 7), ("[&x a, *x]", ["a", "a"]),
@@ -64,6 +70,8 @@ def listed(items: Sequence[Item], kind: str = "List") -> Item:
         ("{a: &m {b: 1}, c: {<<: *m}}", {"a": {"b": 1}, "c": {"b": 1}}),
         ("{a: &m {b: 1, d: 2}, c: {b: 3, <<: *m}}", {"a": {"b": 1, "d": 2}, "c": {"b": 3, "d": 2}}),
         ("[&m {b: 1}, &n {b: 2, c: 3}, {<<: [*m, *n]}]", [{"b": 1}, {"b": 2, "c": 3}, {"b": 1, "c": 3}]),
+        ('{&m "<<": 1, b: {*m : {x: 1}}}', {"<<": 1, "b": {"<<": {"x": 1}}}),
+        ('{a: &m {b: 1}, c: {!!merge "<<": *m}}', {"a": {"b": 1}, "c": {"b": 1}}),
         ("{'<<': 1}", {"<<": 1}), ("{&k a: 1, b: *k}", {"a": 1, "b": "a"}), ("{? a : 1}", {"a": 1}),
         ("{1: a, true: b}", {"1": "a", "true": "b"}),
     ],
@@ -298,15 +306,67 @@ ANNOTATED = f"{OBJECT}x: 1\n".replace("name: db", "annotations: {owner: Jose}, n
 
 
 @pytest.mark.parametrize("text", [ANNOTATED, json.dumps(yaml.safe_load(ANNOTATED), indent=1)], ids=["yaml", "json"])
-@pytest.mark.parametrize("octets", [b"\xe9", b"\x07", b"\xff\xfe", b"\xed\xa0\x80"])
-def test_an_octet_costs_a_value(text: str, octets: bytes) -> None:
+@pytest.mark.parametrize(
+    ("octets", "words", "command"),
+    [
+        (b"\xe9", "octet 0xe9 is no text in UTF-8;", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\xff\xfe", "octet 0xff is no text in UTF-8 (and 1 more);", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\xed\xa0\x80", "octet 0xed is no text in UTF-8 (and 2 more);", "iconv -f LATIN1 -t UTF-8 x.json"),
+        (b"\x07", "control character 0x07 found;", "'tr -d \"\\007\" < x.json'"),
+        (b"\xef\xbf\xbd\x07\xe9", "control character 0x07 found (and 1 more);", "tr -d"),
+    ],
+)
+def test_an_octet_costs_a_value(text: str, octets: bytes, words: str, command: str) -> None:
     """Not its object: the Service is read, and a warning names the line."""
     changed = text.encode().replace(b"Jose", b"Jos" + octets)
     (first, *others) = read(changed, file="x.json")
     assert isinstance(first.item, Finding) and first.item.severity == WARNING
     assert first.line == changed.count(b"\n", 0, changed.index(octets)) + 1
-    assert "is no text in UTF-8" in first.item.message and "iconv -f LATIN1 -t UTF-8 x.json" in first.item.expected
+    assert words in first.item.message and command in first.item.expected
     assert [item.key for item in objects_in(others)] == ["shop/db"]
+
+
+@pytest.mark.parametrize("only_json", [False, True], ids=["yaml", "json"])
+def test_an_escape_costs_a_value(only_json: bool) -> None:
+    """As Python's json writes what no other program can read; a whole character, or a backslash before it, is none."""
+    whole = '{"kind": "Namespace",\n"metadata": {"name": "a", "labels": {"a":\n"x\\\\ud83d \\ud83d\\ude00%s"}}}'
+    for before in ("", '{"kind": "Secret"}\n'):
+        assert len(objects_in(read(before + whole % "", only_json=only_json))) == 1
+        (first, *others) = read(before + whole % "\\ud83d", only_json=only_json)
+        assert isinstance(first.item, Finding) and first.line == 3 + before.count("\n")
+        assert first.item.message.startswith("half a character, \\ud83d, found; the rest of each")
+        assert [item.key for item in objects_in(others)] == ["a"]
+
+
+def test_a_number_costs_nothing() -> None:
+    """However long it is, and in concatenated JSON, too. NaN is no JSON: the message has its line."""
+    for number in ("9" * 5000, "1e999", "-" + "9" * 25):
+        text = f'{{"kind": "Namespace", "x": {number}, "metadata": {{"name": "a"}}}}\n'
+        assert [item.key for item in objects_in(read(text * 2, only_json=True))] == ["a", "a"]
+    text = '{"kind": "Secret"}\n{"kind": "Namespace",\n"metadata": {"name": "a", "uid":\nNaN}}'
+    assert refused(text, only_json=True) == "line 4: invalid character, expected JSON"
+
+
+def test_documents_one_after_another_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 'jq -c .items[]' prints them: twice as many take twice as long."""
+    lengths = list[int]()
+
+    class Text(str):
+        def __getitem__(self, key: Any) -> str:
+            lengths.append(len(part := super().__getitem__(key)))
+            return part
+
+        def rstrip(self, characters: str | None = None) -> str:
+            return Text(super().rstrip(characters))
+
+    class Octets(bytes):
+        def decode(self, *args: Any, **options: Any) -> str:
+            return Text(super().decode(*args, **options))
+
+    monkeypatch.setattr("locator.api.dump_text.text_of", lambda data, file: Octets(data))
+    text = '{"kind": "Namespace", "metadata": {"name": "a"}}\n' * 100
+    assert len(objects_in(read(text))) == 100
+    assert sum(lengths) <= len(text)
 
 
 def test_a_mark_of_utf_8_is_no_text() -> None:
@@ -361,6 +421,22 @@ def test_a_gzip_file_that_is_cut_off() -> None:
         unpacked(packed[:20] + b"\0" * 8 + packed[28:], "a.yaml.gz")
 
 
+def test_what_stands_behind_gzip() -> None:
+    """Zeros are padding; text would be lost in silence."""
+    packed = gzip.compress(OBJECT.encode())
+    assert unpacked(packed + bytes(1000), "a.yaml.gz") == OBJECT.encode()
+    for more in (b"---\n" + OBJECT.encode(), b"\0\0" + packed, b"\n"):
+        with pytest.raises(NotADump, match="octets found after what gzip wrote, expected"):
+            unpacked(packed + more, "a.yaml.gz")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=300) | st.integers(0, 1 << 18).map(bytes), min_size=1, max_size=6))
+def test_gzip_files_that_are_joined(parts: list[bytes]) -> None:
+    """Wherever one ends, and the pieces in which it is read."""
+    assert unpacked(b"".join(map(gzip.compress, parts)), "a.yaml.gz") == b"".join(parts)
+
+
 def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that would fill the memory is refused before it does."""
     monkeypatch.setattr("locator.api.dump_text.MAX_UNPACKED", 1 << 20)
@@ -385,12 +461,24 @@ def test_kinds_that_nobody_reads_are_told() -> None:
 
 def test_a_document_among_others_that_is_none() -> None:
     """A bundle has many files that are no Kubernetes objects: one of them is a finding there, not the end."""
-    for text in ('{"a": 1}', "[1, 2]", "7", '{"apiVersion": "v1", "kind": 7}'):
+    for text in ('{"a": 1}', "[1, 2]", "7", '{"apiVersion": "v1", "kind": 7}', "[{}]", "# x\n", "null", "---\n---\n"):
         refused(text)
-        ((_, finding),) = read(text, among_others=True)
-        assert isinstance(finding, Finding) and finding.code == "PassedOver"
-    for text in ("a: [", "NAME   READY\n", "", '{"a": 1', "apiVersion: v1\nitems:\n- kind: Node\n"):
+        ((_, skipped),) = read(text, among_others=True)
+        assert isinstance(skipped, Skipped) and "expected" not in skipped.expected
+    for text in ("a: [", "NAME   READY\n", "", "\n", '{"a": 1', "apiVersion: v1\nitems:\n- kind: Node\n"):
         refused(text, among_others=True)
+
+
+@pytest.mark.parametrize("among_others", [False, True], ids=["named", "in-a-folder"])
+def test_an_array_of_objects(among_others: bool) -> None:
+    """As 'jq .items' prints the objects of a List, in JSON and in YAML."""
+    items = [{"kind": "Node", "metadata": {"name": name}} for name in "ab"]
+    for text in (json.dumps(items), json.dumps(items, indent=1), yaml.safe_dump(items)):
+        found = [(line, item) for line, item in read(f"\n{text}", among_others=among_others) if isinstance(item, Node)]
+        assert [node.name for _, node in found] == ["a", "b"]
+        assert all(f"{node.name}" in "".join(text.splitlines()[line - 2 : line + 4]) for line, node in found)
+    twice = '[{"kind": "Node", "metadata": {"name": "a",\n"name": "b"}}]'
+    assert refused(twice, among_others=among_others).startswith("line 2: the key name stands twice")
 
 
 def test_an_error_in_one_object_is_no_end() -> None:

@@ -20,7 +20,7 @@ from tests.cluster_changes import changed
 from tests.cluster_worlds import Case, Question, case_of, questions
 from tests.dns_queries import opt, query
 from tests.in_memory import ClustersInMemory, CountedResponder
-from tests.replies import parsed
+from tests.replies import addresses_of_targets, parsed
 from tests.twin_clusters import (
     ANSWER,
     FAMILIES,
@@ -68,20 +68,20 @@ def answer(responder: CountedResponder, question: Question, selected: int) -> Ex
     if not message.answer:
         return Expected(NODATA if message.authority[0][0].minimum else UNKEPT)
     if question.qtype == "SRV":
-        return targets(message)
+        return targets(responder, question, message)
     addresses = [data.address for data in chain(*message.answer)]
     assert len(set(addresses)) == len(addresses)
     return told(addresses[:selected], addresses[selected:], FAMILIES[question.qtype])
 
 
-def targets(message: dns.message.Message) -> Expected:
+def targets(responder: CountedResponder, question: Question, message: dns.message.Message) -> Expected:
     """Return the addresses of SRV targets: those of priority 0 are selected, those of 10, 20 and so on are spares."""
-    glue: dict[dns.name.Name, list[str]] = {}
-    for rrset in message.additional:
-        glue.setdefault(rrset.name, []).extend(data.address for data in rrset)
+    of_target = addresses_of_targets(
+        message, lambda target, qtype: message_for(responder, Question(target.to_text(), qtype, question.client))
+    )
     by_priority: dict[int, list[str]] = {}
     for data in chain(*message.answer):
-        by_priority.setdefault(data.priority, []).extend(glue[data.target])
+        by_priority.setdefault(data.priority, []).extend(of_target[data.target])
     assert list(by_priority) == [10 * number for number in range(len(by_priority))]
     first, *others = by_priority.values()
     return told(first, list(chain(*others)), FAMILIES["SRV"])

@@ -301,6 +301,51 @@ def test_candidates(items: list[Item], asked: dict[str, Any], expected: list[tup
     assert rows == {f"10.0.0.{number}": row for number, row in enumerate(expected, 1)}
 
 
+NO_A, OF_A = "no endpoint with an A record", "every ready endpoint with an A record"
+ANY_A = f"{NO_A} is nearer, and the constraint allows any"
+TOO_FEW = "too few with an A record are nearer (min-endpoints is 2), and the constraint allows any"
+NOT_HINTED = "no hint of an endpoint with an A record names the client's zone"
+PREFERRED = f"{ZONE}=a, which the name prefers"
+OTHER = f"{ZONE} is b, not a"
+OF_A_FAMILY = {
+    # case: Service, hints, first label, type, reason, why (of the first one)
+    "any": (service("web", keys=f"{ZONE},*"), False, "", "A", f"{OF_A}: {ANY_A}", ANY_A),
+    "nearest": (service("web", keys=f"{ZONE},{RACK},*"), False, "", "A",
+                "the endpoints with an A record nearest to the client", f"has the client's {RACK}"),
+    "too-few": (service("web", keys=f"{ZONE},{RACK},*", least="2"), False, "", "A", f"{OF_A}: {TOO_FEW}", TOO_FEW),
+    "policies": (service("web", labels={"app": "web"}), False, "", "A", f"{OF_A}: {ANY_A}", ANY_A),
+    "hints": (service("web"), True, "", "A", f"{OF_A}: {NOT_HINTED}", NOT_HINTED),
+    "zonal-name": (service("web"), False, "a.prefer._zone.", "A",
+                   f"{OF_A}: {NO_A} has {PREFERRED}", f"{NO_A} has {PREFERRED}"),
+    "zonal-name-of-all": (service("web"), False, "a.prefer._zone.", "SRV", f"the endpoints with {PREFERRED}", OTHER),
+    "nearest-of-all": (service("web", keys=f"{ZONE},*"), False, "", "AAAA",
+                       "the endpoints nearest to the client", OTHER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("web", "has_hints", "label", "rtype", "reason", "why"), OF_A_FAMILY.values(), ids=OF_A_FAMILY)
+def test_the_reason_is_about_the_family_that_was_asked(
+    web: Item, has_hints: bool, label: str, rtype: str, reason: str, why: str
+) -> None:
+    """Endpoints of IPv6 alone are nearer; so the choice of IPv4 endpoints was among those."""
+    ports = [("http", 80, "TCP")]
+    four, six = (
+        [
+            endpoint(f"{prefix}{number}", nodeName=name, **({"hints": hints} if has_hints else {}))
+            for number, name in enumerate(nodes, 1)
+        ]
+        for prefix, nodes, hints in (
+            ("10.0.0.", ("b1", "edge"), ONE_FOR_ZONES[2]),
+            ("fd00::", ("a1", "a2"), ONE_FOR_ZONES[0]),
+        )
+    )
+    slices = endpoint_slice("web", 1, four, ports=ports), endpoint_slice("web", 2, six, family="IPv6", ports=ports)
+    items = [namespace("shop"), *NODES, web, *slices, policy("near", ZONE, "preferred")]
+    said = explained(items, f"{label}web.shop.svc.cluster.local", rtype)
+    rows = {row["addresses"][0]: row["why"] for row in said["candidates"]}
+    assert (said["reason"], rows["10.0.0.1"]) == (reason, why)
+
+
 def test_a_candidate() -> None:
     """The fields of one; those that were chosen come first, those that are not ready last."""
     rows = explained(cluster(service("web", keys=f"{RACK},{ZONE},*")))["candidates"]

@@ -257,6 +257,37 @@ def test_reported_slices() -> None:
     assert zones_of(admitted(starting[0], store)) == [["z-a", "z-c"], ["z-b", "z-c"], None]
 
 
+@pytest.mark.parametrize(
+    "keys", [None, f"{ZONE},*", ZONE, f"{REGION},*"], ids=["no-constraint", "soft", "hard", "region"]
+)
+@pytest.mark.parametrize("where", ["same-slice", "dying-first", "dying-last"])
+@pytest.mark.parametrize("pods", [True, False], ids=["pods", "no-pods"])
+def test_an_address_is_where_the_living_endpoint_is(keys: str | None, where: str, pods: bool) -> None:
+    """A pod that ends may still be published, although its address is another pod's by now: DNS goes by that one."""
+
+    def on_pod(name: str, address: int, pod_name: str, **conditions: bool) -> Item:
+        return on(name, address, targetRef={"kind": "Pod", "name": pod_name} if pods else None, conditions=conditions)
+
+    dying = on_pod("a1", 9, "old", ready=True, terminating=True)
+    living = [on_pod("b1", 9, "new", ready=True, terminating=False), on_pod("c1", 4, "web-4")]
+    rows = [[dying, *living]] if where == "same-slice" else [[dying], living][:: 1 if where == "dying-first" else -1]
+    slices = [endpoint_slice("web", number, part, labels=HINTED) for number, part in enumerate(rows)]
+    store = store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), *slices])
+    after = [admitted(one, store) for one in slices]
+    alone = endpoint_slice("web", 0, living, labels=HINTED)
+    expected = admitted(alone, store_of([*NODES, service("web", keys=keys, publishNotReadyAddresses=True), alone]))
+    zones = {one["addresses"][0]: one["hints"] for part in after for one in part["endpoints"]}
+    assert zones == {one["addresses"][0]: one["hints"] for one in expected["endpoints"]}
+    assert len({str(one["hints"]) for part in after for one in part["endpoints"]}) == 2
+    for on_node in NODES:
+        assert endpoints_on(on_node, after) == endpoints_on(on_node, [expected])
+
+
+def test_a_dead_pod_that_is_not_published_has_no_hints() -> None:
+    ended = on("a1", 3, conditions={"ready": False, "terminating": True})
+    assert hints_of([*WEB, ended], keys=ZONE) == [["a"], ["a"], ["b"], None]
+
+
 def test_names_for_addresses_do_not_count() -> None:
     """Neither kube-proxy nor DNS reads a slice of domain names."""
     names = endpoint_slice("web", 1, [endpoint("example.org")], family="FQDN", labels=HINTED)

@@ -22,7 +22,9 @@ ELSEWHERE = ("git ", "make ", "kubectl ", "topodns serve ")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The example cluster, as ``make run`` serves it."""
-    with serving(tmp_path_factory.mktemp("served"), ROOT / "examples", "--trusted-forwarder=127.0.0.0/8") as running:
+    with serving(
+        tmp_path_factory.mktemp("served"), ROOT / "examples" / "cluster.yaml", "--trusted-forwarder=127.0.0.0/8"
+    ) as running:
         yield running
 
 

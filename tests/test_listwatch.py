@@ -334,10 +334,8 @@ STATES = {
     "the object has changed": ([raw("b", 12, "2")], 12, True),
     "etcd restored from a backup": ([raw("b", 9)], 10, False),
     "restored, and the version is overtaken": ([raw("b", 9)], 1_300, False),
-    "restored to a time before the object": ([], 1_300, False),
     "restored, and its version has fewer digits": ([raw("b", 9)], 100_000, False),
     "another cluster": ([raw("b", 1_299, uid="2")], 1_300, False),
-    "the object is deleted": ([], 12, False),
     "nothing but an older version of the list": ([raw("b", 11)], 10, False),
     "versions that nobody can compare": ([{"metadata": {"name": "b", "uid": "1", "resourceVersion": "x"}}], 11, True),
     "an object that cannot be read": ([{"metadata": 5}], 11, False),
@@ -366,6 +364,112 @@ def test_before_each_watch_the_cluster_is_compared_with_what_is_known(
     ask = machine.next_request()
     assert ask.watch == same
     assert ask.query.get("resourceVersion") == ("11" if same else None)
+
+
+def follows_gone(gone: int, others: Sequence[Raw], *, version: int = 1_300) -> ListWatch:
+    """Return a ListWatch whose last *gone* witnesses the server no longer has; the next one is there."""
+    machine = listwatch(streaming=False)
+    machine.next_request()
+    machine.page(page(*others, version=10))
+    machine.next_request()
+    machine.lines([line("ADDED", raw(f"b{number}", 11 + number, uid=f"b{number}")) for number in range(gone)])
+    machine.ended(300)
+    for number in reversed(range(gone)):
+        assert machine.next_request().query == {"fieldSelector": f"metadata.name=b{number}"}
+        machine.page(page(version=version))
+    return machine
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_witness_that_was_deleted_costs_no_list(gone: int) -> None:
+    """Another one shows that the history is the same, and the watch brings the deletions."""
+    machine = follows_gone(gone, [raw("a", 5)])
+    assert checked(machine).query["resourceVersion"] == str(10 + gone)
+    machine.begun()
+    news = [line("DELETED", raw(f"b{number}", 1_001 + number, uid=f"b{number}")) for number in range(gone)]
+    machine.lines([line("MODIFIED", raw("a", 1_000)), *news, bookmark(1_300), line("ADDED", raw("c", 1_301))])
+    assert not (machine.over or machine.went_back or machine.restart_reason or machine.problem)
+
+
+@pytest.mark.parametrize(
+    "proof", [bookmark(1_300), line("ADDED", raw("c", 1_301)), line("DELETED", raw("b0", 1_301, uid="another"))]
+)
+def test_a_witness_that_never_was_is_noticed(proof: bytes) -> None:
+    """An etcd restored to a time before the object, whose version is overtaken: the watch brings no deletion."""
+    machine = follows_gone(1, [raw("a", 5)])
+    assert checked(machine).watch
+    machine.begun()
+    machine.lines([line("ADDED", raw("d", 1_200)), bookmark(1_299)])
+    assert not machine.over
+    machine.lines([proof])
+    assert machine.over and machine.went_back, "proof enough for all kinds"
+    machine.ended(1)
+    assert machine.next_request().query == {"limit": "500"}
+
+
+@pytest.mark.parametrize("others", [[], [raw("b0", 5, uid="b0")]], ids=["none", "the same"])
+def test_if_all_witnesses_are_gone_the_kind_alone_lists_again(others: list[Raw]) -> None:
+    """That proves nothing about other kinds."""
+    machine = follows_gone(1, others)
+    assert machine.restart_reason == EXPIRED and not machine.went_back
+    assert machine.next_request().query == {"limit": "500"}
+
+
+@pytest.mark.parametrize(
+    ("found", "version", "proof"),
+    [
+        pytest.param([raw("a", 4)], 1_300, True, id="an older version of it"),
+        pytest.param([raw("a", 1_200, uid="2")], 1_300, True, id="another one of its name"),
+        pytest.param([raw("a", 5)], 9, True, id="an older version of the list"),
+        pytest.param([], 1_300, False, id="gone"),
+        pytest.param([raw("a", 6)], 1_300, False, id="changed"),
+        pytest.param([raw("a", 5)], 10, False, id="as known"),
+    ],
+)
+def test_only_proof_makes_other_kinds_list_again(found: list[Raw], version: int, proof: bool) -> None:
+    """Every replica would list everything whenever an object is deleted."""
+    machine = watching()
+    machine.ended(300)
+    machine.next_request()
+    machine.page(page(*found, version=version))
+    assert machine.went_back == proof
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@given(st.permutations(range(2, 30)), st.integers(5, 28))
+def test_what_has_not_changed_for_longest_is_a_witness(streaming: bool, versions: list[int], gone: int) -> None:
+    """When all that was newest is deleted, as after a rollout, what is oldest still is there."""
+    machine = listwatch(streaming=streaming)
+    machine.next_request()
+    items = [raw(f"n{version}", version, uid=str(version)) for version in versions]
+    if streaming:
+        machine.lines([*(line("ADDED", item) for item in items), bookmark(30, INITIAL_END)])
+    else:
+        machine.page(page(*items, version=30))
+        machine.next_request()
+    deleted = sorted(versions, reverse=True)[:gone]
+    machine.lines([line("DELETED", raw(f"n{one}", 100 + one, uid=str(one))) for one in deleted if one != 2])
+    machine.ended(300)
+    assert machine.next_request().query == {"fieldSelector": "metadata.name=n2"}
+    machine.page(page(raw("n2", 2, uid="2"), version=1_000))
+    machine.next_request()
+    machine.page(page(version=1_000))
+    assert machine.next_request().watch
+
+
+def test_who_may_not_check_watches_on() -> None:
+    """An API server that starts forbids everything for a moment; one that goes on to do so forbids the check alone."""
+    machine = watching()
+    machine.ended(300)
+    fails_and_asks_again(machine, 403)
+    for _ in range(3):
+        assert machine.next_request().check
+        machine.refused(403, "no")
+        assert not machine.pause and not machine.restart_reason
+        assert machine.next_request().query["resourceVersion"] == "10"
+        machine.begun()
+        assert not machine.problem
+        machine.ended(300)
 
 
 @pytest.mark.parametrize(
@@ -532,7 +636,7 @@ def test_nothing_that_failed_before_counts_once_the_server_is_back() -> None:
         pytest.param(lambda machine: machine.ended(0, UNREACHABLE, "no"), 250, id="unreachable"),
         pytest.param(lambda machine: machine.refused(503, "no"), 250, id="503"),
         pytest.param(lambda machine: machine.refused(429, "no", 20.0), 180, id="429, to come again in 20 s"),
-        pytest.param(lambda machine: machine.refused(403, "no"), 250, id="403"),
+        pytest.param(lambda machine: machine.refused(403, "no"), 500, id="403"),  # to a check, and to the watch
         pytest.param(lambda machine: machine.ended(0.1, CUT, "no"), 250, id="cut at once"),
     ],
 )

@@ -34,7 +34,7 @@ class Server:
         self.compacted = 0
         self._streaming = streaming
         self._made = 0  # objects so far: a UID is never used again
-        self._events: list[tuple[int, bytes]] = []
+        self.events: list[tuple[int, bytes]] = []
         self._pages: dict[str, tuple[int, list[dict[str, Any]]]] = {}  # by continue token: version, what is left
 
     def put(self, name: str, label: object) -> None:
@@ -43,21 +43,21 @@ class Server:
         self._made += 1
         uid = self.objects[name]["metadata"]["uid"] if name in self.objects else str(self._made)
         self.objects[name] = raw(name, self.version, label, uid=uid)
-        self._events.append((self.version, line(kind, self.objects[name])))
+        self.events.append((self.version, line(kind, self.objects[name])))
 
     def delete(self, name: str) -> None:
         if name in self.objects:
             self.version += 1
             gone = self.objects.pop(name)
             gone["metadata"]["resourceVersion"] = str(self.version)
-            self._events.append((self.version, line("DELETED", gone)))
+            self.events.append((self.version, line("DELETED", gone)))
 
     def compact(self) -> None:
         self.compacted = self.version
 
     def rebuild(self, names: Sequence[str]) -> None:
         """Become another cluster, whose versions begin anew."""
-        self.objects, self.version, self.compacted, self._events, self._pages = {}, 1, 0, [], {}
+        self.objects, self.version, self.compacted, self.events, self._pages = {}, 1, 0, [], {}
         for name in names:
             self.put(name, "1")
 
@@ -71,13 +71,13 @@ class Server:
         Not if objects of this kind were deleted since: not everything that is there again can be noticed.
         """
         version, deleted = self.version, any(b"DELETED" in event for _, event in self.since(saved.version))
-        self.objects, self._events = deepcopy(saved.objects), list(saved._events)
+        self.objects, self.events = deepcopy(saved.objects), list(saved.events)
         self.version, self.compacted, self._pages = saved.version, saved.compacted, {}
         if overtake and not deleted:
             self.version = max(self.version, version + 1)
 
     def since(self, version: int) -> list[tuple[int, bytes]]:
-        return [event for event in self._events if event[0] > version]
+        return [event for event in self.events if event[0] > version]
 
     def page(self, ask: ListWatchRequest) -> bytes | int:
         if ask.check:
@@ -307,6 +307,9 @@ class Model(RuleBasedStateMachine):
         """Without further faults, everything arrives that is on its way, and one more round."""
         for _ in range(30):  # steps: the longest way is three refusals and seven pages
             self.step()
+            if self.coming is not None:
+                self.send_bookmark()  # API servers send one a minute
+                self.take_in(len(self.coming))
 
     def teardown(self) -> None:
         if not hasattr(self, "server"):

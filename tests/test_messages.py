@@ -109,7 +109,7 @@ TYPED: dict[str, tuple[list[str], str | None, str]] = {
         ["check", "--snapshot", "{file}"], "", "{file}: empty, expected Kubernetes objects; " + DUMP),
     "folder-without-dumps": (
         ["check", "--snapshot", "{folder}"], None,
-        "{folder}: nothing to read, expected files ending in .yaml, .yml, .json"),
+        "{folder}: nothing to read, expected a name that ends in .yaml, .yml, .json"),
     "no-such-dump": (
         ["check", "--snapshot", "{folder}/none"], None,
         "{folder}/none: No such file or directory, expected a file or folder"),

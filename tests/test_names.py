@@ -516,7 +516,7 @@ def test_what_was_found_elsewhere_is_rendered_once(monkeypatch: pytest.MonkeyPat
     found = said([Record(LONG, 1, 60, Opaque(bytes((192, 0, 2, n)))) for n in range(3)])
     firsts, rendered = set(), mock.Mock(wraps=RenderedAnswer)
     monkeypatch.setattr(rendered_decisions, "RenderedAnswer", rendered)
-    for _ in range(3):
+    for _ in range(200):  # each begins with any of them, at random
         waiting = waiting_for(responder, "A")
         assert isinstance(waiting, PendingReply)
         octets = responder.finish(waiting, found)

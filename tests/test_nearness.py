@@ -261,6 +261,26 @@ def test_told_by_each_command(topodns: Run, told: tuple[str, Path]) -> None:
     assert codes.count(code) == 1
 
 
+def test_the_default_of_the_zone_is_a_constraint(topodns: Run, tmp_path: Path) -> None:
+    """A name of a zone with default keys asks for near endpoints, so no command says that its twin alone does."""
+    path, code = tmp_path / "cluster.json", "TwinWithoutConstraint"
+    path.write_text(listed([*TOLD[code], pod("c-a", ["10.1.0.50"], "a1")]))
+    zones = ("--zone", "cluster.local", "--zone", "own.example", "--default-topology-keys", f"own.example={ZONE},*")
+    asked = ("--snapshot", str(path), "-o", "json", *zones)
+    found = {
+        zone: [
+            finding["code"]
+            for finding in topodns("explain", f"web.shop.svc.{zone}", "--client", "node/a1", *asked).json["findings"]
+        ]
+        for zone in ("cluster.local", "own.example")
+    }
+    assert found == {"cluster.local": [code], "own.example": []}
+    alone = ("--snapshot", str(path), "-o", "json", "--zone", "own.example", *zones[4:])
+    simulated = topodns("simulate", "--service", "shop/web", *alone).json
+    assert code not in [finding["code"] for finding in simulated["findings"]]
+    assert code not in topodns("check", *alone).out
+
+
 def test_who_asks_in_vain_is_simulated(topodns: Run, tmp_path: Path) -> None:
     """A Service that asks only for what Kubernetes does not give is simulated, and its text says what was asked."""
     path = tmp_path / "cluster.json"

@@ -49,7 +49,7 @@ ENDPOINTS = {
     name: LocatedEndpoint(replace(located.endpoint, hints=HINTED.get(name)), located.location)
     for name, located in ENDPOINTS.items()
 }
-BY_NODE, BY_ZONE, BY_BOTH = Hinted(for_nodes=True), Hinted(for_zones=True), Hinted(for_nodes=True, for_zones=True)
+BY_NODE, BY_ZONE, BY_BOTH = Hinted(for_nodes=(4,)), Hinted(for_zones=(4,)), Hinted(for_nodes=(4,), for_zones=(4,))
 
 ROWS: list[tuple[str, Constraint, str, str, str, str | None]] = [
     # id, constraint, client, endpoints, chosen, outcome and key

@@ -16,7 +16,7 @@ import dns.message
 import pytest
 
 from dnsserver.answers.explanation_text import PLAIN
-from tests.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, listed, pod
+from tests.api_objects import MIN_ENDPOINTS, REGION, TOPOLOGY_KEYS, ZONE, external, listed, pod
 from tests.commands_in_process import Ran, Run
 from tests.other_server import Response, other_server
 from tests.skewed import skewed
@@ -230,9 +230,11 @@ def test_bad_input(simulate: Simulate, flags: tuple[str, ...], message: str) -> 
         ([item for item in skewed() if item["kind"] != "Pod"] + [pod("done", ["10.0.0.9"], None, phase="Failed")],
          "--clients: none of 1 pods runs and has an address"),
         (skewed(None), "--service: none of 2 headless Services has a constraint, expected one; --with NS/NAME=KEYS"),
-        ([item for item in skewed() if item["kind"] != "Service"], "--service: no headless Service, expected one"),
+        ([item for item in skewed() if item["kind"] != "Service"], "--service: the dump has no Services, expected one"),
+        ([item for item in skewed() if item["kind"] != "Service"] + [external("away", "example.com")],
+         "--service: no headless Service, expected one"),
     ],
-    ids=["no pods", "no running pod", "no constraint", "no Service"],
+    ids=["no pods", "no running pod", "no constraint", "no Service", "no headless Service"],
 )  # fmt: skip
 def test_a_cluster_with_nothing_to_simulate(simulate: Simulate, items: Any, message: str) -> None:
     ran = simulate(items=items)

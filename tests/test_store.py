@@ -158,8 +158,11 @@ def endpoints_with(addresses: st.SearchStrategy[tuple[bytes, ...]]) -> st.Search
 # As the decoder has them: in rows if each has one address.
 endpoints = (endpoints_with(some(ADDRESSES[:9], 1, 1)) | endpoints_with(some(ADDRESSES[:13], least=1))).map(in_rows)
 slices = st.builds(
-    EndpointSlice, st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
-    st.sampled_from((*NAMES, "dns", None)), endpoints, managed=st.sampled_from((True, True, False)),
+    lambda space, name, service, rows, managed: EndpointSlice(
+        space, name, service, rows, managed=managed, mirrored=not managed
+    ),
+    st.sampled_from(SPACES), st.sampled_from(("x", "y", "z")),
+    st.sampled_from((*NAMES, "dns", None)), endpoints, st.sampled_from((True, True, False)),
 )  # fmt: skip
 services = st.builds(
     lambda space, name, ips, keys, alias, own, selects: Service(
@@ -209,7 +212,9 @@ BLOCKS_ALONE: dict[type[Object], st.SearchStrategy[Any]] = {
         st.sampled_from(("web", "dns")), st.sampled_from((True, True, False)),
     ),
     EndpointSlice: st.builds(
-        lambda name, service, rows, managed: EndpointSlice("kube-system", name, service, tuple(rows), managed=managed),
+        lambda name, service, rows, managed: EndpointSlice(
+            "kube-system", name, service, tuple(rows), managed=managed, mirrored=not managed
+        ),
         st.sampled_from("xy"), st.sampled_from(("web", "dns")),
         st.lists(st.builds(lambda address, node, pod: Endpoint((address,), node=node, pod=pod),
                            st.sampled_from((ADDRESSES[0], ADDRESSES[2], ADDRESSES[3])), maybe_node,
@@ -601,6 +606,28 @@ def test_ready_in_one_slice_is_ready() -> None:
     for number, row in enumerate(rows):
         store.apply(Put(EndpointSlice("shop", f"web-{number}", "web", (row,))))
     assert store.publish(NOW).unready == {}
+
+
+def test_a_slice_is_found_once_its_pods_are_gone() -> None:
+    """As long as the Service has a selector, whose slice does not list them, and a Pod of the namespace is known."""
+    first, second = (Endpoint((ip(f"10.0.0.{number}"),), pod=f"web-{number}") for number in (1, 2))
+    pods = [Put(Pod("shop", f"web-{number}", (ip(f"10.0.0.{number}"),), "n0")) for number in (1, 2)]
+    own = EndpointSlice("shop", "web-a", "web", (first,), managed=True)
+    mirrored = EndpointSlice("shop", "web-b", "web", (first, second), mirrored=True)
+    store = store_with()
+    for delta in (Put(Service("shop", "web", headless=True, selects_pods=True)), Put(own), Put(mirrored), *pods):
+        store.apply(delta)
+    found = []
+    for delta in (
+        Put(own), Drop(Pod, "shop/web-2"), Put(replace(own, endpoints=(first, second))), Put(own), pods[1],
+        Drop(Pod, "shop/web-2"), Put(Service("shop", "web", headless=True)),
+        Put(Service("shop", "web", headless=True, selects_pods=True)), Drop(EndpointSlice, own.key), Put(own),
+        Drop(EndpointSlice, mirrored.key), Put(mirrored), Put(replace(mirrored, mirrored=False)), Put(mirrored),
+        Drop(Pod, "shop/web-1"),
+    ):  # fmt: skip
+        store.apply(delta)
+        found.append("SliceLeftBehind" in [finding.code for finding in store.publish(NOW).findings])
+    assert "".join(".x"[one] for one in found) == ".x.x.x.x.x.x.x."
 
 
 # Forwarders

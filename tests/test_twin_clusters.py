@@ -47,7 +47,8 @@ from tests.twin_clusters import (
     Expected,
     TwinClusters,
 )
-from tests.twin_places import CLUSTER, IMPORTED
+from tests.twin_map import CLUSTER
+from tests.twin_places import IMPORTED
 
 WEB, WEB_HERE = f"web.shop.{FEDERATION}", f"web.shop.svc.{PLAIN}"
 

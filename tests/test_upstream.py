@@ -39,7 +39,7 @@ from dnsserver.settings.values import ListenAddress
 from tests import topodns_process
 from tests.clusters import OUT, OUT_2, WEB, WITH_ALIASES
 from tests.dns_queries import query
-from tests.in_memory import responder_of, settings_of
+from tests.in_memory import responder_of, settings_of, snapshot_of
 from tests.this_machine import free_port, has_ipv6, lacking, needs_tool
 from tests.topodns_process import Server, serving
 from tests.waiting import PATIENCE
@@ -914,6 +914,26 @@ def test_when_the_server_ends_those_that_wait_are_told() -> None:
         assert [(reply.id, reply.rcode(), reply.answer) for reply in sorted(replies, key=attrgetter("id"))] == [
             (1, SERVFAIL, []), (2, SERVFAIL, []),
         ]  # fmt: skip
+
+    run(main)
+
+
+def test_when_the_server_ends_those_are_told_whose_alias_has_changed() -> None:
+    """What is looked up in the end is not what the query waited for."""
+
+    async def main() -> None:
+        async with (
+            asking(silent) as (elsewhere, _, counts),
+            listening(elsewhere, counts) as server,
+            client_of(server) as client,
+        ):
+            await client.send(query(OUT, number=1))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            server.responder.publish(snapshot_of(WITH_ALIASES.replace("example.org", "example.edu")))
+            server.scope.cancel()
+            with trio.fail_after(10_000, shield=True):
+                reply = dns.message.from_wire(await client.recv(2048))
+        assert (reply.id, reply.rcode(), reply.answer) == (1, SERVFAIL, [])
 
     run(main)
 

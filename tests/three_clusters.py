@@ -14,8 +14,7 @@ from typing import Any
 from tests.api_objects import HOSTNAME, REGION, ZONE, Item, endpoint, endpoint_slice, item, node, service
 from tests.twin import Modes
 from tests.twin_clusters import ClusterWorld
-from tests.twin_map import of_kind
-from tests.twin_places import CLUSTER
+from tests.twin_map import CLUSTER, of_kind
 
 IN_EAST, IN_WEST, IN_SOUTH = "10.1.0.200", "10.2.0.200", "10.3.0.200"  # in the nodes' pod CIDRs
 OUTSIDE, IN_R2, AS_WEST, ON_N1 = "203.0.113.9", "198.51.100.1", "198.51.101.1", "198.51.102.1"

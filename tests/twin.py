@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     keys: Sequence[str] = ()  # the first one with enough endpoints decides
     required: Sequence[str] = ()  # all of them must hold
     preferred: Sequence[str] = ()  # then each narrows
-    by_hints: bool = False
+    by_hints: Mapping[str, Sequence[int]] = {}  # by field: the families of which all endpoints have hints
 
     @property
     def hard(self) -> bool:
@@ -187,10 +187,10 @@ class Twin:
         return Asked("policy", required=required, preferred=preferred)
 
     def by_hints(self, rows: Sequence[Row]) -> Asked | None:
-        said = any(rows and all(row.hints(field) for row in rows) for field in FIELDS)
-        if self.modes.traffic_distribution == "ignore" or not said:
+        counting = {field: [version for version in VERSIONS if is_complete(rows, field, version)] for field in FIELDS}
+        if self.modes.traffic_distribution == "ignore" or not any(counting.values()):
             return None  # hints that only some carry say nothing
-        return Asked("hints", by_hints=True)
+        return Asked("hints", by_hints=counting)
 
     def by_distribution(self, service: Item) -> Asked | None:
         word = service["spec"].get("trafficDistribution")
@@ -213,7 +213,7 @@ class Twin:
         text = (self.services[key]["metadata"].get("annotations") or {}).get("topodns.io/min-endpoints", "")
         least = max(1, int(text)) if re.fullmatch(r"\s*[0-9]{1,9}\s*", text) else 1
         if asked.by_hints:
-            return by_hints(rows, where)
+            return by_hints(rows, where, asked.by_hints)
         if asked.keys:
             tiers = [near(rows, label, where) for label in asked.keys]
             enough = [tier for label, tier in zip(asked.keys, tiers, strict=True) if label == "*" or len(tier) >= least]
@@ -290,10 +290,16 @@ def near(rows: list[Row], key: str, where: Where) -> list[Row]:
     return [row for row in rows if key == "*" or (key in where.labels and row.labels.get(key) == where.labels[key])]
 
 
-def by_hints(rows: list[Row], where: Where) -> list[Row]:
+def is_complete(rows: Sequence[Row], field: str, version: int) -> bool:
+    """Whether every row with an address of one family has hints."""
+    of_family = [row for row in rows if row.of(version)]
+    return bool(of_family) and all(row.hints(field) for row in of_family)
+
+
+def by_hints(rows: list[Row], where: Where, counting: Mapping[str, Sequence[int]]) -> list[Row]:
     """Return what kube-proxy on the client's node would use."""
     for field, name in zip(FIELDS, (where.node, where.labels.get(ZONE)), strict=True):
-        named = [row for row in rows if name in row.hints(field)]
-        if named and all(row.hints(field) for row in rows):
+        named = [row for row in rows if name in row.hints(field) and any(map(row.of, counting[field]))]
+        if named:
             return named
     return rows

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tests.twin import Asked, Given, Modes, Twin, by_annotation, by_field
-from tests.twin_map import HOSTNAME, NEW_NAMES, Item, Where, key_of, of_kind, shared
-from tests.twin_places import CLUSTER, TwinPlaces, marked, without_imported
+from tests.twin_map import CLUSTER, HOSTNAME, NEW_NAMES, Item, Where, key_of, of_kind, shared
+from tests.twin_places import TwinPlaces, marked, without_imported
 
 PLAIN = "cluster.local"
 FEDERATION = "global.example.org"

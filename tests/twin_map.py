@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+CLUSTER = "topodns.io/cluster"
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 MANAGED_BY, CONTROLLER = "endpointslice.kubernetes.io/managed-by", "endpointslice-controller.k8s.io"
@@ -79,10 +80,10 @@ class TwinMap:
     def of_endpoint(self, namespace: str, endpoint: Item) -> Where:
         """Return where an endpoint is: by its node or its pod's, else by what its slice says, else by its address."""
         where = self.told(namespace, endpoint)
-        if where.labels:
+        if says_where(where):
             return where
-        found = (self.locate(text) for text in endpoint["addresses"])
-        return next((where for where in found if where.labels), where)
+        found = next(filter(says_where, map(self.locate, endpoint["addresses"])), UNKNOWN)
+        return Where(where.located_by, found.node, {**where.labels, **found.labels})
 
     def told(self, namespace: str, endpoint: Item) -> Where:
         """Return where an endpoint is by its node, its pod or the Node that it is, else by its slice."""
@@ -199,9 +200,7 @@ class TwinMap:
         address = ipaddress.ip_address(text)
         for network in longest_first(self.trusted, address):
             yield self.within(network, [text])
-        for where in [self.told(*found) for found in kept]:
-            if where.labels:
-                yield where
+        yield from filter(says_where, [self.told(*found) for found in kept])
         for network in longest_first(self.subnets, address):
             yield Where("subnet", None, self.subnets[network])
 
@@ -297,6 +296,11 @@ def addresses_of(item: Item) -> list[str]:
     """Return the addresses of a Pod or a PodLocator, in their order."""
     rows = item["status"]["podIPs"] if item["kind"] == "Pod" else item["ips"]
     return [row["ip"] for row in rows]
+
+
+def says_where(where: Where) -> bool:
+    """Whether a place says more than in which of several clusters it is."""
+    return bool(where.labels.keys() - {CLUSTER})
 
 
 def shared(parts: Iterable[Where]) -> Where:

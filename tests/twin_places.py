@@ -8,9 +8,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.twin_map import UNKNOWN, Item, TwinMap, Where, longest_first
+from tests.twin_map import CLUSTER, UNKNOWN, Item, TwinMap, Where, longest_first
 
-CLUSTER = "topodns.io/cluster"
 IMPORTED = "multicluster.kubernetes.io/service-name"  # the label of EndpointSlices that come from other clusters
 
 

@@ -27,11 +27,6 @@ class FixedTwin(Twin):
         self.ready = cache(self.ready)  # type: ignore[method-assign]
         self.asked = cache(self.asked)  # type: ignore[method-assign]
         self.locate = cache(self.map.locate)
-        self.clients = [[row["ip"] for row in pod["status"].get("podIPs", ())] for pod in of_kind(items, "Pod")]
-
-    def versions(self, client: str) -> set[int]:
-        """Return the address families of the pods with this first address."""
-        return {ip_address(text).version for own in self.clients if own[:1] == [client] for text in own}
 
 
 class Expected(NamedTuple):
@@ -60,29 +55,36 @@ def tried(items: Sequence[Item], key: Key, keys: str) -> list[Item]:
 def failed(items: Sequence[Item], twin: Twin, label: str, value: str) -> list[Item]:
     """Return the cluster as if nothing in a topology domain were ready."""
     later = copy.deepcopy(list(items))
+    there = {
+        (key, address)
+        for key in twin.services
+        for row in twin.ready(key)
+        if row.labels.get(label) == value
+        for address in row.addresses  # where one of them is, the whole endpoint is
+    }
     for endpoint_slice in of_kind(later, "EndpointSlice"):
+        key = endpoint_slice["metadata"]["namespace"], endpoint_slice["metadata"]["labels"].get(SERVICE_NAME)
         for endpoint in endpoint_slice["endpoints"]:
-            labels = twin.map.of_endpoint(endpoint_slice["metadata"]["namespace"], endpoint).labels
-            if labels.get(label) == value:
+            if any((key, address) in there for address in endpoint["addresses"]):
                 endpoint["conditions"] = {"ready": False}
     return later
 
 
 def clients_of(items: Sequence[Item], key: Key) -> list[str]:
     """Return the first address of each running pod that is no endpoint of the Service, ready or not."""
-    return list(pods_that_ask(items, key).values())
+    return [own[0] for own in pods_that_ask(items, key).values()]
 
 
-def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, str]:
-    """Return the same by the namespace and name of the pod."""
+def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, list[str]]:
+    """Return all addresses of the same pods, by their namespaces and names."""
     endpoints = [
         endpoint
         for endpoint_slice in of_kind(items, "EndpointSlice")
         if (endpoint_slice["metadata"]["namespace"], endpoint_slice["metadata"]["labels"].get(SERVICE_NAME)) == key
         for endpoint in endpoint_slice["endpoints"]
     ]
-    names = {endpoint["targetRef"]["name"] for endpoint in endpoints if "targetRef" in endpoint}
-    addresses = {text for endpoint in endpoints if "targetRef" not in endpoint for text in endpoint["addresses"]}
+    names = {pod for endpoint in endpoints if (pod := pod_of(endpoint))}
+    addresses = {text for endpoint in endpoints if not pod_of(endpoint) for text in endpoint["addresses"]}
     clients = {}
     for pod in of_kind(items, "Pod"):
         own = [row["ip"] for row in pod["status"].get("podIPs", ())]
@@ -90,20 +92,26 @@ def pods_that_ask(items: Sequence[Item], key: Key) -> dict[Key, str]:
             text in addresses for text in own
         )
         if pod["status"]["phase"] == "Running" and own and not is_endpoint:
-            clients[key_of(pod)] = own[0]
+            clients[key_of(pod)] = own
     return clients
 
 
-def expected(twin: FixedTwin, key: Key, clients: Sequence[str], keys: Sequence[str]) -> Expected:
-    """Ask for the Service's name from each client; *keys* are those of which a domain has the values."""
+def pod_of(endpoint: Item) -> str | None:
+    """Return the name of the Pod that an endpoint is, None if it is something else, a Node for example."""
+    target = endpoint.get("targetRef", {})
+    return target["name"] if target.get("kind") == "Pod" else None
+
+
+def expected(twin: FixedTwin, key: Key, clients: Sequence[Sequence[str]], keys: Sequence[str]) -> Expected:
+    """Ask for the Service's name from each client, by its addresses; *keys* are those of which a domain has values."""
     rows = twin.ready(key)
     loads = {row.addresses: 0.0 for row in rows}
     domains: Counter[tuple[Any, ...]] = Counter()
     arriving = crossing = crossing_before = 0.0
     unmet = unknown = 0
     for client in clients:
-        where = twin.locate(client)
-        given, versions = twin.given(key, where), twin.versions(client)
+        where, versions = twin.locate(client[0]), {ip_address(text).version for text in client}
+        given = twin.given(key, where)
         addresses = given.chosen if len(versions) > 1 else given.addresses
         chosen = [row for row in rows if any(row.of(version) & addresses for version in versions)]
         unknown += not where.labels

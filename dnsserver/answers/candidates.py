@@ -111,8 +111,12 @@ def why_not(case: Case, selection: Selection, located: LocatedEndpoint) -> str:
         return f"has no {type_name(case.decision.qtype)} record, and others have"
     if isinstance(constraint, Hinted):
         (step,) = (step for step in selection.steps if step.key in selection.narrowed)
-        named = ", ".join(names_for(step.key, located))
-        return f"its hints name {HINTED[step.key]} {named}, not the client's {step.value}"
+        named, word = names_for(step.key, located), HINTED[step.key]
+        if not named:
+            return f"has no hint for a {word}"
+        if step.value in named and not in_two_clusters(case.location, located.location):
+            return "its hints do not count: others of its address family have none"
+        return f"its hints name {word} {', '.join(named)}, not the client's {step.value}"
     if not case.location.known and selection.outcome == UNMET and not isinstance(constraint, NamedDomain):
         return "the client cannot be located, so it has no labels"
     differing = [step for step in selection.steps if not _matches(case, step, located)]

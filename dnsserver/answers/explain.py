@@ -30,7 +30,7 @@ from locator.finding_codes import ClusterCode
 from locator.ip import Network, address_text, network_text
 from locator.model import CLUSTER, Finding
 from locator.places.address_book import Place
-from locator.state.findings import told_about, zone_findings
+from locator.state.findings import nearness_findings, zone_findings
 from locator.state.snapshot import Snapshot, Vote
 from locator.topology.constraints import Declaration
 from locator.topology.selection import FirstMatch, Narrowing, Step
@@ -109,7 +109,7 @@ def _findings(case: Case) -> Iterator[Finding]:
     """
     service, services = case.decision.service, case.snapshot.services
     if service is not None and services.get(service.service.key) is service:
-        told = told_about(service, services)
+        told = nearness_findings(service, services, case.decision.declaration)
         yield from (finding for finding in told if finding.code != ClusterCode.SourceNotHeard.name)
         yield from zone_findings(service, case.location)
 

@@ -15,10 +15,10 @@ from dnsserver.message.wire import ANY, CNAME, NXDOMAIN, REFUSED, SERVFAIL, SRV
 from dnsserver.names import DISABLED, Meaning, labels_of, meaning_of, pod_address
 from dnsserver.spelling import listed, names_in, nearest_key, suggestion
 from locator.ip import Network
-from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Service
+from locator.model import HOSTNAME, ZONE, EndpointSlice, Location, Node, Object, Service
 from locator.state.findings import LACKING
 from locator.state.snapshot import CompiledService, ImportedService, Snapshot
-from locator.topology.constraints import AUTO, TRAFFIC_DISTRIBUTION
+from locator.topology.constraints import AUTO, NOT_HEADLESS, TRAFFIC_DISTRIBUTION
 from locator.topology.hints import Hinted
 from locator.topology.selection import (
     ALL,
@@ -31,12 +31,12 @@ from locator.topology.selection import (
     Narrowing,
     Selection,
 )
+from locator.topology.selection import ANY as EVERYTHING
 
-ANY_WILL_DO = "none is nearer, and the constraint allows any"
+ANY_WILL_DO = "is nearer, and the constraint allows any"
 HINTED = {HOSTNAME: "node", ZONE: "zone"}  # what hints name -> the word for it
 AUTO_MODE = "the Service's topology mode is Auto, which switches trafficDistribution off"
 OWN_NAME = "an endpoint's own name is never narrowed"
-NOT_HEADLESS = "the Service is not headless"
 BETWEEN = "the name has no records of its own: it exists because names exist beneath it"
 NOT_READY = "the Service has no ready endpoint"
 NO_ENDPOINTS = "endpoints have no records (--no-endpoints)"
@@ -152,7 +152,7 @@ def _unconstrained(decision: Decision, compiled: CompiledService) -> str:
         return f"no constraint is in effect: {in_vain[0]}" if in_vain else "the Service has no constraint"
     if not decision.declaration.valid:
         return "the constraint is invalid"
-    return decision.declaration.without_effect or ANY_WILL_DO
+    return decision.declaration.without_effect or f"none {ANY_WILL_DO}"
 
 
 def _no_records(case: Case) -> str:
@@ -251,11 +251,11 @@ def _no_such_name(case: Case) -> str:
         form = f"no name in the zone {meaning.zone.name} has this form"
         return "the name stands for no address" if meaning.zone.reverse else form
     if meaning.network is not None:
-        return _no_such_address(case, meaning.network)
+        return f"{_no_such_address(case, meaning.network)}{_lacking(case, Service, EndpointSlice)}"
     if meaning.shape in (names.POD, names.POD_NAMESPACE) and case.authority.pods == DISABLED:
         return "pods have no names (--pods disabled)"
     if meaning.zone.about == names.FEDERATION:
-        return _not_exported(case, meaning)
+        return f"{_not_exported(case, meaning)}{_lacking(case, Service, EndpointSlice)}"
     if meaning.namespace not in case.snapshot.namespaces:
         hint = suggestion(meaning.namespace, case.snapshot.namespaces) if case.suggests else ""
         return f"topodns serves no namespace {meaning.namespace}{hint}"
@@ -292,7 +292,8 @@ def _no_such_address(case: Case, network: Network) -> str:
 def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> str:
     """Return why a name under a Service that exists, or its own, does not exist."""
     authority, service, shape = case.authority, compiled.service, meaning.shape
-    if authority.ignore_empty_service and service.virtual and compiled.empty:
+    ignored = authority.ignore_empty_service and service.virtual and compiled.empty
+    if ignored and EndpointSlice.__name__ not in case.snapshot.lacks:
         return f"{NOT_READY} (--ignore-empty-service)"
     if shape == names.SERVICE and service.alias == "":
         return "the Service's externalName is not a domain name"
@@ -301,7 +302,7 @@ def _not_of_service(case: Case, meaning: Meaning, compiled: CompiledService) -> 
             return "there are no zonal names (--zonal off)"
         if not service.headless:
             return f"only headless Services have zonal names, and {NOT_HEADLESS}"
-    by_endpoints = service.headless or shape in (names.ENDPOINT, names.CLUSTER)
+    by_endpoints = ignored or service.headless or shape in (names.ENDPOINT, names.CLUSTER)
     if by_endpoints and not compiled.endpoints:
         if EndpointSlice.__name__ in case.snapshot.lacks:
             return f"{LACKING[EndpointSlice.__name__]}, so the Service's endpoints are not known"
@@ -343,50 +344,58 @@ def _hint(meaning: Meaning, known: Mapping[str, CompiledService]) -> str:
 
 def _outcome(case: Case, selection: Selection) -> str:
     """Return how the endpoints of a selection were chosen."""
-    nowhere = not case.location.known and Node.__name__ in case.snapshot.lacks
-    unlocated = f"; {LACKING[Node.__name__]}" if nowhere else ""
-    return f"{_choice(case, selection)}{_of_family(case.decision)}{unlocated}"
+    keys = () if case.constraint is None else case.constraint.keys
+    values = [case.location.value(key) for key in keys if key != EVERYTHING]
+    nowhere = selection.outcome != NEAREST and (not case.location.known or None in values)
+    return f"{_choice(case, selection)}{_lacking(case, Node) if nowhere else ''}"
 
 
-def _of_family(decision: Decision) -> str:
-    """Return which endpoints alone were considered, "" if all were."""
-    if decision.selection is None or decision.selection.octets is None:
-        return ""
-    return f"; only endpoints with an {type_name(decision.qtype)} record count, because the nearest have none"
+def _lacking(case: Case, *kinds: type[Object]) -> str:
+    """Return what may be the reason instead: which of the *kinds* the dump lacks, "" if it lacks none."""
+    return "".join(f"; {LACKING[kind.__name__]}" for kind in kinds if kind.__name__ in case.snapshot.lacks)
 
 
 def _choice(case: Case, selection: Selection) -> str:
-    constraint, outcome = case.constraint, selection.outcome
+    constraint, outcome, of_family = case.constraint, selection.outcome, _of_family(case, selection)
     if outcome == ALL:
         what = "every ready endpoint" if case.decision.federated is None else "every entry"
-        return f"{what}: {why_all(case, selection)}"
+        return f"{what}{of_family}: {why_all(case, selection)}"
     if isinstance(constraint, NamedDomain):
-        domain = f"{constraint.key}={constraint.value}, which the name demands"
+        verb = "prefers" if constraint.or_all else "demands"
+        domain = f"{constraint.key}={constraint.value}, which the name {verb}"
         return f"the endpoints with {domain}" if outcome == NEAREST else f"no ready endpoint has {domain}"
     if isinstance(constraint, Hinted):
         key, value = next((step.key, step.value) for step in selection.steps if step.key == selection.key)
-        return f"the endpoints whose hints name the client's {HINTED[key]} {value}"
+        return f"the endpoints{of_family} whose hints name the client's {HINTED[key]} {value}"
     endpoint, endpoints = ("ready endpoint", "endpoints") if case.decision.federated is None else ("entry", "entries")
     if outcome == UNMET:
         return f"no {endpoint} is as near as the constraint demands"
-    return f"the {endpoints} nearest to the client"
+    return f"the {endpoints}{of_family} nearest to the client"
+
+
+def _of_family(case: Case, selection: Selection) -> str:
+    """Return which endpoints alone the choice was among, because those chosen at first had none; "" if among all."""
+    return "" if selection.octets is None else f" with an {type_name(case.decision.qtype)} record"
 
 
 def why_all(case: Case, selection: Selection) -> str:
-    """Return why a constraint leaves every ready endpoint."""
-    constraint = case.constraint
+    """Return why a constraint leaves every ready endpoint, or every one of the family that is asked."""
+    constraint, of_family = case.constraint, _of_family(case, selection)
+    none, no_hint = "none", "no hint"
+    if of_family:
+        none, no_hint = f"no endpoint{of_family}", f"no hint of an endpoint{of_family}"
     if selection.key is None:
         return "the client is unknown, and --unknown-client is all"
     if isinstance(constraint, NamedDomain):
-        return f"none has {constraint.key}={constraint.value}, which the name prefers"
+        return f"{none} has {constraint.key}={constraint.value}, which the name prefers"
     if constraint is not None and constraint.terms and not case.location.known:
         return "the client cannot be located, and the constraint allows any"
     if isinstance(constraint, Hinted):
         tried = " or ".join(HINTED[key] for key in constraint.keys if key in HINTED)
-        return f"no hint names the client's {tried}"
+        return f"{no_hint} names the client's {tried}"
     if isinstance(constraint, FirstMatch | Narrowing) and any(step.matched for step in selection.steps if step.value):
-        return f"too few are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
-    return AUTO_MODE if left_to_kubernetes(case) else ANY_WILL_DO
+        return f"too few{of_family} are nearer (min-endpoints is {constraint.at_least}), and the constraint allows any"
+    return AUTO_MODE if left_to_kubernetes(case) else f"{none} {ANY_WILL_DO}"
 
 
 def left_to_kubernetes(case: Case) -> bool:

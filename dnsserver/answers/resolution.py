@@ -25,7 +25,9 @@ from locator.state.snapshot import Basis, CompiledService, FederatedService, Sna
 SCHEMA_VERSION = Text("1.1.0")
 VERSION_TTL = 28800  # seconds, as in CoreDNS: the version changes only with the server
 IPV4, MAPPED = Network(bytes(4), 0), Network(bytes(10) + b"\xff\xff" + bytes(4), 96)  # and the same as IPv6
-MAX_ALIASES = 8  # followed in one answer, so that loops and look-ups end; those that an upstream brings count, too
+# Followed in one answer, so that loops and look-ups end; those that an upstream brings count, too, but for a whole
+# answer of its own, which needs no further look-up.
+MAX_ALIASES = 8
 
 
 def _nothing(_: str) -> None:
@@ -112,22 +114,34 @@ def _followed(request: Request, decision: Decision) -> Decision:
             return end
         if said.rcode == wire.SERVFAIL:  # without aliases: nobody must take them for the whole answer
             return replace(end, rcode=wire.SERVFAIL, aliases=(), extended_error=said.extended_error)
-        for alias in said.aliases[: MAX_ALIASES + 1 - len(aliases)]:
-            aliases.append(alias)
-            target = _target(alias)
-            if _is_owner(target, aliases) or meaning_of(labels_of(target), authority.zones) is not None:
-                break
-        else:
-            if said.complete and len(aliases) <= MAX_ALIASES:
-                return replace(
-                    end,
-                    rcode=said.rcode,
-                    aliases=tuple(aliases),
-                    answers=said.records,
-                    authority_records=said.soa,
-                    outside_target=target,
-                )
+        further, leads_back = _followed_outside(said, aliases, authority)
+        if said.complete and not leads_back:  # the upstream has followed them all: whole, however many they are
+            return replace(
+                end,
+                rcode=said.rcode,
+                aliases=(*aliases, *further),
+                answers=said.records,
+                authority_records=said.soa,
+                outside_target=_target(further[-1]) if further else target,
+            )
+        aliases += further[: MAX_ALIASES + 1 - len(aliases)]
     return replace(decision, aliases=tuple(aliases), basis=request.snapshot)
+
+
+def _followed_outside(
+    said: UpstreamAnswer, aliases: Sequence[Record], authority: Authority
+) -> tuple[list[Record], bool]:
+    """Return the aliases of *said* up to the first that leads back, and whether there is one.
+
+    Those lead back whose target is in a served zone, or has an alias already, also among *aliases*.
+    """
+    further: list[Record] = []
+    for alias in said.aliases:
+        further.append(alias)
+        target = _target(alias)
+        if _is_owner(target, [*aliases, *further]) or meaning_of(labels_of(target), authority.zones) is not None:
+            return further, True
+    return further, False
 
 
 def _is_owner(name: str, aliases: Sequence[Record]) -> bool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from string import ascii_lowercase, digits
 from typing import NamedTuple
 
 from dnsserver.forwarders.caddyfile import Directive, cut
@@ -28,9 +30,13 @@ from dnsserver.forwarders.stub_zones import (
 from locator.model import Finding
 
 _FORMS = ("exact", "prefix", "suffix", "substring", "regex")
-_GROUP = re.compile(r"\{\d+\}")
-# What a regular expression ends with, backwards: letters, and dots with the backslash before them.
-_TAIL = re.compile(r"^(?:[\w-]|\.\\?)*")
+_PLACE = re.compile(r"\{(\d+)\}")  # of a group, in what a regular expression is replaced by
+# A group without others in it, or one character or class, and how often it may come.
+_PIECE = re.compile(r"(?:\((?:\?:)?([^()]*)\)|(\\.|\[\^?\]?(?:\\.|[^\]])*\]|[^\\()\[]))([*+?]|\{[\d,]+\})?")
+_WORDS = ("a", "1", "web", "web-0")  # what groups may stand for
+_LIKELY = f"a1-.{ascii_lowercase}{digits}"
+MAX_REPEATED = 4  # places of a pattern that may match more or less: Python's time grows with their number
+MAX_TRIED = 200  # names, for one pattern
 
 
 def bypass_findings(stub: Stub, servers: Sequence[Server], external_names: Mapping[str, str]) -> Iterator[Finding]:
@@ -105,7 +111,7 @@ def _rewrites(chosen: _Choice, zone: str, stub: Stub) -> Iterator[Finding]:
     for rule in rules_of(chosen.server):
         rewrite = _rewrite(rule)
         if rewrite is not None and (name := rewrite.leads_into(zone, chosen)) is not None:
-            becomes = f"{cut(name) or 'what it matches'} becomes a name of {cut(zone)}"
+            becomes = f"{cut(name)} becomes a name of {cut(zone)}"
             message = f"{becomes}, {_by_whom(chosen.server, zone)}"
             expected = f"this rule in a block of its own that forwards as the one at line {stub.server.block.line}"
             yield line_finding(CorefileCode.RewriteBypassesStub, rule.line, chosen.server, message, expected)
@@ -119,20 +125,22 @@ class _Rewrite(NamedTuple):
     target: str
 
     def leads_into(self, zone: str, chosen: _Choice) -> str | None:
-        """Return a name that the block takes and that the rule makes a name of *zone*; None if there is none.
-
-        Empty if there may be one that cannot be told.
-        """
-        if self.form == "regex":
-            return self._matched(zone, chosen)
-        for name in self._sources(f"{zone}."):
-            asked = name.rstrip(".")
-            if all(asked.split(".")) and within(self.applied(name).rstrip("."), zone) and chosen.takes(asked):
+        """Return a name that the block takes and that the rule makes a name of *zone*; None if none is known."""
+        sources = self._matches(zone) if self.form == "regex" else self._sources(f"{zone}.")
+        for name in sources:
+            asked, becomes = name.rstrip("."), self.applied(name).removesuffix(".")
+            is_name = all(asked.split(".")) and (self.form != "regex" or all(becomes.split(".")))
+            if is_name and within(becomes, zone) and chosen.takes(asked):
                 return asked
         return None
 
     def applied(self, name: str) -> str:
         """Return the name that the rule makes of *name*, as ``plugin/rewrite/name.go`` does."""
+        if self.form == "regex":
+            found = re.search(self.source, name)
+            groups = () if found is None else (found[0], *found.groups(""))
+            places = {f"{{{number}}}": text for number, text in enumerate(groups)}
+            return name if found is None else _PLACE.sub(lambda place: places.get(place[0], place[0]), self.target)
         if self.form == "prefix" and name.startswith(self.source):
             return self.target + name.removeprefix(self.source)
         if self.form == "suffix" and name.endswith(self.source):
@@ -147,51 +155,69 @@ class _Rewrite(NamedTuple):
         if self.form == "exact":
             yield source
         for wanted in (zone, f"a.{zone}"):
-            for cut_at in range(len(wanted) + 1):
+            if self.form == "suffix" and wanted.endswith(target):
+                yield wanted.removesuffix(target) + source
+            for cut_at in range(len(wanted) + 1) if self.form in ("prefix", "substring") else ():
                 head, tail = wanted[:cut_at], wanted[cut_at:]
                 if self.form in ("prefix", "substring") and target.endswith(head):
                     yield source + tail  # the replacement ends in the zone's first letters
                 if self.form == "substring" and tail.startswith(target):
                     yield head + source + tail.removeprefix(target)
-                if self.form == "suffix" and tail == target:
-                    yield head + source
         if self.form in ("suffix", "substring"):
             yield from (f"{labels}{source}" for labels in ("a", "a.", ""))
 
-    def _matched(self, zone: str, chosen: _Choice) -> str | None:
-        """Judge a regular expression by what its replacement can be, and by what its matches end with."""
-        *_, ending = texts = _GROUP.split(self.target.rstrip("."))
-        possible = (_fits(texts, name) for name in (zone, f"a.{zone}", f"a.b.{zone}"))
-        if not within(ending.lstrip("."), zone) and not any(possible):
-            return None
-        name = _match_of(self.source.lower())
-        return name if not name or chosen.takes(name) else None
+    def _matches(self, zone: str) -> Iterator[str]:
+        """Yield names that match a regular expression, so that its groups become a name of *zone* if they can.
+
+        None if that cannot be told: for groups in groups, and for what Python does not read as Go does.
+        """
+        pieces = list(_PIECE.finditer(self.source))
+        if "".join(piece[0] for piece in pieces) != self.source or sum(map(self.source.count, "*+{")) > MAX_REPEATED:
+            return
+        if any(piece[3] and set(piece[1] or "") & set("*+{") for piece in pieces):  # Python may never end
+            return
+        try:
+            re.compile(self.source)
+            names = dict.fromkeys(_match(pieces, values) for values in self._values(zone))
+        except re.error:
+            return
+        yield from islice((f"{name.rstrip('.')}." for name in names), MAX_TRIED)
+
+    def _values(self, zone: str) -> Iterator[Mapping[int, str]]:
+        """Yield what groups may have matched: words, or what makes the replacement a name of *zone*."""
+        groups = dict.fromkeys(int(place) for place in _PLACE.findall(self.target))
+        words = dict.fromkeys((*_WORDS, *re.findall(r"[a-z0-9][a-z0-9-]*", self.source)[:8]))
+        for word in words:
+            yield dict.fromkeys(groups, word)
+        yield {}
+        if len(groups) > MAX_REPEATED:
+            return
+        for value in (".+?", ".+", "[^.]+"):
+            *texts, end = _PLACE.split(self.target.removesuffix("."))
+            pattern, seen = "", set[str]()
+            for text, number in zip(texts[::2], texts[1::2], strict=True):
+                pattern += re.escape(text) + (f"(?P=g{number})" if number in seen else f"(?P<g{number}>{value})")
+                seen.add(number)
+            for wanted in (zone, *(f"{word}.{zone}" for word in words)):
+                if (found := re.fullmatch(pattern + re.escape(end), wanted)) is not None:
+                    yield {int(name.removeprefix("g")): text for name, text in found.groupdict().items()}
 
 
-def _fits(texts: Sequence[str], name: str) -> bool:
-    """Whether *name* is *texts*, with anything between them."""
-    first, *others = texts
-    if not others:
-        return name == first
-    *middle, last = others
-    at, end = len(first), len(name) - len(last)
-    for text in middle:
-        at = name.find(text, at, end) + len(text)
-        if at < len(text):
-            return False
-    return name.startswith(first) and name.endswith(last) and at <= end
-
-
-def _match_of(pattern: str) -> str:
-    """Return a name that ends like all matches of a regular expression; empty if that cannot be seen."""
-    pattern = pattern.removesuffix("$").removesuffix("?").removesuffix(".").removesuffix("\\")
-    found = _TAIL.match(pattern[::-1])
-    reversed_tail = "" if found is None else found[0]
-    tail = reversed_tail[::-1].replace("\\", "")
-    if len(reversed_tail) >= len(pattern.removeprefix("^")):
-        return tail
-    _, dot, domain = tail.partition(".")
-    return f"a.{domain}" if dot and domain else ""
+def _match(pieces: Sequence[re.Match[str]], values: Mapping[int, str]) -> str:
+    """Return a text that *pieces* of a regular expression match in most cases, with *values* in its groups."""
+    texts, number = [], 0
+    for piece in pieces:
+        group, character, repeated = piece.groups()
+        if group is not None and not piece[0].startswith("(?:"):
+            number += 1
+        if group is not None:
+            first = list(_PIECE.finditer(group.partition("|")[0]))
+            own = not piece[0].startswith("(?:") and number in values
+            texts.append(values[number] if own else _match(first, {}))
+        elif character not in ("^", "$") and repeated not in ("?", "*"):
+            likely = next((one for one in _LIKELY if re.fullmatch(character, one)), character.removeprefix("\\"))
+            texts.append(likely)
+    return "".join(texts)
 
 
 def _rewrite(rule: Rule) -> _Rewrite | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dnsserver.forwarders.caddyfile import Block, Directive, cut
 from dnsserver.forwarders.corefile_codes import CorefileCode
 from dnsserver.forwarders.stub_blocks import ARPA, CLUSTER_DOMAIN
-from dnsserver.names import reverse_zone_names
+from dnsserver.names import NETWORK, reverse_zone_names
 from dnsserver.settings.values import DNS_PORT, ListenAddress, parse_upstream
 from locator.ip import parse_network
 from locator.model import Finding
@@ -85,7 +85,7 @@ def zones_named(text: str) -> list[str]:
     name = text.rstrip(".").lower()
     if name == _PILLAR_DOMAIN:
         return [CLUSTER_DOMAIN]
-    if "/" not in name:
+    if not NETWORK.fullmatch(name):
         return [name]
     try:
         return list(reverse_zone_names(parse_network(name, strict=False)))
@@ -97,7 +97,8 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
     """Yield the forwards to topodns.
 
     With *to*, these are the forwards to one of its addresses. Else with *zones*, the forwards of a zone that is within
-    one of *zones* or encloses one. Else the forwards of a zone within the domain of the plugin ``kubernetes``.
+    one of *zones* or encloses one. Else the forwards of a zone within the domain of the plugin ``kubernetes``. Without
+    *to*, a ``forward .`` that takes the rest behind one that names the zone is none.
     """
     wanted = zones or _cluster_zones(servers)
     for server in servers:
@@ -109,8 +110,16 @@ def stubs_of(servers: Sequence[Server], *, to: Sequence[ListenAddress], zones: S
             if not to:
                 enclosing = [zone for zone in stub if zone and any(within(part, zone) for part in zones)]
                 stub = [zone for zone in stub if zone in enclosing or any(within(zone, parent) for parent in wanted)]
+                stub = [zone for zone in stub if not _is_named_before(server, forward, zone)]
             if stub and (not to or set(to) & set(upstreams)):
                 yield Stub(server, forward, tuple(stub), upstreams)
+
+
+def _is_named_before(server: Server, forward: Directive, zone: str) -> bool:
+    """Whether an earlier ``forward`` of the block takes *zone*, and names a smaller zone than this one."""
+    own, forwards = zones_named(forward.arguments[0])[0], server.directives("forward")
+    earlier = (zones_named(one.arguments[0])[0] for one in forwards[: forwards.index(forward)] if one.arguments)
+    return any(within(zone, named) and within(named, own) and named != own for named in earlier)
 
 
 def _cluster_zones(servers: Iterable[Server]) -> list[str]:

@@ -88,8 +88,11 @@ class PendingReplies:
 
     def _end(self, pending: PendingReply, route: ReplyRoute) -> None:
         """Reply without having waited to the end."""
+        reply: bytes | PendingReply = pending
         try:
-            self._send(self._responder.finish(pending, _ENDED), route)
+            while not isinstance(reply, bytes):  # its name may have become an alias of another one meanwhile
+                reply = self._responder.finish(reply, _ENDED)
+            self._send(reply, route)
         except Exception as error:  # boundary: as above
             route.failed(error)
 
@@ -102,7 +105,6 @@ class PendingReplies:
             reply, deadline = self._responder.finish(reply, said), end
         return reply
 
-    def _send(self, reply: bytes | PendingReply, route: ReplyRoute) -> None:
-        assert isinstance(reply, bytes)  # a failure ends every chain
+    def _send(self, reply: bytes, route: ReplyRoute) -> None:
         route.send(reply)
         self._counts.took(time.perf_counter() - route.since, 1)

@@ -78,6 +78,11 @@ FAILS = {
     SimulationCode.IdleEndpoint: IDLE,
     SimulationCode.UnmetClient: UNMET,
 }
+# What is found only because a dump has no Nodes: then all clients are alike.
+FOLLOWING = frozenset(
+    code.name
+    for code in (*FAILS, SimulationCode.ChoosesNothing, SimulationCode.SavesNothing, SimulationCode.UnlocatedClient)
+)
 BY_CODE = {code.name: word for code, word in FAILS.items()}
 
 

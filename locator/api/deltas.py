@@ -17,13 +17,13 @@ from locator.model import Finding, Object, by_kind
 class Replace(Struct, frozen=True, gc=False):
     """All objects of a kind. They replace everything known of that kind.
 
-    The list belongs to the receiver, who may empty it. If not ``known``, the source has none and says nothing about
-    them, as a dump of other kinds: there may be some in the cluster.
+    The list belongs to the receiver, who may empty it. If the source ``lacks`` the kind, it has none and says nothing
+    about them, as a dump of other kinds: there may be some in the cluster.
     """
 
     kind: type[Any]
     objects: list[Any]
-    known: bool = True
+    lacks: bool = False
 
 
 class Put(Struct, frozen=True, gc=False):
@@ -43,10 +43,10 @@ Delta = Replace | Put | Drop
 
 
 class Origin(NamedTuple):
-    """The file and the line on which an object begins."""
+    """The file and the line on which an object begins; None for a file as a whole."""
 
     file: str
-    line: int
+    line: int | None
 
 
 class DeltaBatch(Struct, frozen=True, gc=False):

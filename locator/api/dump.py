@@ -21,17 +21,30 @@ from locator.api.yaml_text import NotYAML
 from locator.finding_codes import ClusterCode
 from locator.model import ENDPOINTS, WARNING, EndpointSlice, Finding, Object, Service
 
-EXPECTED = "expected a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
+OBJECT = "a Kubernetes object or list, as 'kubectl get ... -o yaml' or '-o json' prints it"
+EXPECTED = f"expected {OBJECT}"
 CUT_OFF = f"cut off: the text ends inside of it, expected all that kubectl prints; {COMMAND} prints it again"
 _JSON_STARTS = (b"{", b"[")
 # A string, with the colon that makes it a key, or where a mapping begins or ends.
 _TOKEN = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")(\s*:)?|[{}]', re.DOTALL)
 _BETWEEN_ITEMS = re.compile(rb"[\[,\s]*")
+_BETWEEN_DOCUMENTS = re.compile(r"\s*")
 ENOUGH = 1000  # octets by which the items of a list are found in its text
 
 
 class NotAnObject(NotADump):
-    """The text is YAML or JSON, but no Kubernetes object or list, as many files are that lie beside a dump."""
+    """A document is YAML or JSON, but no Kubernetes object or list, as in many files that lie beside a dump."""
+
+    def __init__(self, found: str, expected: str = OBJECT) -> None:
+        super().__init__(f"{found}, expected {expected}")
+        self.skipped = Skipped(found, expected)
+
+
+class Skipped(NamedTuple):
+    """Why a document, or a file, was not read: what was found, and what was expected, empty if nothing is missing."""
+
+    found: str
+    expected: str = ""
 
 
 class _NotJSON(ValueError):
@@ -55,7 +68,7 @@ class Entry(NamedTuple):
     """What is on a line of a dump, counted from 1."""
 
     line: int
-    item: Object | Finding | Unread | ListOf
+    item: Object | Finding | Unread | ListOf | Skipped
 
 
 class _Document(NamedTuple):
@@ -93,33 +106,32 @@ def entries(
     """Yield what is in a dump, in order. Raises ``NotADump``.
 
     *file* is named in commands. With *only_json*, a text that starts like JSON is never tried as YAML. *among_others*:
-    the file lies in a folder, where a document that is no Kubernetes object is only a finding. *resources* says how
-    each kind is read.
+    the file lies in a folder, where a document that is no Kubernetes object is skipped. *resources* says how each kind
+    is read.
     """
     text = dump_text.text_of(data, file)
+    among_others = among_others and not dump_text.other_text(text)
     try:
         try:
             documents = _documents(text, only_json=only_json)
         except NotADump:
-            found = dump_text.cleaned(text)
+            found = dump_text.cleaned(text, file)
             if found is None:
                 raise
             documents = _documents(found.text, only_json=only_json)
-            yield Entry(found.line, _cleaned(found, file))
-        if not documents:  # such as the file of a kubectl that has just been started
+            finding = _unreadable("", "", "", f"{found.message}; the rest of each value is read", found.expected)
+            yield Entry(found.line, replace(finding, line=found.line, severity=WARNING))
+        if not documents and among_others and text.strip():
+            yield Entry(1, Skipped("nothing but comments", OBJECT))
+        elif not documents:  # such as the file of a kubectl that has just been started
             raise NotADump(f"empty, expected Kubernetes objects; {COMMAND} prints them")
         for number, document in enumerate(documents, 1):
             try:
                 yield from _entries(document, resources)
             except NotAnObject as error:
-                if not among_others or dump_text.other_text(text):
-                    raise NotAnObject(f"document {number}: {error}") from None
-                reason, _, expected = str(error).partition(", expected ")
-                message = f"document {number} was not read: {reason}"
-                yield Entry(
-                    document.line,
-                    ClusterCode.PassedOver.finding("", "", "", field="", message=message, expected=expected),
-                )
+                if not among_others:
+                    raise NotADump(f"document {number}: {error}") from None
+                yield Entry(document.line, error.skipped)
     except NotADump as error:
         if what := dump_text.other_text(text):
             raise NotADump(f"{what}, {EXPECTED}; {COMMAND} prints a dump") from None
@@ -147,18 +159,26 @@ def _entries(document: _Document, resources: ByGroupKind) -> Iterator[Entry]:
     try:
         typed = document.typed or _TYPED.decode(document.text)
     except msgspec.ValidationError as error:
-        found, _, expected = error_words(error)[0].partition(", ")
-        if expected == "expected object":  # the whole document is something else
-            raise NotAnObject(f"{found.replace('str', 'text').replace('array', 'a list')}, {EXPECTED}") from None
-        raise NotAnObject(f"{found}, {expected} in a Kubernetes object or list") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotADump(f"JSON is malformed ({error})") from None
+        found, _, expected = error_words(error)[0].partition(", expected ")
+        if expected != "object":
+            raise NotAnObject(found, f"{expected} in a Kubernetes object or list") from None
+        if not _is_array_of_objects(document.text):
+            raise NotAnObject(found.replace("str", "text").replace("array", "a list")) from None
+        typed = _Typed("List", items=Raw(document.text))  # as 'jq .items' prints it
     if typed.kind is None and typed.api_version is not None:  # kubectl prints the apiVersion first, and the kind last
         raise NotADump(CUT_OFF if bytes(typed.items) else f"no kind, {EXPECTED}; is it cut off?")
     if typed.kind is None:
-        raise NotAnObject(f"no kind, {EXPECTED}")
+        raise NotAnObject("no kind")
     walk = _Walk(resources, is_checked=document.is_checked)
     yield from walk.object(document.text, typed, document.line, "", "", None)
+
+
+def _is_array_of_objects(text: bytes) -> bool:
+    try:
+        items = _ITEMS.decode(text)
+        return bool(items) and _TYPED.decode(items[0]).kind is not None
+    except msgspec.ValidationError:
+        return False
 
 
 class _Walk:
@@ -285,15 +305,16 @@ def _json_documents(text: bytes) -> list[_Document]:
     """Return the documents of concatenated JSON. Raises _NotJSON, as for YAML in flow style, and NotADump."""
     documents, position, line = list[_Document](), 0, 1
     try:
-        decoded, decoder = text.decode().rstrip(), json.JSONDecoder()
+        # Numbers stay text: Python refuses long ones.
+        decoded, decoder = text.decode().rstrip(), json.JSONDecoder(parse_int=str)
     except UnicodeDecodeError as error:
         raise NotADump(f"byte {error.start}: not UTF-8, expected JSON or YAML") from None
     try:
         while position < len(decoded):
-            start = position + len(decoded[position:]) - len(decoded[position:].lstrip())
+            start = _BETWEEN_DOCUMENTS.match(decoded, position).end()  # type: ignore[union-attr]  # it may be empty
             line += decoded.count("\n", position, start)
             _, position = decoder.raw_decode(decoded, start)
-            documents.append(_Document(decoded[start:position].encode(), line))
+            documents.append(_checked(decoded[start:position].encode(), line))
             line += decoded.count("\n", start, position)
     except json.JSONDecodeError as error:
         if error.pos >= len(decoded) or error.msg.startswith("Unterminated string"):
@@ -302,15 +323,18 @@ def _json_documents(text: bytes) -> list[_Document]:
     return documents
 
 
+def _checked(text: bytes, line: int) -> _Document:
+    """Return one document. Raises _NotJSON for what Python takes for JSON, such as NaN."""
+    try:
+        return _Document(text, line, typed=_TYPED.decode(text))
+    except msgspec.ValidationError:  # ``_entries`` says what it is
+        return _Document(text, line)
+    except msgspec.DecodeError as error:
+        reason, _, position = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+        if position:
+            line += text.count(b"\n", 0, int(position.rstrip(")")))
+        raise _NotJSON(f"line {line}: {reason}") from None
+
+
 def _unreadable(kind: str, name: str, path: str, message: str, expected: str = "") -> Finding:
     return ClusterCode.UnreadableObject.finding(kind, "", name, field=path, message=message, expected=expected)
-
-
-def _cleaned(found: dump_text.Cleaned, file: str) -> Finding:
-    what = f"octet 0x{found.octets.hex()} is no text in UTF-8"
-    more = f", nor are {found.number - 1} others" if found.number > 1 else ""
-    expected = f"UTF-8; {dump_text.shell('iconv -f LATIN1 -t UTF-8 {file}', file)} converts Latin-1"
-    message = f"{what}{more}; the rest of each value is read"
-    return ClusterCode.UnreadableObject.finding(
-        "", "", "", field="", message=message, expected=expected, line=found.line, severity=WARNING
-    )

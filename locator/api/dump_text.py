@@ -6,6 +6,7 @@ What people keep beside a dump, or make of it, has a message of its own: which c
 from __future__ import annotations
 
 import codecs
+import io
 import re
 import shlex
 import zlib
@@ -15,7 +16,8 @@ from locator.model import printable
 
 COMMAND = "'kubectl get namespaces,nodes,pods,services,endpointslices -A -o yaml'"  # what a dump is made by
 
-MAX_UNPACKED = 1 << 32  # octets: 100 times the dump of a cluster at Kubernetes' limits
+MAX_UNPACKED = 1 << 30  # octets: 25 times the dump of a cluster at Kubernetes' limits
+SMALLEST, LARGEST = 1 << 9, 1 << 16  # octets that are unpacked at once: they become 1000 times as many at most
 TAR_AT, TAR_WORD = 257, b"ustar"  # where a tar archive says what it is (POSIX.1-1988)
 GZIP = b"\x1f\x8b"
 
@@ -43,8 +45,13 @@ _OTHER_TEXTS = (
                 rb"|No resources found)[^\r\n]*"), "a message of kubectl found ({})"),
     (re.compile(rb"(?i:<!doctype html|<html)"), "a page in HTML found"),
 )  # fmt: skip
-# What YAML calls printable (1.2, section 5.1); JSON allows no less but for some controls, which no value needs.
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# What is to be replaced in a text, and what looks like it. Wrong is what YAML does not call printable (1.2, section
+# 5.1), which JSON needs for no value; and half a character, as JSON writes those that need two escapes.
+_WRONG = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\\\"
+    "|(\\\\u[dD][89a-fA-F][0-9a-fA-F]{2}|[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff])"
+)
+_OCTETS = 0xDC00  # what Python makes of the octet 0, if it is no UTF-8
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 TEXT_SHARE = 0.9  # of the characters of a text; otherwise it is something else
 
@@ -59,36 +66,36 @@ class NotADump(ValueError):
 class Cleaned(NamedTuple):
     """A text with a replacement character for each octet or character that no text has.
 
-    ``line`` is the first of these, ``octets`` what stood there, ``number`` how many there are.
+    ``line`` is that of the first of these, ``message`` says what was found, ``expected`` what should be there.
     """
 
     text: bytes
     line: int
-    octets: bytes
-    number: int
+    message: str
+    expected: str
 
 
 def unpacked(data: bytes, file: str) -> bytes:
     """Return the content of a file whose name says that it is compressed by gzip. Raises NotADump."""
-    unpacker, parts, size = zlib.decompressobj(wbits=31), list[bytes](), 0
-    rest = data
+    result, position = io.BytesIO(), 0  # its value is no copy
     try:
-        while rest:
-            parts.append(unpacker.decompress(rest, 1 << 24))
-            size += len(parts[-1])
-            if size > MAX_UNPACKED:
-                raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
-            rest = unpacker.unconsumed_tail
-            if unpacker.eof:  # gzip files can be joined
-                rest = unpacker.unused_data
-                unpacker = zlib.decompressobj(wbits=31) if rest.startswith(GZIP) else unpacker
-                rest = rest if rest.startswith(GZIP) else b""
+        while not position or data.startswith(GZIP, position):  # gzip files can be joined
+            unpacker, size = zlib.decompressobj(wbits=31), SMALLEST
+            while not unpacker.eof:
+                if position >= len(data):
+                    tests = shell("gunzip -t {file}", file)
+                    raise NotADump(f"cut off: the end of what gzip wrote is missing; {tests} tests it")
+                result.write(unpacker.decompress(data[position : position + size]))
+                position, size = position + size, min(2 * size, LARGEST)
+                if result.tell() > MAX_UNPACKED:
+                    raise NotADump(f"more than {MAX_UNPACKED >> 30} GiB unpacked, expected a dump")
+            position = min(position, len(data)) - len(unpacker.unused_data)
     except zlib.error as error:
         reason = f"not as gzip writes it ({error})" if data.startswith(GZIP) else "not compressed by gzip"
         raise NotADump(f"{reason}, expected that of a file whose name ends in .gz") from None
-    if not unpacker.eof:
-        raise NotADump(f"cut off: the end of what gzip wrote is missing; {shell('gunzip -t {file}', file)} tests it")
-    return b"".join(parts)
+    if rest := len(data[position:].strip(b"\0")):  # gzip allows padding
+        raise NotADump(f"{rest} octets found after what gzip wrote, expected that all of the file is compressed")
+    return result.getvalue()
 
 
 def text_of(data: bytes, file: str = "") -> bytes:
@@ -110,20 +117,41 @@ def text_of(data: bytes, file: str = "") -> bytes:
     return data.removeprefix(codecs.BOM_UTF8)
 
 
-def cleaned(text: bytes) -> Cleaned | None:
+def cleaned(text: bytes, file: str) -> Cleaned | None:
     """Return a text in which single octets or characters are replaced, None if nothing is wrong. Raises NotADump.
 
-    A dump with a value in Latin-1 is read but for that value.
+    A dump with a value in Latin-1 is read but for that value. *file* is named in commands.
     """
-    decoded = text.decode(errors="replace")
-    clean, controls = _UNPRINTABLE.subn(REPLACEMENT, decoded)
-    number = controls + decoded.count(REPLACEMENT) - text.count(REPLACEMENT.encode())
-    if not number:
+    decoded, first, number = text.decode(errors="surrogateescape"), None, 0
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal first, number
+        if match[1] is None:
+            return match[0]
+        first, number = first or match, number + 1
+        return REPLACEMENT
+
+    clean = _WRONG.sub(replaced, decoded)
+    if first is None:
         return None
     if number > len(clean) * (1 - TEXT_SHARE):
         raise NotADump("octets that are no text, expected YAML or JSON in UTF-8")
-    position = min(_first_not_utf8(text), _first_control(text))
-    return Cleaned(clean.encode(), text.count(b"\n", 0, position) + 1, text[position : position + 1], number)
+    what, expected = _wrong(first[0], file)
+    message = f"{what} (and {number - 1} more)" if number > 1 else what
+    return Cleaned(clean.encode(), decoded.count("\n", 0, first.start()) + 1, message, expected)
+
+
+def _wrong(found: str, file: str) -> tuple[str, str]:
+    """Return what was found where a text should be, and what is expected."""
+    if len(found) > 1:
+        return f"half a character, {found}, found", "both halves of it, or none"
+    code = ord(found)
+    if _OCTETS <= code < _OCTETS + 256:
+        converts = shell("iconv -f LATIN1 -t UTF-8 {file}", file)
+        return f"octet 0x{code - _OCTETS:02x} is no text in UTF-8", f"UTF-8; {converts} converts Latin-1"
+    removes = shell(f'tr -d "\\{code:03o}"{" < {file}" if file else ""}', file)
+    expected = f"a text without it; {removes} removes it" if code < 0x80 else "a text without it"
+    return f"control character 0x{code:02x} found", expected
 
 
 def other_text(text: bytes) -> str:
@@ -132,19 +160,6 @@ def other_text(text: bytes) -> str:
         if match := pattern.match(text.lstrip()):
             return what.format(match[0].decode(errors="replace").strip())
     return ""
-
-
-def _first_not_utf8(text: bytes) -> int:
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(text)
-
-
-def _first_control(text: bytes) -> int:
-    match = re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x84\x86-\x9f]|\xef\xbf[\xbe\xbf]", text)
-    return len(text) if match is None else match.start()
 
 
 def _is_tar(unpacker: Any, data: bytes) -> bool:

@@ -1,11 +1,13 @@
 """Converts YAML to JSON, event by event, so that one decoder reads both and no tree of a whole dump is ever held.
 
-Scalars are read as kubectl reads them, but fractions stay text. Aliases and merge keys are obeyed. A key that stands
-twice in one mapping is an error.
+Scalars are read as kubectl reads them (YAML 1.1), but fractions stay text, and so do keys, and y and n, which not all
+programs quote. Aliases and merge keys are obeyed. A key that stands twice in one mapping is an error.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,13 +28,16 @@ from yaml.events import (
 
 from locator.model import printable
 
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_INTEGER = re.compile(r"[-+]?(?:0x[0-9a-f_]+|0b[01_]+|(0o?[0-7_]+)|0|[1-9][0-9_]*)", re.ASCII | re.IGNORECASE)
+LONGEST = 80  # characters of an integer of 64 bits, in any base
 _PLAIN: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **{spelt: True for word in ("true", "yes", "on") for spelt in (word, word.capitalize(), word.upper())},
+    **{spelt: False for word in ("false", "no", "off") for spelt in (word, word.capitalize(), word.upper())},
 }
 MERGE = "<<"
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = frozenset(f"{_TAG}{name}" for name in ("int", "bool", "null"))  # mean the same as without quotation marks
 ALIASED = (
     1 << 26
 )  # characters that aliases may add to a file: kubectl prints none, and a few of them can mean terabytes
@@ -90,7 +95,9 @@ class _Reader:
                     yield Document(msgspec.json.encode(value), line)
 
     def _top(self, event: Any, *, is_root: bool = False) -> Any:
-        """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document."""
+        """Return an object, whose items are objects if it is a List; *is_root*: it is a whole document, or a list."""
+        if is_root and event.__class__ is SequenceStartEvent and event.anchor is None:
+            return self._items()
         if event.__class__ is MappingStartEvent and event.anchor is None:
             return self._mapping(is_object=True, is_root=is_root)
         return self._value(event)
@@ -115,19 +122,13 @@ class _Reader:
             key = event.value if event.__class__ is ScalarEvent and event.anchor is None else self._key(event)
             if key in mapping or (key == MERGE and merged is not None):
                 raise NotYAML(event.start_mark.line + 1, twice(key, between_documents=is_root))
-            if key == MERGE and event.implicit[0]:
+            if key == MERGE and event.__class__ is ScalarEvent and (event.implicit[0] or event.tag == f"{_TAG}merge"):
                 event = read()
                 merged = self._sources(self._value(event), event)
                 continue
             event = read()
             if event.__class__ is ScalarEvent and event.anchor is None:
-                value: Any = event.value
-                if event.implicit[0]:
-                    if value in _PLAIN:
-                        value = _PLAIN[value]
-                    elif value[0] in "0123456789-+" and _INTEGER.fullmatch(value):
-                        value = int(value)
-                mapping[key] = value
+                mapping[key] = _scalar(event)
             elif is_object and key == "items" and event.__class__ is SequenceStartEvent and event.anchor is None:
                 mapping[key] = self._items()
             else:
@@ -140,12 +141,7 @@ class _Reader:
         kind = event.__class__
         value: Any
         if kind is ScalarEvent:
-            value = event.value
-            if event.implicit[0]:
-                if value in _PLAIN:
-                    value = _PLAIN[value]
-                elif _INTEGER.fullmatch(value):
-                    value = int(value)
+            value = _scalar(event)
         elif kind is MappingStartEvent:
             value = self._mapping()
         elif kind is AliasEvent:
@@ -197,6 +193,31 @@ class _Reader:
         if not all(isinstance(source, dict) for source in sources):
             raise NotYAML(event.start_mark.line + 1, f"{MERGE} found without a mapping, expected one or a list of them")
         return sources[:]
+
+
+def _scalar(event: Any) -> Any:
+    """Return what a scalar means."""
+    value: str = event.value
+    is_plain, is_quoted = event.implicit  # neither if it has a tag
+    if is_plain or (not is_quoted and event.tag in _PLAIN_TAGS):
+        if value in _PLAIN:
+            return _PLAIN[value]
+        if value[0] in "0123456789-+" and len(value) < LONGEST and (match := _INTEGER.fullmatch(value)):
+            return _integer(value, 8 if match[1] else 0)
+    elif not is_quoted and event.tag == f"{_TAG}binary":
+        try:
+            return base64.b64decode(value).decode(errors="replace")
+        except binascii.Error:
+            return value
+    return value
+
+
+def _integer(text: str, base: int) -> int | str:
+    try:
+        number = int(text.replace("_", ""), base)
+    except ValueError:  # nothing but "_" in it
+        return text
+    return number if -(1 << 63) <= number < 1 << 64 else text
 
 
 def twice(key: str, *, between_documents: bool = False) -> str:

@@ -28,7 +28,6 @@ from locator.model import Health
 log = logging.getLogger("topodns")
 
 STDIN = "-"
-SUFFIXES = (".yaml", ".yml", ".json")
 DESCRIPTORS = "/dev/fd/"  # what the shell's <(...) opens, which is no FIFO everywhere
 MENTIONED = 3  # files that are passed over, where none is left
 LOOK_SHARE = 20  # looking at the files takes at most one part in so many of the time: a bundle has thousands
@@ -57,10 +56,11 @@ class DumpFiles:
         Calls *report* before it waits for a pipe.
         """
         inputs = [source for path in self._paths for source in self._inputs_at(path, report)]
-        if all(source.passed_over for source in inputs):
-            found = "; ".join(dict.fromkeys(f"{source.name}: {source.passed_over}" for source in inputs[:MENTIONED]))
-            endings = f"expected files ending in {', '.join(SUFFIXES)}, or one of these and .gz"
-            raise BadDump(f"{', '.join(self._paths)}: nothing to read, {endings}{f' ({found})' if found else ''}")
+        passed = [(source.name, source.passed_over.found) for source in inputs if source.passed_over is not None]
+        if len(passed) == len(inputs):
+            first = "; ".join(f"{name}: {reason}" for name, reason in passed[:MENTIONED])
+            found = f" ({first})" if first else ""
+            raise BadDump(f"{', '.join(self._paths)}: nothing to read, expected {folders.EXPECTED}{found}")
         return inputs
 
     def _inputs_at(self, path: str, report: Report) -> list[Input]:
@@ -75,7 +75,7 @@ class DumpFiles:
             if stat.S_ISFIFO(mode) or path.startswith(DESCRIPTORS):
                 return [Input(path, self._content_of(path, path, Path(path).read_bytes, report))]
         except OSError as error:
-            raise BadDump(f"{path}: {error.strerror}, expected a file or folder") from None
+            raise BadDump(f"{error.filename or path}: {error.strerror}, expected a file or folder") from None
         raise BadDump(f"{path}: a device or socket found, expected a file, folder or pipe")
 
     def _content_of(self, path: str, name: str, read: Callable[[], bytes], report: Report) -> bytes:

@@ -41,6 +41,16 @@ class HintedEndpoint(Struct, frozen=True):
         return None if self.endpoint is None else self.endpoint.hints
 
     @property
+    def address(self) -> bytes | None:
+        """The address that kube-proxy uses."""
+        return None if self.endpoint is None else self.endpoint.addresses[0]
+
+    @property
+    def terminating(self) -> bool:
+        """Whether its pod has been asked to end."""
+        return self.endpoint is not None and self.endpoint.terminating
+
+    @property
     def ready(self) -> bool:
         """Whether kube-proxy and topodns use it: an endpoint is ready unless the slice says otherwise."""
         return self.endpoint is not None and self.endpoint.ready

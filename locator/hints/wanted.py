@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
+from msgspec.structs import replace
+
 from locator.hints.objects import HintedEndpoint, HintedSlice
 from locator.labels import valid_label_value
 from locator.model import ZONE, Endpoint, Hints, Location, Service, ServicePolicy
@@ -47,12 +49,29 @@ def wanted_hints(
     endpoint that is not ready has no hints, and decides nothing. No endpoint has hints if no ready one has a zone, or
     if one would need hints for too many zones.
     """
+    slices = _of_the_living(slices)
     own = [[_own_zone(endpoint, locate) for endpoint in one.endpoints] for one in slices]
     if not any(zone for row in own for zone in row):
         return [(None,) * len(one.endpoints) for one in slices]
     if constraint is None:
         return [tuple(None if zone is None else _hints_for([zone] if zone else []) for zone in row) for row in own]
     return _hints_by_constraint(slices, own, constraint, zones, locate)
+
+
+def _of_the_living(slices: Sequence[HintedSlice]) -> Sequence[HintedSlice]:
+    """Return the slices, where the living endpoint with its address stands for each one that terminates.
+
+    Its pod is dead, and DNS gives the address to those that the living one is for (``joining.living_endpoints``).
+    """
+    addressed = [each for one in slices for each in one.endpoints if each.address is not None]
+    living = {each.address: each for each in reversed(addressed) if not each.terminating}
+    if not any(each.terminating for each in addressed):
+        return slices
+    return [replace(one, endpoints=tuple([_heir(each, living) for each in one.endpoints])) for one in slices]
+
+
+def _heir(endpoint: HintedEndpoint, living: Mapping[bytes | None, HintedEndpoint]) -> HintedEndpoint:
+    return living.get(endpoint.address, endpoint) if endpoint.terminating and endpoint.ready else endpoint
 
 
 def _own_zone(endpoint: HintedEndpoint, locate: Locate) -> str | None:

@@ -52,8 +52,8 @@ from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import decides, policy_findings, service_findings
-from locator.topology.constraints import FEDERATED, IGNORED, POLICY
-from locator.topology.hint_findings import has_incomplete_hints, incomplete_hints
+from locator.topology.constraints import FEDERATED, IGNORED, POLICY, asks_in_vain
+from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import (
     CarriedKeys,
     default_key_findings,
@@ -89,6 +89,7 @@ class Checks:
         self._services: set[str] = set()  # to check again, by key
         self._slices: set[str] = set()  # likewise
         self._imports: set[str] = set()  # likewise
+        self._mirrored: set[str] = set()  # slices that the mirroring controller keeps
         self._namespaces: set[str] = set()  # with policies to check again
         self._constrained: set[str] = set()  # headless Services whose endpoints a constraint chooses
         self._zoned: set[str] = set()  # nodes that have a zone
@@ -177,6 +178,13 @@ class Checks:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
             self._findings.set(Rank.SLICE, key, found)
+            if endpoint_slice is not None and endpoint_slice.mirrored:
+                self._mirrored.add(key)
+            elif key in self._mirrored:
+                self._mirrored.remove(key)
+                self._findings.set(Rank.MIRRORED, key, ())
+        for key in self._mirrored:  # few, if any; and nearly all of Services without a selector
+            self._findings.set(Rank.MIRRORED, key, self._left_behind(self._objects.of(EndpointSlice)[key]))
         for namespace in self._namespaces:
             self._findings.set(Rank.POLICIES, namespace, self._policy_findings(namespace, services))
         self._services, self._slices, self._imports, self._namespaces = set(), set(), set(), set()
@@ -198,30 +206,29 @@ class Checks:
     def advice(self, services: Services) -> Iterator[Finding]:
         """Yield what is worth knowing about *services* although nothing is wrong; computed on each call."""
         in_order = sorted(services.items())
-        asking = asking_by_pods(compiled for _, compiled in in_order)
+        # A default is a constraint of all names in its zone.
+        asking = {} if self._default_keys else asking_by_pods(compiled for _, compiled in in_order)
         for key, compiled in in_order:
             service = self._as_exported(self._objects.of(Service)[key])
             advised = advice(service, compiled.declarations, compiled.endpoints, self._carried)
             for finding in chain(advised, twin_findings(compiled, asking), without_address(service)):
                 if finding.code not in self._following:
                     yield finding
-        yield from self._left_behind()
         for _, service_import in sorted(self._objects.of(ServiceImport).items()):
             yield from without_address(service_import)
 
-    def _left_behind(self) -> Iterator[Finding]:
-        """Yield a finding for each slice that the mirroring controller has left behind, as far as Pods are known."""
-        pods = self._objects.of(Pod)
-        mirrored = (one for one in self._objects.of(EndpointSlice).values() if one.mirrored)
-        for endpoint_slice in sorted(mirrored, key=lambda one: one.key) if pods else ():
-            key = endpoint_slice.service_key or ""
-            service = self._objects.of(Service).get(key)
-            if (
-                service is not None
-                and service.selects_pods
-                and any(one.managed for one in self._objects.slices_of(key))
-            ):
-                yield from left_behind(endpoint_slice, pods)
+    def _left_behind(self, endpoint_slice: EndpointSlice) -> tuple[Finding, ...]:
+        """Return a finding if the mirroring controller has left a slice of its own behind, as far as Pods are known.
+
+        A dump may have the Pods of some namespaces alone.
+        """
+        key, pods = endpoint_slice.service_key or "", self._objects.of(Pod)
+        service = self._objects.of(Service).get(key)
+        if service is None or not service.selects_pods:
+            return ()
+        managed = [one for one in self._objects.slices_of(key) if one.managed]
+        found = tuple(left_behind(endpoint_slice, pods, managed))
+        return found if found and any(pod.namespace == endpoint_slice.namespace for pod in pods.values()) else ()
 
     def _follow_keys(self) -> None:
         """Mark what names a topology key about which the nodes say something else than before."""
@@ -244,7 +251,7 @@ class Checks:
             service = self._as_exported(self._objects.of(Service)[key])  # with its labels
             declaration = compiled.declaration
             found += service_findings(service, compiled.declarations)
-            if has_incomplete_hints(compiled.declarations):
+            if asks_in_vain(compiled.declarations):
                 found += incomplete_hints(service, compiled.declarations, compiled.endpoints)
             if declaration is not None and decides(service, declaration):
                 found += service_key_findings(service, declaration, compiled.locations, self._carried)

@@ -33,7 +33,7 @@ from locator.model import (
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
 from locator.topology.constraint_findings import about, service_findings
-from locator.topology.constraints import TOPOLOGY_KEYS, asks_in_vain, declarations_of, in_effect
+from locator.topology.constraints import TOPOLOGY_KEYS, Declaration, asks_in_vain, declarations_of, in_effect
 from locator.topology.hint_findings import incomplete_hints
 from locator.topology.key_findings import CarriedKeys
 from locator.topology.selection import ANY
@@ -52,10 +52,11 @@ class Rank(IntEnum):
     NODE = 3
     ZONE = 4
     SLICE = 5
-    POD_CIDR = 6
-    FORWARDERS = 7
-    SETTINGS = 8
-    MISSING = 9
+    MIRRORED = 6
+    POD_CIDR = 7
+    FORWARDERS = 8
+    SETTINGS = 9
+    MISSING = 10
 
 
 class Findings:
@@ -153,7 +154,7 @@ def split_zone(zone: str, regions: Mapping[str, Collection[str]]) -> Iterator[Fi
 def twin_findings(compiled: CompiledService, asking: Mapping[tuple[str, Pods], Service]) -> Iterator[Finding]:
     """Yield a finding if a headless Service asks for nothing, and one with the same pods does.
 
-    *asking* are those that do, as ``asking_by_pods`` returns them.
+    *asking* are those that do, as ``asking_by_pods`` returns them. Peers, which have to find each other, get them all.
     """
     if not _may_have_twin(compiled):
         return
@@ -175,7 +176,9 @@ def asking_by_pods(services: Iterable[CompiledService]) -> dict[tuple[str, Pods]
 
 
 def _may_have_twin(compiled: CompiledService) -> bool:
-    return compiled.service.headless and compiled.declaration is None and not _asks(compiled)
+    service = compiled.service
+    is_plain = service.headless and not service.publishes_unready
+    return is_plain and compiled.declaration is None and not _asks(compiled)
 
 
 def _asks(compiled: CompiledService) -> bool:
@@ -194,12 +197,17 @@ def pods_of(compiled: CompiledService) -> Pods:
     )
 
 
-def told_about(compiled: CompiledService, services: Mapping[str, CompiledService]) -> Iterator[Finding]:
-    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it."""
+def nearness_findings(
+    compiled: CompiledService, services: Mapping[str, CompiledService], counts: Declaration | None
+) -> Iterator[Finding]:
+    """Yield what is worth knowing about what one of the served *services* asks for, for somebody who looks at it.
+
+    *counts* is the constraint of the name that is looked at: the Service's own, or the default of the DNS zone.
+    """
     service, declarations, endpoints = compiled.service, compiled.declarations, compiled.endpoints
     yield from incomplete_hints(service, declarations, endpoints)
     yield from advice(service, declarations, endpoints, CarriedKeys())
-    if _may_have_twin(compiled):
+    if counts is None and _may_have_twin(compiled):
         same = (other for _, other in sorted(services.items()) if other.service.namespace == service.namespace)
         yield from twin_findings(compiled, asking_by_pods(same))
 
@@ -271,15 +279,19 @@ def not_of_import(endpoint_slice: EndpointSlice, service_import: ServiceImport) 
     yield _about(endpoint_slice, ClusterCode.ImportWithoutCluster, field, message, expected)
 
 
-def left_behind(endpoint_slice: EndpointSlice, pods: Mapping[str, Pod]) -> Iterator[Finding]:
+def left_behind(
+    endpoint_slice: EndpointSlice, pods: Mapping[str, Pod], managed: Sequence[EndpointSlice]
+) -> Iterator[Finding]:
     """Yield a finding if pods of a mirrored slice, beside which the Service's selector has slices of its own, are gone.
 
-    *pods* are all Pods of the cluster by key. If a pod has another address, the one that had this is gone.
+    *pods* are all known Pods by key. If a pod has another address, the one that had this is gone. *managed* are the
+    slices of the selector: a pod that one of them has is there, even if its Pod is not known yet.
     """
     gone = []
-    for endpoint in endpoint_slice.endpoints:
+    there = {(one.pod, address) for part in managed for one in part.endpoints for address in one.addresses}
+    for endpoint in endpoint_slice.endpoints if managed else ():
         key = endpoint.pod_key(endpoint_slice.namespace)
-        if key is None:
+        if key is None or any((endpoint.pod, address) in there for address in endpoint.addresses):
             continue
         pod = pods.get(key)
         if pod is None or pod.finished or (pod.addresses and not {*endpoint.addresses} & {*pod.addresses}):

@@ -180,7 +180,7 @@ class Store:
             return self._put(type(delta.object), delta.object.key, delta.object)
         if isinstance(delta, Drop):
             return self._drop(delta.kind, delta.key)
-        lacks = self._lacks - {delta.kind.__name__} if delta.known else self._lacks | {delta.kind.__name__}
+        lacks = self._lacks | {delta.kind.__name__} if delta.lacks else self._lacks - {delta.kind.__name__}
         differs, self._lacks = lacks != self._lacks, lacks
         self._changed |= differs
         return self.replace(delta.kind, delta.objects) or differs

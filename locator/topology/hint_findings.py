@@ -11,33 +11,30 @@ from locator.finding_codes import ClusterCode
 from locator.ip import address_text
 from locator.model import HOSTNAME, ZONE, Finding, Service
 from locator.topology.constraint_findings import about
-from locator.topology.constraints import HINTS, SOME_HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration
+from locator.topology.constraints import HINTS, SOURCE_FIELDS, TOPOLOGY_KEYS, TOPOLOGY_MODE, Declaration
 from locator.topology.hints import names_for
 from locator.topology.selection import LocatedEndpoint
 
 NAMED = 5  # endpoints that a message names
 
 
-def has_incomplete_hints(declarations: Sequence[Declaration]) -> bool:
-    """Whether only some ready endpoints have hints, and no source that speaks before makes that irrelevant."""
-    hints = _in_turn(declarations)
-    return hints is not None and hints.in_vain and hints.unheard == SOME_HINTS
-
-
 def incomplete_hints(
     service: Service, declarations: Sequence[Declaration], endpoints: Sequence[LocatedEndpoint]
 ) -> Iterator[Finding]:
     """Yield a finding if hints count for nobody because some of the ready *endpoints* have none."""
-    if not has_incomplete_hints(declarations):
+    hints = _in_turn(declarations)
+    if hints is None or not hints.in_vain or not _any_hints(endpoints):
         return
     key = ZONE if any(names_for(ZONE, located) for located in endpoints) else HOSTNAME
-    lacking = [_described(located) for located in endpoints if not names_for(key, located)]
+    lacking = [located for located in endpoints if not names_for(key, located)]
     word = "zone" if key == ZONE else "node"
     message = (
         f"hints count for nobody: {len(lacking)} of {len(endpoints)} ready endpoints have none for a {word}: "
-        f"{_listed(lacking)}"
+        f"{_listed([_described(located) for located in lacking])}"
     )
-    code, expected = ClusterCode.HintsIncomplete, "hints at each ready endpoint, which needs a node with a zone"
+    is_zoneless = key == ZONE and any(located.location.value(ZONE) is None for located in lacking)
+    why = "which needs a node with a zone" if is_zoneless else "not at some alone"
+    code, expected = ClusterCode.HintsIncomplete, f"hints at each ready endpoint, {why}"
     yield about(service, code, SOURCE_FIELDS[HINTS], message, expected)
 
 
@@ -48,7 +45,7 @@ def hint_advice(
     hints = _in_turn(declarations)
     if hints is None or not endpoints:
         return
-    if hints.in_vain and hints.unheard != SOME_HINTS:
+    if hints.in_vain and not _any_hints(endpoints):
         message = "topology mode Auto without effect: Kubernetes has given no ready endpoint a hint"
         field, expected = f"metadata.annotations[{TOPOLOGY_MODE}]", "spec.trafficDistribution, or the annotation "
         yield about(service, ClusterCode.AutoWithoutHints, field, message, f"{expected}{TOPOLOGY_KEYS}")
@@ -79,6 +76,10 @@ def _in_turn(declarations: Sequence[Declaration]) -> Declaration | None:
         if declaration.unheard is None:
             return None
     return None
+
+
+def _any_hints(endpoints: Sequence[LocatedEndpoint]) -> bool:
+    return any(located.endpoint.hints is not None for located in endpoints)
 
 
 def _described(located: LocatedEndpoint) -> str:

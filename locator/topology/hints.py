@@ -24,17 +24,18 @@ _NO_HINTS = Hints()
 class Hinted(Struct, frozen=True, gc=False):
     """The endpoints that are for the client's node; if there are none, those for its zone; if there are none, all.
 
-    Hints for nodes count only if every ready endpoint has some (*for_nodes*), hints for zones likewise (*for_zones*):
-    ``topologyModeFromHints`` of kube-proxy 1.36. If neither do, hints that only some endpoints have say nothing.
+    Hints for nodes count only in the address families of which every ready endpoint has some: *for_nodes* are the
+    octets in their addresses. Hints for zones count likewise (*for_zones*): ``topologyModeFromHints`` of kube-proxy
+    1.36. Hints that only some endpoints have say nothing.
     """
 
-    for_nodes: bool = False
-    for_zones: bool = False
+    for_nodes: tuple[int, ...] = ()
+    for_zones: tuple[int, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether the hints say anything."""
-        return self.for_nodes or self.for_zones
+        return bool(self.for_nodes or self.for_zones)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -63,12 +64,13 @@ class Hinted(Struct, frozen=True, gc=False):
         """See ``Constraint``."""
         steps: list[Step] = []
         for key in self.keys[:-1]:
-            value = client.node if key == HOSTNAME else client.value(ZONE)
+            value, sizes = (client.node, self.for_nodes) if key == HOSTNAME else (client.value(ZONE), self.for_zones)
             chosen = tuple(
                 located
                 for located in endpoints
                 if value is not None
                 and value in names_for(key, located)
+                and any(len(address) in sizes for address in located.endpoint.addresses)
                 and (key != HOSTNAME or not in_two_clusters(client, located.location))
             )
             steps.append(Step(key, value, len(chosen)))
@@ -92,12 +94,17 @@ def names_for(key: str, located: LocatedEndpoint) -> tuple[str, ...]:
 def hinted(endpoints: Iterable[Endpoint]) -> Hinted | None:
     """Return the constraint by the hints of a Service's *endpoints*, None if no ready one has hints.
 
-    A pod that is in several slices, such as one of each address family, is one endpoint.
+    A pod that is in several slices, such as one of each address family, is one endpoint. Hints are complete if all
+    endpoints of one family have them: kube-proxy judges each family by itself, too.
     """
-    hints = [endpoint.hints for endpoint in endpoints if endpoint.ready]
-    if not any(hints):
+    ready = [endpoint for endpoint in endpoints if endpoint.ready]
+    if not any(endpoint.hints for endpoint in ready):
         return None
+    families: dict[int, list[Hints]] = {}  # by octets in an address
+    for endpoint in ready:
+        for octets in {len(address) for address in endpoint.addresses}:
+            families.setdefault(octets, []).append(endpoint.hints or _NO_HINTS)
     return Hinted(
-        for_nodes=all(hint is not None and hint.nodes for hint in hints),
-        for_zones=all(hint is not None and hint.zones for hint in hints),
+        for_nodes=tuple(sorted(octets for octets, hints in families.items() if all(hint.nodes for hint in hints))),
+        for_zones=tuple(sorted(octets for octets, hints in families.items() if all(hint.zones for hint in hints))),
     )

@@ -583,7 +583,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "colons-first",
         "the name of an endpoint without hostname whose IPv6 address begins with `::`",
-        "`--abcd`",
+        "two dashes and `abcd`, for `::abcd`",
         "`0--abcd`",
         "A host name begins with a letter or a digit (RFC 1123, 2.1); some clients refuse others.",
         _colons_first,

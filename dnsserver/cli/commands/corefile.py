@@ -73,7 +73,12 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help=f"Let {COREDNS} answer with its own plugin 'kubernetes' while topodns does not answer (default: off)",
     )
-    parser.flags.add_argument("--check", metavar="FILE", help="Check this Corefile, or - for standard input")
+    parser.flags.add_argument(
+        "--check",
+        metavar="FILE",
+        help="Check this Corefile, or - for standard input; only 'topodns doctor' also knows the cluster's "
+        "ExternalName Services",
+    )
     add_output_format(parser)
 
 

@@ -117,6 +117,7 @@ def run(arguments: Namespace) -> int:
 
     from dnsserver.cli.progress import shown_progress
     from dnsserver.cli.reading.simulated import constraint_findings, read_counted, read_world
+    from dnsserver.simulation.codes import FOLLOWING
     from dnsserver.simulation.proposals import most_overloaded, proposal
     from dnsserver.simulation.running import simulate_all
     from dnsserver.simulation.selecting import BadSelection, subjects
@@ -142,7 +143,9 @@ def run(arguments: Namespace) -> int:
             selected, world, groupings, max_overload=max_overload, price=price,
             report=lambda done: report(f"simulating, {done:,} of {len(selected):,} Services"),
         )  # fmt: skip
-        findings = [*constraint_findings(simulation, reading, world, changes), *simulation.findings]
+        findings = [*constraint_findings(simulation, reading, world, changes)]
+        following = FOLLOWING if any(row.code == "KindMissing" and row.kind == "Node" for row in findings) else ()
+        findings += [finding for finding in simulation.findings if finding.code not in following]
         findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
         simulation = replace(simulation, findings=findings)
         report("looking for proposals")

@@ -60,6 +60,7 @@ async def observe(client: ApiClient, namespace: str | None, flags: str) -> Facts
         installed,
         nodes=_objects(listed, Node),
         pods=_objects(listed, Pod),
+        services=_objects(listed, Service),
         view=Unread(f"its flags are wrong: {wrong}")
         if (wrong := installed.settings_error)
         else _view(settings, listed),

@@ -23,7 +23,7 @@ from dnsserver.simulation.service import World
 from locator.api.dump_text import COMMAND
 from locator.finding_codes import ClusterCode
 from locator.model import ZONE, ClientPod, EndpointSlice, Finding
-from locator.state.findings import LACKING, told_about
+from locator.state.findings import LACKING, nearness_findings
 from locator.state.snapshot import Snapshot
 from locator.topology.constraint_findings import about
 from locator.topology.constraints import ANNOTATION, TOPOLOGY_KEYS, in_effect
@@ -94,8 +94,8 @@ def _told_about(simulation: Simulation, reading: Reading, world: World) -> Itera
     """Yield what is worth knowing about what the Services that were simulated ask for."""
     own, services = reading.views[OWN], world.snapshot.services
     plain = {one.subject.key: one for one in simulation.services if one.subject.zone.about == SERVICES}
-    for key in plain:
-        yield from map(own.with_file, told_about(services[key], services))
+    for key, simulated in plain.items():
+        yield from map(own.with_file, nearness_findings(services[key], services, simulated.declaration))
     if any(ZONE in in_effect(simulated.declaration).terms for simulated in simulation.services):
         for finding in reading.publication.findings:
             if finding.code == ClusterCode.ZoneInTwoRegions.name and not finding.cluster:

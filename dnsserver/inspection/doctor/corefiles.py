@@ -83,8 +83,8 @@ def target_of(facts: Facts, *, below: bool = False) -> Target:
         zones = [f"{namespace}.svc.{zone}" for namespace in settings.namespace for zone in zones]
     elif below:
         zones = [f"svc.{zone}" for zone in zones]
-    services = {} if isinstance(facts.view, Unread) else facts.view.snapshot.services
-    aliases = {key: compiled.service.alias for key, compiled in services.items() if compiled.service.alias}
+    services = () if isinstance(facts.services, Unread) else facts.services
+    aliases = {service.key: service.alias for service in services if service.alias}
     return Target(to, tuple(zones), _names(settings, "federation"), _names(settings, "multicluster"), aliases)
 
 

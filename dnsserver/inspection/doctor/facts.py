@@ -15,7 +15,7 @@ from dnsserver.inspection.doctor.objects import ConfigMap, Crd, Deployment, Plai
 from dnsserver.inspection.doctor.steps import Unread
 from dnsserver.metrics.reading import Samples
 from dnsserver.settings.fields import Settings
-from locator.model import Finding, Node, Pod
+from locator.model import Finding, Node, Pod, Service
 from locator.state.snapshot import Snapshot
 
 
@@ -130,9 +130,10 @@ class Facts(Struct, frozen=True):
     """Everything that was read.
 
     ``version`` is that of this program, ``flags`` those of kubectl and topodns that lead to this cluster. If the API
-    server cannot be reached, ``unreachable`` says why, and the rest is empty. ``config_maps`` are those of the
-    namespaces of DNS, by ``namespace/name``. ``forwarders`` are the addresses of the cluster's own DNS.
-    ``own_addresses`` are those from which ``doctor`` asked.
+    server cannot be reached, ``unreachable`` says why, and the rest is empty. ``services`` are those of all namespaces,
+    also of those that topodns does not serve. ``config_maps`` are those of the namespaces of DNS, by
+    ``namespace/name``. ``forwarders`` are the addresses of the cluster's own DNS. ``own_addresses`` are those from
+    which ``doctor`` asked.
     """
 
     version: str
@@ -141,6 +142,7 @@ class Facts(Struct, frozen=True):
     unreachable: str = ""
     nodes: Sequence[Node] | Unread = ()
     pods: Sequence[Pod] | Unread = ()
+    services: Sequence[Service] | Unread = ()
     view: View | Unread = Unread("")
     config_maps: Mapping[str, ConfigMap] | Unread = {}
     forwarders: Sequence[NameServer] = ()

@@ -28,12 +28,16 @@ class Keys(Struct, frozen=True, gc=False):
 
 
 class ServiceRow(Struct, frozen=True, gc=False):
-    """A Service: its sort, what it asks for, how many ready endpoints it has, and how many findings are about it."""
+    """A Service: its sort, what it asks for, how many ready endpoints it has, and how many findings are about it.
+
+    ``in_vain``: it asks Kubernetes for near endpoints, which does not count.
+    """
 
     namespace: str
     name: str
     sort: str
     constraint: ConstraintExplained | None
+    in_vain: bool
     ready: int
     findings: int
 
@@ -115,6 +119,7 @@ def _row(compiled: CompiledService, findings: int) -> ServiceRow:
         name=service.name,
         sort=sort_of(service),
         constraint=None if declaration is None else constraint_explained(declaration),
+        in_vain=asks_in_vain(compiled.declarations),
         ready=len(compiled.locations),
         findings=findings,
     )

@@ -10,7 +10,8 @@ List again only if changes may have been missed; the Replace then corrects whate
                                              beginning, larger ones
     WATCH    changes since the last version  410, another ERROR or an unreadable line: list again;
                                              any other end, as planned or not: CHECK
-    CHECK    the object that changed last    the same object, and no older version: WATCH; else list again
+    CHECK    the object that changed last    the same object, and no older version: WATCH; gone: CHECK the next one;
+                                             else, or if all are gone, list again
 
 Each watch lasts five to ten minutes, so that CHECK costs one small request a kind in that time (``witness``).
 """
@@ -28,7 +29,7 @@ from msgspec.json import Decoder
 from locator.api.decoding import Decoded, Resource, converted, decode_untrusted
 from locator.api.deltas import DeltaBatch, DeltaBuilder
 from locator.api.watching.versions import precedes
-from locator.api.watching.witness import Check, Witnesses, witness_untrusted
+from locator.api.watching.witness import Check, Finding, Witnesses, witness_untrusted
 from locator.backoff import STEADY, STEADY_WATCH, Backoff
 
 PAGE = 500  # objects, as in client-go
@@ -41,7 +42,7 @@ LONGEST_REQUESTED = 60.0  # seconds of a Retry-After that topodns respects: a wr
 # What to ask or know when the API server lacks a kind that is needed, by its group. Other groups come with CRDs.
 SERVED_BY = {"": "is this the API server of a cluster?", "discovery.k8s.io": "Kubernetes serves it from 1.21 on"}
 STREAM_REFUSALS = (400, 405, 422)  # from servers that do not support streaming lists
-NOT_FOUND, GONE, TIMEOUT = 404, 410, 504
+FORBIDDEN, NOT_FOUND, GONE, TIMEOUT = 403, 404, 410, 504
 # After these, list again. After 504 for a next page, too: its version may be of the future, as in a cluster built anew.
 DOUBTFUL = (400, NOT_FOUND, GONE, 422)
 INITIAL_END = "k8s.io/initial-events-end"
@@ -140,7 +141,7 @@ class ListWatch:
         self.absent = False
         """Whether the API did not know the kind, an optional one, at the last request."""
         self.went_back = False
-        """Whether the last answer lets one doubt that the API server still has the history that topodns knows."""
+        """Whether the last answer shows that the API server no longer has the history that topodns knows."""
         self._resource = resource
         self._path = resource.path
         self._tried_other = False  # since the last request that the API server accepted
@@ -155,6 +156,9 @@ class ListWatch:
         self._version = ""
         self._witnesses = Witnesses()
         self._checks: list[Check] = []
+        self._owed: set[str] = set()  # UIDs of objects that are gone, and whose deletions the watch has to bring
+        self._owed_by = ""  # up to which version
+        self._may_not_check = False  # whether the API server forbade the last check
         self._continue = ""
         self._limit = PAGE
         self._backoff = Backoff()
@@ -207,13 +211,22 @@ class ListWatch:
         if self._state is not _State.STREAM:
             self._deltas.change_object(decoded, gone=gone)
             self._witnesses.change_object(decoded.key, line, gone=gone)
+            if gone and self._owed:
+                self._owed.discard(witness_untrusted(line).uid)
         else:
             self._deltas.list_object(decoded, gone=gone)
             if gone:
                 self._witnesses.forget(decoded.key)
             else:
                 self._witnesses.list_object(decoded.key, decoded.version, line)
-        self._version = decoded.version or self._version
+        self._advance(decoded.version)
+
+    def _advance(self, version: str | None) -> None:
+        """Note that the watch has brought all changes up to *version*."""
+        self._version = version or self._version
+        if self._owed and not precedes(self._version, self._owed_by):
+            self._leave(EXPIRED, HAS_EXPIRED)
+            self.went_back = True
 
     def _other_line(self, line: bytes) -> None:
         """Process a line that is no change of a readable object."""
@@ -256,18 +269,26 @@ class ListWatch:
 
     def _check(self, page: _Page) -> None:
         """Watch on if the server has what topodns knows, else list again."""
+        self._may_not_check = False
         found = witness_untrusted(page.items[0]) if page.items else None
-        check, is_older = self._checks.pop(0), precedes(page.metadata.version or "", self._version)
-        if is_older or check.fails(found):
-            self.went_back = is_older or bool(check.witness.name)
+        check, version = self._checks.pop(0), page.metadata.version or ""
+        finding = Finding.LOST if precedes(version, self._version) else check.judge(found)
+        if finding is Finding.GONE:
+            self._owed.add(check.witness.uid)
+            self._owed_by = version
+        else:
+            self._checks = [each for each in self._checks if each.gone]
+        more = self._checks and (finding is not Finding.GONE or not self._checks[0].gone)
+        if finding in (Finding.LOST, Finding.UNKNOWN) or (finding is Finding.GONE and not more):
+            self.went_back = finding is Finding.LOST
             self.doubt_history()
-        elif not self._checks:
+        elif not more:
             self._state = _State.WATCH
 
     def _check_next(self) -> None:
         """Ask whether the server still has what topodns knows before the next watch, if that is what comes next."""
         if self._state is _State.WATCH:
-            self._state, self._checks = _State.CHECK, self._witnesses.checks()
+            self._state, self._checks, self._owed = _State.CHECK, self._witnesses.checks(), set()
 
     def refused(self, status: int, text: str, retry_after: float | None = None) -> DeltaBatch:
         """Process an HTTP error of the API server; *text* describes it in ``problem``, *retry_after* is in seconds."""
@@ -279,7 +300,10 @@ class ListWatch:
             self._list_again()  # without delay: after a few times, the list is one page
             self._limit *= LARGER
             self.restart_reason = EXPIRED
+        elif self._state is _State.CHECK and status == FORBIDDEN and self._may_not_check:
+            self._state = _State.WATCH  # an API server that starts forbids everything for a moment, but not twice
         else:
+            self._may_not_check |= self._state is _State.CHECK and status == FORBIDDEN
             if status in DOUBTFUL or (status == TIMEOUT and self._continue):
                 self._list_again()
             self.restart_reason = EXPIRED if status == GONE else REFUSED
@@ -342,7 +366,7 @@ class ListWatch:
         self._list_again()
 
     def _list_again(self) -> None:
-        self._state = self._listing
+        self._state, self._owed = self._listing, set()
         self._continue = ""
 
     def _end_list(self) -> None:
@@ -381,7 +405,7 @@ class ListWatch:
                 self._leave(REFUSED, "the API server does not stream lists: listing in pages")
                 return
             self._end_list()
-        self._version = meta.version or self._version
+        self._advance(meta.version)
 
     def _error(self, error: _Error) -> None:
         if error.code == GONE:

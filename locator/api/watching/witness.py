@@ -7,11 +7,14 @@ before each new watch, topodns asks for the object that changed last, the witnes
 version. The history that topodns knows is lost if
 
 - the current version is older than the known one;
-- the witness has another UID, or an older version than topodns knows of it, or is gone: in most cases somebody deleted
-  it meanwhile, but only a list can tell;
+- the witness has another UID, or an older version than topodns knows of it;
 - the last change was a deletion, and the deleted object is there again. Then topodns asks for both: for the one that
   changed last of those that exist, and for that one; or
-- topodns knows no object of the kind, and there is one. That may be new; to list a few objects costs little.
+- the witness is gone, and the watch from the known version on does not bring its deletion.
+
+In most cases a witness that is gone was deleted meanwhile. Then topodns asks for the next one, and watches on if that
+is as it should be. The kind is listed again, and no other one, if all the witnesses are gone, or if topodns knows no
+object of the kind, and there is one.
 
 It cannot notice an etcd that was restored, has overtaken the known version, and has changed the witness again since.
 The documentation of etcd says how to prevent that for all clients of Kubernetes: restore it with ``--bump-revision``.
@@ -19,6 +22,7 @@ The documentation of etcd says how to prevent that for all clients of Kubernetes
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +32,15 @@ from msgspec.json import Decoder
 from locator.api.watching.versions import precedes, version_order
 
 KEPT = 4  # objects of a kind: what changed last is often deleted next, and another one is then the witness
+
+
+class Finding(Enum):
+    """What the API server's answer to a check means."""
+
+    AS_KNOWN = "as known"
+    GONE = "gone"  # deleted, or not yet made
+    UNKNOWN = "unknown"  # of a kind without objects there is one
+    LOST = "lost"  # the server has another history than topodns
 
 
 class Witness(Struct, frozen=True):
@@ -59,13 +72,14 @@ class Check(NamedTuple):
             path = f"{base}/namespaces/{namespace}/{resource}"
         return path, {"fieldSelector": f"metadata.name={name}"}
 
-    def fails(self, found: Witness | None) -> bool:
-        """Whether *found*, the object that the API server has, may contradict what topodns knows."""
+    def judge(self, found: Witness | None) -> Finding:
+        """Return what *found*, the object that the API server has, means."""
         if found is None:
-            return bool(self.witness.name) and not self.gone
+            return Finding.GONE if self.witness.name and not self.gone else Finding.AS_KNOWN
         if not self.witness.name:
-            return True
-        return (found.uid == self.witness.uid) == self.gone or precedes(found.version, self.witness.version)
+            return Finding.UNKNOWN
+        contradicts = (found.uid == self.witness.uid) == self.gone or precedes(found.version, self.witness.version)
+        return Finding.LOST if contradicts else Finding.AS_KNOWN
 
 
 class Change(NamedTuple):
@@ -78,25 +92,28 @@ class Change(NamedTuple):
 class Witnesses:
     """The objects of a kind that changed last, a few of a list and a few of the watch that follows it.
 
+    One more of the list is that which has not changed for longest: it often outlives the others.
+
     Noting a change costs next to nothing: its event is kept, and read only for the next check.
     """
 
     def __init__(self) -> None:
         self._listed: dict[str, Witness] = {}  # none of them has changed since, but for one that may come later
         self._changed: dict[str, Change] = {}  # in their order
-        self._oldest = (0, "")  # version that is kept of a list
+        self._dull = ((0, ""), (0, ""))  # versions of the list from the first to below the second are not kept
 
     def list_object(self, key: str, version: str, raw: Raw | bytes) -> None:
         """Note an object of a list, or of the event that brings it. Never raises."""
-        order = version_order(version)
-        if order < self._oldest:
+        oldest, end = self._dull
+        if oldest <= version_order(version) < end:
             return
         if (witness := witness_untrusted(raw)).name:
             self._listed[key] = witness
-        if len(self._listed) > KEPT:
-            by_age = sorted(self._listed, key=lambda key: version_order(self._listed[key].version))
-            del self._listed[by_age[0]]
-            self._oldest = version_order(self._listed[by_age[1]].version)
+        if len(self._listed) > KEPT + 1:
+            ages = {key: version_order(witness.version) for key, witness in self._listed.items()}
+            oldest_key, second, third, *_ = sorted(ages, key=lambda key: ages[key])
+            del self._listed[second]
+            self._dull = ages[oldest_key], ages[third]
 
     def forget(self, key: str) -> None:
         """Forget an object that was deleted while it was listed."""
@@ -114,20 +131,22 @@ class Witnesses:
                 self._listed[first] = witness_untrusted(oldest.event)
 
     def checks(self) -> list[Check]:
-        """Return what to check: the object that changed last, rather one that is not about to be deleted."""
+        """Return what to check: the witnesses, of which the first that exists counts, then what must not exist.
+
+        The first is the object that changed last; those that are about to be deleted only if there is no other one.
+        """
         changed = [(change.gone, witness_untrusted(change.event)) for change in self._changed.values()]
-        existing = [*self._listed.values(), *(witness for gone, witness in changed if not gone)]
-        newest = max(
-            (witness for witness in existing if witness.name),
-            key=lambda witness: (witness.deleted is None, version_order(witness.version)),
-            default=None,
-        )
-        last_gone = next((witness for gone, witness in reversed(changed) if gone and witness.name), None)
-        if newest is None:
+        known = [*self._listed.values(), *(witness for gone, witness in changed if not gone)]
+        known = [witness for witness in known if witness.name]
+        known = [witness for witness in known if witness.deleted is None] or known
+        known.sort(key=lambda witness: version_order(witness.version), reverse=True)
+        if not known:
             return [Check(Witness())]
-        if last_gone is None or precedes(last_gone.version, newest.version):
-            return [Check(newest)]
-        return [Check(newest), Check(last_gone, gone=True)]
+        checks = [Check(witness) for witness in (known if len(known) <= KEPT else [*known[: KEPT - 1], known[-1]])]
+        last_gone = next((witness for gone, witness in reversed(changed) if gone and witness.name), None)
+        if last_gone is not None and not precedes(last_gone.version, known[0].version):
+            checks.append(Check(last_gone, gone=True))
+        return checks
 
 
 class _Object(Struct):

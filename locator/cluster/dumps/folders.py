@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from locator.api.dump import Skipped
 from locator.cluster.dumps.reading import Input
 
 ENDINGS = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
-EXPECTED = "expected one that ends in .yaml, .yml or .json, or one of these and .gz"
+EXPECTED = f"a name that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+OF_FILE_SYSTEM = "lost+found"  # only root can read it
 OF_KUBELET = ".."  # how the folders begin to which the links in a mounted ConfigMap or Secret lead
 
 
 def inputs_in(folder: str) -> Iterator[Input]:
-    """Yield the files in a folder and in its folders, each once, in order of their paths. Raises OSError for itself.
+    """Yield the files in a folder and in its folders, each once, in order of their paths. Raises OSError.
 
     What is not to be read is yielded with the reason. Nothing is opened.
     """
@@ -23,7 +25,7 @@ def inputs_in(folder: str) -> Iterator[Input]:
 def _inputs_in(folder: str, seen: set[tuple[int, int]]) -> Iterator[Input]:
     status = os.stat(folder)
     if (status.st_dev, status.st_ino) in seen:
-        yield Input(folder, passed_over="a link to a folder that is read already")
+        yield Input(folder, passed_over=Skipped("a link to a folder that is read already"))
         return
     seen.add((status.st_dev, status.st_ino))
     with os.scandir(folder) as scanned:
@@ -33,29 +35,27 @@ def _inputs_in(folder: str, seen: set[tuple[int, int]]) -> Iterator[Input]:
             continue
         if _is(entry.is_dir):
             if entry.name.startswith("."):
-                yield Input(entry.path, passed_over="a hidden folder")
-                continue
-            try:
+                yield Input(entry.path, passed_over=Skipped("a hidden folder"))
+            elif entry.name == OF_FILE_SYSTEM:
+                yield Input(entry.path, passed_over=Skipped("a folder of the file system"))
+            else:
                 yield from _inputs_in(entry.path, seen)
-            except OSError as error:
-                yield Input(entry.path, passed_over=f"{error.strerror}, expected a folder that can be read")
         else:
             yield Input(entry.path, in_folder=True, passed_over=_reason(entry))
 
 
-def _reason(entry: os.DirEntry[str]) -> str:
-    """Return why a file is not read, "" if it is."""
+def _reason(entry: os.DirEntry[str]) -> Skipped | None:
+    """Return why a file is not read, None if it is."""
     name = entry.name.lower()
     if name.startswith("._"):
-        return "what macOS writes beside a file"
+        return Skipped("what macOS writes beside a file")
     if not name.endswith(ENDINGS):
         _, dot, ending = name.rpartition(".")
-        return (
-            f"not read by its name, which ends in .{ending}, {EXPECTED}" if dot else f"not read by its name, {EXPECTED}"
-        )
+        return Skipped(f"the name ends in .{ending}" if dot else "the name has no ending", EXPECTED)
     if _is(entry.is_file):
-        return ""
-    return "a link that leads nowhere" if entry.is_symlink() and not os.path.exists(entry.path) else "no regular file"
+        return None
+    leads_nowhere = entry.is_symlink() and not os.path.exists(entry.path)
+    return Skipped("a link that leads nowhere" if leads_nowhere else "no regular file")
 
 
 def _is(kind: Callable[[], bool]) -> bool:

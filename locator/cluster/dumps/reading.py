@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from locator.api import dump, dump_text, packing
 from locator.api.decoding import RESOURCES_BY_GROUP_KIND, ByGroupKind
 from locator.api.deltas import DeltaBatch, Origin, Replace, object_reference
+from locator.api.dump import Skipped
 from locator.finding_codes import ClusterCode
 from locator.model import (
     ENDPOINTS,
@@ -34,6 +35,7 @@ from locator.model import (
 
 Report = Callable[[str], None]  # takes what is being read now
 STANDARD_INPUT = "standard input"
+MENTIONED = 10  # files that are broken
 BEGINNING = 1 << 16  # octets of a file that tell a kubeconfig from a dump
 _KUBECONFIG_KEY = re.compile(rb"^(?:clusters|contexts|current-context|users):", re.MULTILINE)
 _JSON_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
@@ -59,7 +61,7 @@ class Input(NamedTuple):
     name: str
     content: bytes | None = None
     in_folder: bool = False
-    passed_over: str = ""
+    passed_over: Skipped | None = None
 
     @property
     def file(self) -> str:
@@ -70,8 +72,8 @@ class Input(NamedTuple):
 class Counts(NamedTuple):
     """How much was read: files, and objects by the name of their kind. ``unread`` are objects of other kinds.
 
-    ``passed_over`` is the number of files that were not read. ``large_yaml`` are the octets in large files of YAML,
-    which would be read faster as JSON.
+    ``passed_over`` is the number of files of which nothing was read. ``large_yaml`` are the octets in large files of
+    YAML, which would be read faster as JSON.
     """
 
     files: int = 0
@@ -85,18 +87,20 @@ class Dump(Struct):
     """The objects in all files in order, the findings, and where each object stands.
 
     ``origins`` maps objects (``object_reference``) to files. It leaves out pods: no later check reports them.
-    ``held`` names the kinds of which there are objects, or a list: what the dump says nothing about may exist.
+    ``lacks`` names the kinds of which there is no object, and no list: the dump says nothing about them.
     """
 
     objects: list[Object]
     findings: list[Finding]
     origins: dict[str, Origin]
-    held: frozenset[str]
+    lacks: frozenset[str]
     counts: Counts
 
     def batch(self) -> DeltaBatch:
         """Return the dump as the batch of a source: it replaces all objects and all findings."""
-        deltas = [Replace(kind, rows, known=kind.__name__ in self.held) for kind, rows in by_kind(self.objects).items()]
+        deltas = [
+            Replace(kind, rows, lacks=kind.__name__ in self.lacks) for kind, rows in by_kind(self.objects).items()
+        ]
         return DeltaBatch(deltas, {"dump": self.findings}, files=self.origins)
 
 
@@ -107,20 +111,28 @@ def read_inputs(
 ) -> Dump:
     """Read *inputs* (``DumpFiles.inputs``). Raises BadDump. Calls *report* with what it reads now.
 
-    *resources* says how each kind is read.
+    *resources* says how each kind is read. The error names all files that are broken.
 
     If an object occurs twice and differs, the later one counts, and there is a finding. Endpoints count only for a
     Service that has no EndpointSlice in any file.
     """
     reading = _Reading(resources)
+    bad = list[str]()
     for source in inputs:
-        if not source.passed_over:
-            report(f"{source.name}: reading")
+        if source.passed_over:
+            reading.pass_over(source.passed_over, Origin(source.name, None))
+            continue
+        report(f"{source.name}: reading")
+        try:
             reading.read(source, report)
+        except BadDump as error:
+            bad.append(str(error))
+    if bad:
+        more = [f"and {len(bad) - MENTIONED} more"] if bad[MENTIONED:] else []
+        raise BadDump("; ".join([*bad[:MENTIONED], *more]))
     # The file is a kubeconfig, for example, or the folder the wrong one.
     if not reading.objects and all(finding.severity != ERROR for finding in reading.findings):
         raise BadDump(_nothing_in([source for source in inputs if not source.passed_over]))
-    reading.pass_over(source for source in inputs if source.passed_over)
     return reading.dump()
 
 
@@ -137,19 +149,23 @@ class _Reading:
         self._held = set[str]()
         self._unread = Counter[tuple[str, str]]()  # by group and kind
         self._misplaced: dict[tuple[str, str], Origin] = {}  # the first of those that have a wrong group
-        self._passed_over: dict[str, list[str]] = {}  # files by the reason
-        self._files = self._large_yaml = 0
+        self._passed_over: dict[Skipped, list[Origin]] = {}  # files, or documents in them
+        self._files = set[str]()  # of which anything was read
+        self._large_yaml = 0
 
     def read(self, source: Input, report: Report) -> None:
         """Read a file. Raises BadDump."""
-        self._files += 1
         data = _data(source)
         if len(data) > LARGE and data[:1] not in (b"{", b"["):
             self._large_yaml += len(data)
+        number = skipped = 0
         for number, (line, item) in enumerate(_entries(source, data, self._resources), 1):
             if number % REPORTED == 0:
                 report(f"{source.name}: reading, {number:,} objects so far")
-            if isinstance(item, dump.Unread):
+            if isinstance(item, Skipped):
+                skipped += 1
+                self.pass_over(item, Origin(source.name, line))
+            elif isinstance(item, dump.Unread):
                 self._unread[item] += 1
                 if item.kind in self._kinds and item.group in self._groups:
                     self._misplaced.setdefault(item, Origin(source.name, line))
@@ -157,17 +173,15 @@ class _Reading:
                 self._held.add(item.kind)
             elif isinstance(item, Finding):
                 self._held.add(item.kind)  # an object that cannot be read is one all the same
-                if item.code == ClusterCode.PassedOver.name:  # a document among others
-                    self._passed_over.setdefault(f"{item.message}, expected {item.expected}", []).append(source.name)
-                else:
-                    self._find(replace(item, file=source.name))
+                self._find(replace(item, file=source.name))
             else:
                 self._add(item, Origin(source.name, line))
+        if not skipped or skipped < number:
+            self._files.add(source.name)
 
-    def pass_over(self, sources: Iterator[Input]) -> None:
-        """Note the files that are not read."""
-        for source in sources:
-            self._passed_over.setdefault(source.passed_over, []).append(source.name)
+    def pass_over(self, reason: Skipped, origin: Origin) -> None:
+        """Note a file that is not read, or a document in one."""
+        self._passed_over.setdefault(reason, []).append(origin)
 
     def dump(self) -> Dump:
         """Return all that was read."""
@@ -178,8 +192,8 @@ class _Reading:
 
         for (group, kind), origin in self._misplaced.items():
             self._find(_misplaced(group, kind, self._kinds[kind], self._unread[group, kind], origin))
-        for reason, files in self._passed_over.items():
-            self._find(_passed_over(reason, files))
+        for reason, origins in self._passed_over.items():
+            self._find(_passed_over(reason, origins))
         objects = [item for (kind, key), item in self.objects.items() if counts(kind, key)]
         findings = [
             row for row in self.findings.values() if counts(row.kind, object_key(row.namespace or "default", row.name))
@@ -188,9 +202,10 @@ class _Reading:
         unread = {f"{kind}.{group}" if group else kind: n for (group, kind), n in self._unread.items()}
         held = self._held | number.keys()
         held |= {EndpointSlice.__name__} if ENDPOINTS in held else set()
-        passed_over = sum(map(len, self._passed_over.values()))
-        counted = Counts(self._files, number, unread, passed_over, self._large_yaml)
-        return Dump(objects, findings, self._origins, frozenset(held), counted)
+        lacks = frozenset(kind.__name__ for kind in KINDS) - held
+        passed_over = {origin.file for origins in self._passed_over.values() for origin in origins} - self._files
+        counted = Counts(len(self._files), number, unread, len(passed_over), self._large_yaml)
+        return Dump(objects, findings, self._origins, lacks, counted)
 
     def _add(self, item: Object, origin: Origin) -> None:
         kind, key = _identity(item)
@@ -223,11 +238,14 @@ def _misplaced(group: str, kind: str, own_group: str, number: int, origin: Origi
     )
 
 
-def _passed_over(reason: str, files: Sequence[str]) -> Finding:
-    more = f" (and {len(files) - 1} more file{'s' if len(files) > 2 else ''})" if len(files) > 1 else ""
-    message, _, expected = reason.partition(", expected ")
+def _passed_over(reason: Skipped, origins: Sequence[Origin]) -> Finding:
+    """Return the finding about files, and documents in them, that were not read for one reason."""
+    (file, documents), *others = Counter(origin.file for origin in origins).items()
+    more = [f"{documents} documents"] if documents > 1 else []
+    more += [f"and {len(others)} more file{'s' if len(others) > 1 else ''}"] if others else []
+    message = f"not read: {reason.found}" + (f" ({', '.join(more)})" if more else "")
     return ClusterCode.PassedOver.finding(
-        "", "", "", field="", message=f"{message}{more}", expected=expected, file=files[0]
+        "", "", "", field="", message=message, expected=reason.expected, line=origins[0].line, file=file
     )
 
 
@@ -297,7 +315,7 @@ def read_packed(inputs: bytes) -> bytes:
     except BadDump as error:
         return pickle.dumps(error)
     objects = list(packing.batches(result.objects))
-    return pickle.dumps((objects, result.findings, result.origins, result.held, result.counts))
+    return pickle.dumps((objects, result.findings, result.origins, result.lacks, result.counts))
 
 
 def unpacked(packed: bytes) -> Dump:
