@@ -66,7 +66,7 @@ class BookBuilder:
         self._cidrs = PodCidrs(self, locations, subnets)
         self._forwarders = Forwarders()
         self._changed: dict[bytes, None] = {}  # other addresses than those of changed slices
-        self._kept: AddressBook | None = None  # a kept book that has not been computed once more
+        self._restored: AddressBook | None = None  # a kept book that has not been computed once more
         # One place for all addresses on a node: a large cluster has far more addresses than nodes.
         self._places: WeakValueDictionary[tuple[Location, str], Place] = WeakValueDictionary()
 
@@ -91,8 +91,8 @@ class BookBuilder:
         All addresses and pod CIDRs of the book are computed once more, in case that the objects are newer.
         """
         self._locations.start_from(locations)
-        self._kept = book.with_holders(self)
-        return self._kept
+        self._restored = book.with_holders(self)
+        return self._restored
 
     # Taking changes in
 
@@ -174,15 +174,15 @@ class BookBuilder:
         *dns_slices* are all slices of the DNS Services, None if they are unchanged. *report* gets the
         findings of each reviewed pod CIDR, and of ``ALL``, empty if it has none.
         """
-        kept, self._kept = self._kept or AddressBook(), None
-        self.mark_addresses(address for address, _ in kept.places.items())
+        restored, self._restored = self._restored or AddressBook(), None
+        self.mark_addresses(address for address, _ in restored.places.items())
         others, self._changed = self._changed, {}
         had_endpoints = self._endpoints.has_addresses
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
         reviewed = self._cidrs.review(addresses, before)
         for network in (*reviewed, ALL):
             report(network, self._cidrs.findings.get(network, ()))
-        reviewed = {**dict.fromkeys(kept.cidrs.changes_since(PrefixTable())), **reviewed}
+        reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
             network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
         }
