@@ -240,8 +240,22 @@ def addresses_on(endpoints: Endpoints, node: str) -> list[bytes]:
 
 def addresses_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[bytes]:
     """Return the addresses of the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
-    behind = (endpoint for endpoint in endpoints if endpoint.pod_key(namespace) == pod)
-    return [address for endpoint in behind for address in endpoint.addresses]
+    return [address for endpoint in endpoints_of_pod(endpoints, namespace, pod) for address in endpoint.addresses]
+
+
+def endpoints_of_pod(endpoints: Endpoints, namespace: str, pod: str) -> list[Endpoint]:
+    """Return the endpoints that a pod is behind, by its key; they are in a slice in *namespace*."""
+    if isinstance(endpoints, EndpointRows):
+        names = endpoints.pod_names()
+        return [endpoints[at] for at, name in enumerate(names) if name is not None and f"{namespace}/{name}" == pod]
+    return [endpoint for endpoint in endpoints if endpoint.pod_key(namespace) == pod]
+
+
+def pod_keys(endpoints: Endpoints, namespace: str) -> list[str]:
+    """Return the keys of the pods behind the endpoints of a slice in *namespace*."""
+    if isinstance(endpoints, EndpointRows):
+        return [f"{namespace}/{name}" for name in endpoints.pod_names() if name is not None]
+    return [key for endpoint in endpoints if (key := endpoint.pod_key(namespace)) is not None]
 
 
 def ready_addresses(endpoints: Endpoints) -> Iterable[bytes]:

@@ -225,7 +225,8 @@ class ClusterCode(FindingCode):
         WARNING,
         "A node has no label `topology.kubernetes.io/zone`, or an empty one, but other nodes have one. A constraint by"
         " zone never matches clients or endpoints on this node.",
-        "Label the node, if your cloud provider does not:",
+        "Label the node, if your cloud provider does not. For a virtual node, such as Fargate's, tell topodns by"
+        " `--subnet` in which zone the network of its pods is:",
         "kubectl label node NAME topology.kubernetes.io/zone=ZONE",
     )
     ZoneInTwoRegions = (
@@ -239,9 +240,11 @@ class ClusterCode(FindingCode):
     EndpointWithoutLocation = (
         WARNING,
         "topodns does not know where an endpoint of a headless Service with a constraint is. Its EndpointSlice names no"
-        " zone, and no node that exists. Only clients that get all endpoints of the Service get this one.",
+        " zone, and no node or pod that is known, and nothing says where its address is. Only clients that get all"
+        " endpoints of the Service get this one.",
         "If the cluster is read from a dump, dump the Nodes, too. With `--client-source podlocators`, check that"
-        " `topodns controller` runs. If the slice is written by hand, set `nodeName` or `zone` of the endpoint:",
+        " `topodns controller` runs. If the slice is written by hand, set `nodeName`, `targetRef` or `zone` of the"
+        " endpoint, or tell topodns by `--subnet` where its address is:",
         "kubectl -n NAMESPACE edit endpointslice NAME",
     )
     PodCidrDistrusted = (

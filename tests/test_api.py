@@ -26,6 +26,7 @@ from tests.api_objects import (
     HOSTNAME,
     RACK,
     REGION,
+    SLICE_CONTROLLER,
     ZONE,
     Item,
     endpoint,
@@ -53,15 +54,15 @@ CLUSTER: list[Item] = [
     node("bare", {}),
     pod("front", ["10.244.1.9", "fd00:1::9"], "a1"),
     pod("proxy", ["10.0.0.2"], "a2", hostNetwork=True),
-    service("near", keys=f"{HOSTNAME},{ZONE},{RACK},*"),
+    service("near", keys=f"{HOSTNAME},{ZONE},{RACK},*", selects=True),
     endpoint_slice("near", 1, [
         endpoint("10.244.1.7", nodeName="a1"), endpoint("10.244.2.7", nodeName="a2"),
-        endpoint("10.244.2.8", nodeName="a2", ready=False)]),
-    service("far", keys=ZONE, where="lab"),
-    endpoint_slice("far", 1, [endpoint("10.244.3.7", nodeName="b1")], where="lab"),
+        endpoint("10.244.2.8", nodeName="a2", ready=False)], by=SLICE_CONTROLLER),
+    service("far", keys=ZONE, where="lab", selects=True),
+    endpoint_slice("far", 1, [endpoint("10.244.3.7", nodeName="b1")], where="lab", by=SLICE_CONTROLLER),
     service("wrong", keys="*,a"),
-    service("plain"),
-    endpoint_slice("plain", 1, [endpoint("10.244.9.9")]),
+    service("plain", selects=True),
+    endpoint_slice("plain", 1, [endpoint("10.244.9.9")], by=SLICE_CONTROLLER),
 ]  # fmt: skip
 
 

@@ -52,6 +52,7 @@ DNS = [
     endpoint_slice("kube-dns", 0, [endpoint("10.0.9.53", nodeName="a1")], where="kube-system"),
 ]
 HEALTHY = [*RACKS, *DNS]
+HOSTS = [*(node(name, {HOSTNAME: name}) for name in ("a1", "b1")), *DNS]
 SPREAD = [endpoint("10.0.1.1", nodeName="a1"), endpoint("10.0.2.1", nodeName="b1")]
 FEDERATED = {"topodns.io/federated": "true"}
 MULTICLUSTER = {"multicluster": "clusterset.local"}
@@ -383,6 +384,18 @@ PLACES = [
         [("EndpointWithoutLocation", WARNING, SLICE, "endpoints[2].nodeName", "there is no Node gone")]),
     Row("endpoint-anywhere", [*HEALTHY, *web([*SPREAD, endpoint("10.0.3.1")], trafficDistribution="PreferClose")],
         [("EndpointWithoutLocation", WARNING, SLICE, "endpoints[2].nodeName", "endpoint without location")]),
+    Row("endpoint-of-a-pod-without-zones",
+        [*HOSTS, pod("web-0", ["10.0.3.1"], "a1"),
+         *web([*SPREAD, endpoint("10.0.3.1", targetRef=POD)], keys=HOSTNAME)]),
+    Row("endpoint-at-a-node-without-zones",
+        [*HOSTS, node("c1", {HOSTNAME: "c1"}, addresses=["10.0.3.1"]),
+         *web([*SPREAD, endpoint("10.0.3.1")], keys=HOSTNAME)]),
+    Row("endpoint-of-an-unknown-pod",
+        [*HEALTHY, *web([*SPREAD, endpoint("10.0.3.1", targetRef={**POD, "namespace": "east"})], keys=ZONE)],
+        [("EndpointWithoutLocation", WARNING, SLICE, "endpoints[2].nodeName", "a targetRef, a zone, or --subnet")]),
+    Row("endpoint-that-terminates-at-an-address-of-the-living",
+        [*HEALTHY, *web([{"addresses": ["10.0.1.1"], "conditions": {"ready": True, "terminating": True}}, *SPREAD],
+                        keys=ZONE)]),
     Row("endpoint-with-a-zone", [*HEALTHY, *web([*SPREAD, {**GONE, "zone": "a"}], keys=ZONE)]),
     Row("endpoint-of-an-unconstrained-service", [*HEALTHY, *web([*SPREAD, GONE])]),
     Row("endpoint-of-a-cluster-ip", [*HEALTHY, *virtual(endpoints=[*SPREAD, GONE], trafficDistribution="PreferClose")]),

@@ -21,7 +21,7 @@ import yaml
 
 from dnsserver import __version__
 from dnsserver.settings.fields import FLAGS
-from tests.api_objects import HOSTNAME, ZONE, endpoint, endpoint_slice, namespace, node, pod, service
+from tests.api_objects import HOSTNAME, SLICE_CONTROLLER, ZONE, endpoint, endpoint_slice, namespace, node, pod, service
 from tests.commands_in_process import Run
 from tests.in_memory import settings_of
 from tests.programs import environment
@@ -37,8 +37,14 @@ CLUSTER = [
     node("a1", {ZONE: "a"}, addresses=["127.1.0.1"]),
     node("b1", {ZONE: "b"}, addresses=["127.1.0.2"]),
     pod("client", ["127.1.0.9"], "a1"),
-    service("web", keys=f"{HOSTNAME},{ZONE}", ports=HTTP),
-    endpoint_slice("web", 1, [endpoint("10.9.0.1", nodeName="a1"), endpoint("10.9.0.3", nodeName="c1")], ports=HTTP),
+    service("web", keys=f"{HOSTNAME},{ZONE}", ports=HTTP, selects=True),
+    endpoint_slice(
+        "web",
+        1,
+        [endpoint("10.9.0.1", nodeName="a1"), endpoint("10.9.0.3", nodeName="c1")],
+        ports=HTTP,
+        by=SLICE_CONTROLLER,
+    ),
     node("c1", {ZONE: "c"}, addresses=["127.1.0.3"]),
     service("kube-dns", cluster_ips=("10.96.0.10",), where="kube-system"),
     endpoint_slice("kube-dns", 1, [endpoint("127.0.0.10", nodeName="a1")], where="kube-system"),

@@ -45,6 +45,7 @@ from tests.api_objects import (
     MIN_ENDPOINTS,
     RACK,
     REGION,
+    SLICE_CONTROLLER,
     TOPOLOGY_KEYS,
     ZONE,
     Item,
@@ -659,8 +660,8 @@ def test_pages_stay_small(tmp_path: Path) -> None:
         namespace("shop"),
         *(node(f"n{n}", {ZONE: f"z{n}", REGION: f"r{n % 40}"}) for n in range(number)),
         *(pod(f"pod-{n}", [f"10.8.{n // 200}.{n % 200}"], "n0") for n in range(number)),
-        *(service(f"s{n}", keys=ZONE if n % 2 else "*,*") for n in range(number)),
-        *(endpoint_slice("s1", n, endpoints[n::10]) for n in range(10)),
+        *(service(f"s{n}", keys=ZONE if n % 2 else "*,*", selects=True) for n in range(number)),
+        *(endpoint_slice("s1", n, endpoints[n::10], by=SLICE_CONTROLLER) for n in range(10)),
     ]
     with serving_console(tmp_path, large) as running:
         for path, parts in {

@@ -14,6 +14,7 @@ from dnsserver.from_settings import authority_of
 from dnsserver.message.records import type_number
 from dnsserver.names import labels_of
 from locator.ip import parse_client
+from tests import api_objects
 from tests.api_objects import (
     HOSTNAME,
     RACK,
@@ -443,6 +444,14 @@ def test_nothing_is_heard_as_text() -> None:
     """An endpoint's own name has no constraint; what the Service asks for is shown as unheard."""
     text = text_of(explained(cluster(service("web", keys=ZONE)), "10-0-0-3.web.shop.svc.cluster.local"))
     assert f"constraint  none\nunheard     annotation (an endpoint's own name is never narrowed): {ZONE}\n" in text
+
+
+def test_the_node_of_a_candidate() -> None:
+    """It is the one that the endpoint is on, whoever says so: here, its pod."""
+    running = api_objects.pod("web-1", ["10.0.0.1"], "a1")
+    rows = [{**endpoint("10.0.0.1"), "targetRef": {"kind": "Pod", "name": "web-1"}}, endpoint("10.0.0.2")]
+    items = [*NODES, running, service("web", keys=ZONE), endpoint_slice("web", 1, rows)]
+    assert [row["node"] for row in explained(items)["candidates"]] == ["a1", None]
 
 
 def test_candidates_as_text() -> None:

@@ -105,6 +105,18 @@ HOLDERS = [
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "endpoint", "s"),
     ("subnet-for-what-a-pod-cidrs-node-lacks", [node("v", "", cidr="10.0.9.0/24")],
      {"subnet": [f"10.0.9.0/25={ZONE}=s"], "asked": "10.0.9.9"}, "podcidr", "s"),
+    ("subnet-for-both-addresses-of-an-endpoint",
+     [node("v", ""), W,
+      endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="v", targetRef=POD)], by=SLICE_CONTROLLER),
+      endpoint_slice("w", 2, [endpoint("fd00::9", nodeName="v", targetRef=POD)], family="IPv6", by=SLICE_CONTROLLER)],
+     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9", "client-source": "nodes"}, "endpoint", "s"),
+    ("subnet-for-both-addresses-of-a-pod-on-its-nodes-network",
+     [node("v", "", "10.0.9.9", "fd00::9"), pod("p", ["10.0.9.9", "fd00::9"], "v", hostNetwork=True)],
+     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9"}, "node", "s"),
+    ("no-subnet-for-what-somebody-says-of-an-endpoint",
+     [node("v", ""), W, endpoint_slice("w", 1, [endpoint("10.0.9.9", nodeName="v", targetRef=POD)]),
+      endpoint_slice("w", 2, [endpoint("fd00::9", nodeName="v", targetRef=POD)], family="IPv6", by=SLICE_CONTROLLER)],
+     {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "fd00::9", "client-source": "nodes"}, "endpoint", None),
     ("no-subnet-for-an-unknown-node", [pod("p", ["10.0.9.9"], "gone")],
      {"subnet": [f"10.0.9.0/24={ZONE}=s"], "asked": "10.0.9.9"}, "pod", None),
 ]  # fmt: skip
@@ -175,6 +187,12 @@ def test_a_plugin_that_ignores_pod_cidrs_is_one_finding() -> None:
 OVERLOOKED = [
     ("label", [W, kept("b1", by=None)], "endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io"),
     ("selector", [OWN, kept("b1", owner="own")], "Service shop/own has no selector"),
+    ("remedy", [OWN, kept("b1", owner="own")], "give the Service a selector, or topodns a --subnet around the address"),
+    (
+        "external-name",
+        [{**W, "spec": {**W["spec"], "type": "ExternalName", "externalName": "x.example"}}, kept("b1")],
+        "Service shop/w is of type ExternalName",
+    ),
     ("service", [kept("b1")], "there is no Service shop/w"),
     ("pod", [W, pod("p", ["10.9.9.9"], "b1"), kept("b1", targetRef=POD)], "its pod shop/p does not have the address"),
     ("kept", [W, kept("b1")], ""),
@@ -201,8 +219,6 @@ def test_a_client_and_an_endpoint_at_one_address_are_at_one_place(seed: int, sou
     unready = [located for rows in snapshot.unready.values() for located in rows]
     for located in [*(row for found in snapshot.services.values() for row in found.endpoints), *unready]:
         for address in located.endpoint.addresses:
-            if sources == "nodes" and len(located.endpoint.addresses) > 1:
-                continue  # only its pod says that both addresses are one client's
             client = snapshot.addresses.locate(address).location
             assert (address_text(address), client.labels) == (address_text(address), located.location.labels)
 

@@ -24,6 +24,7 @@ from locator.state.kept_view import Origin
 from locator.state.store import Store
 from tests.api_objects import (
     HOSTNAME,
+    SLICE_CONTROLLER,
     TOPOLOGY_KEYS,
     ZONE,
     Item,
@@ -53,12 +54,12 @@ def cluster(
     number: int, *, balancer: Sequence[Mapping[str, str]] = ({"ip": "203.0.113.1"},), ready: bool = True, **fields: Any
 ) -> list[Item]:
     """Return a cluster with a node, a pod CIDR, and the Service shop/web, which *balancer* makes reachable."""
-    web = service("web", **{"cluster_ips": (f"10.96.{number}.1",), "annotations": FEDERATED, **fields})
+    web = service("web", **{"cluster_ips": (f"10.96.{number}.1",), "annotations": FEDERATED, "selects": True, **fields})
     web["status"] = {"loadBalancer": {"ingress": list(balancer)}}
     endpoints = [endpoint(f"10.{number}.0.5", nodeName="n1", ready=ready)]
     located = node("n1", {ZONE: f"z{number}"})
     located["spec"] = {"podCIDRs": [f"10.{number}.0.0/24"]}
-    return [located, web, endpoint_slice("web", 1, endpoints)]
+    return [located, web, endpoint_slice("web", 1, endpoints, by=SLICE_CONTROLLER)]
 
 
 def without_cidrs(items: Sequence[Item]) -> list[Item]:

@@ -639,8 +639,10 @@ OLD, NEW = ip("10.0.0.53"), ip("10.0.0.54")
 SELECTING = Put(Service("shop", "web", headless=True, selects_pods=True))
 
 
-def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1") -> Put:
-    rows = tuple(Endpoint((address,), node="n0", ready=ready, pod=pod) for address in addresses)
+def dns(*addresses: bytes, ready: bool = True, pod: str | None = "dns-1", pod_namespace: str | None = None) -> Put:
+    rows = tuple(
+        Endpoint((address,), node="n0", ready=ready, pod=pod, pod_namespace=pod_namespace) for address in addresses
+    )
     return Put(EndpointSlice("kube-system", "dns-x", "dns", rows))
 
 
@@ -672,6 +674,9 @@ TRUST = [
                        (60, [dns(NEW)], True), (59 + AFTER, [], True), (60 + AFTER, [], False)]),
     ("own-pod-still-runs", {}, [(0, [dns(OLD), running("dns-1")], True), (5, [dns(NEW)], True),
                                 (5 + AFTER, [], False)]),
+    ("own-pod-in-another-namespace", {},
+     [(0, [dns(OLD, pod_namespace="shop"), running("dns-1", space="shop")], True), (5, [dns(NEW)], True),
+      (5 + AFTER, [], False)]),
     ("another-pod-has-it-already", {}, [(0, [dns(OLD)], True), (5, [dns(NEW), running("web-1")], False)]),
     ("another-pod-gets-it", {}, [(0, [dns(OLD)], True), (5, [dns(NEW)], True), (6, [running("web-1")], False),
                                  (7, [Drop(Pod, "kube-system/web-1")], False)]),

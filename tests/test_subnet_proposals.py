@@ -20,7 +20,7 @@ from locator.places.subnet_proposals import (
     networks_of,
     proposed_subnets,
 )
-from tests.api_objects import REGION, ZONE, Item, endpoint, endpoint_slice, node, pod, service
+from tests.api_objects import REGION, SLICE_CONTROLLER, ZONE, Item, endpoint, endpoint_slice, node, pod, service
 from tests.in_memory import snapshot_of
 
 A, B, C = Zone("a", "r1"), Zone("b", "r1"), Zone("c", None)
@@ -107,7 +107,7 @@ def test_zones_with_subnets_are_found(found: dict[bytes, tuple[Zone, bool]]) -> 
 
 def vpc(*, zones: Sequence[str] = "ab", region: str | None = "eu", cidrs: bool = False) -> list[Item]:
     """Return nodes of a zone each, in subnets of their own, with a pod and an endpoint."""
-    items: list[Item] = [service("web")]
+    items: list[Item] = [service("web", selects=True)]
     for number, zone in enumerate(zones):
         name, net = f"n-{zone}", f"10.0.{16 * number}"
         labels = {ZONE: zone} | ({REGION: region} if region else {})
@@ -116,7 +116,7 @@ def vpc(*, zones: Sequence[str] = "ab", region: str | None = "eu", cidrs: bool =
                  cidrs=[f"10.244.{number}.0/24"] if cidrs else []),
             pod(f"p-{zone}", [f"{net}.20"], name),
             pod(f"host-{zone}", [f"{net}.10"], name, hostNetwork=True),
-            endpoint_slice("web", number, [endpoint(f"{net}.30", nodeName=name)]),
+            endpoint_slice("web", number, [endpoint(f"{net}.30", nodeName=name)], by=SLICE_CONTROLLER),
         ]  # fmt: skip
     return items
 
@@ -137,9 +137,14 @@ BOTH = {"10.0.0.0/24": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}
         (vpc(), {"subnet": f"10.0.0.0/20={EU % 'a'}"}, {"10.0.16.0/24": Zone("b", "eu")}),
         (vpc(), {"subnet": f"10.0.0.0/16={ZONE}=c"}, BOTH),
         ([node("a1", {ZONE: "a"}), node("b1", {ZONE: "b"})], {}, {}),
+        ([*vpc(), node("v1"), pod("p-v", ["10.0.0.200"], "v1")], {},
+         {"10.0.0.0/25": Zone("a", "eu"), "10.0.16.0/24": Zone("b", "eu")}),
+        ([*vpc(), node("v1"), pod("p-v", ["10.0.0.21"], "v1")], {}, {}),
+        ([*vpc(zones="a"), node("v1"), pod("p-v", ["10.0.99.21"], "v1")], {}, {}),
     ],
     ids=["as-on-eks", "without-pods", "no-region", "pod-cidrs", "one-zone", "configured", "half-configured",
-         "configured-otherwise", "nobody"],
+         "configured-otherwise", "nobody", "pods-of-a-node-without-zone", "pods-of-a-node-without-zone-among-others",
+             "one-zone-and-none"],
 )  # fmt: skip
 def test_proposed(cluster: list[Item], flags: Mapping[str, Any], expected: Mapping[str, Zone]) -> None:
     """Only where no pod CIDR locates pods, several zones are known, and ``--subnet`` does not say it already."""

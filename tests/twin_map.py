@@ -152,8 +152,28 @@ class TwinMap:
                 if text in row["addresses"] and (target.get("kind") != "Pod" or pod is None or self.has(pod, text)):
                     conditions = row.get("conditions", {})
                     order = (conditions.get("ready") is False, conditions.get("terminating") is True)
-                    found.append((*order, meta["namespace"], meta["name"], position, row))
+                    found.append((*order, meta["namespace"], meta["name"], position, self.whole(owned, row)))
         return [(namespace, row) for _, _, namespace, _, _, row in sorted(found, key=lambda one: one[:5])]
+
+    def whole(self, owned: Item, row: Item) -> Item:
+        """Return an endpoint of a kept slice with all addresses that its pod has in kept slices of the Service."""
+        if row.get("targetRef", {}).get("kind") != "Pod":
+            return row
+        labels, where = owned["metadata"]["labels"], owned["metadata"]["namespace"]
+        beside = [one for one in self.slices if one["metadata"]["namespace"] == where]
+        beside = [one for one in beside if one["metadata"]["labels"] == labels]
+        rows = [other for one in sorted(beside, key=key_of) for other in one["endpoints"]]
+        texts = [
+            text for other in rows if identity(other, where) == identity(row, where) for text in other["addresses"]
+        ]
+        return {**row, "addresses": list(dict.fromkeys(texts))}
+
+    def at_node(self, text: str) -> Sequence[str]:
+        """Return the addresses of whoever has a Node's address: the newest pod, else the kept endpoint."""
+        pods = [pod for pod in self.pods if runs(pod) and text in addresses_of(pod)]
+        if pods:
+            return addresses_of(max(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], key_of(pod))))
+        return next((row["addresses"] for _, row in self.kept_at(text)), [text])
 
     def has(self, pod: Item, text: str) -> bool:
         """Whether a pod has an address, and no newer pod."""
@@ -169,7 +189,7 @@ class TwinMap:
             labels = self.node_labels(name) if name in self.nodes else self.locator_labels(key_of(locator))
             yield Where("podlocator", name, self.filled(labels, addresses_of(locator)))
         for name in self.nodes_with(text):
-            yield Where("node", name, self.filled(self.node_labels(name), [text]))
+            yield Where("node", name, self.filled(self.node_labels(name), self.at_node(text)))
         for pod in self.pods:
             if runs(pod) and pod["spec"].get("hostNetwork") and text in addresses_of(pod):
                 yield Where("node", pod["spec"]["nodeName"], self.pod_labels(pod))
@@ -317,3 +337,10 @@ def inside(inner: Any, outer: Any) -> bool:
     if inner.version != outer.version:
         return False
     return inner.subnet_of(outer) if hasattr(inner, "prefixlen") else inner in outer
+
+
+def identity(row: Item, where: str) -> tuple[object, ...]:
+    """Return what rows of one Service's slices in a namespace have in common if they are one pod's endpoint."""
+    target = row.get("targetRef", {})
+    ready = row.get("conditions", {}).get("ready") is not False
+    return target.get("kind"), target.get("name"), target.get("namespace", where), row.get("nodeName"), ready

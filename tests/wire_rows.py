@@ -78,9 +78,13 @@ CLUSTER = [
     external("dangling", MISSING),
     external("ring", f"ring.{SERVED}"),
     external("crowd", MANY),
-    api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system"),
+    api_objects.service("kube-dns", cluster_ips=["10.96.0.10"], where="kube-system", selects=True),
     api_objects.endpoint_slice(
-        "kube-dns", 0, [api_objects.endpoint(FORWARDER, nodeName="node-a")], where="kube-system"
+        "kube-dns",
+        0,
+        [api_objects.endpoint(FORWARDER, nodeName="node-a")],
+        where="kube-system",
+        by=api_objects.SLICE_CONTROLLER,
     ),
     *api_objects.large("many", 250),
     *api_objects.large("fifty", 50, net="10.251"),

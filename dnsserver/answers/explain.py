@@ -203,7 +203,7 @@ def _candidate(candidate: Candidate) -> CandidateExplained:
     return {
         "addresses": list(map(address_text, endpoint.addresses)),
         "pod": endpoint.pod,
-        "node": endpoint.node,
+        "node": candidate.located.location.node,
         "cluster": candidate.located.location.labels.get(CLUSTER),
         "ready": endpoint.ready,
         "values": dict(candidate.values),

@@ -160,7 +160,7 @@ def _endpoint(simulated: Simulated, located: LocatedEndpoint, share: float) -> E
     return {
         "address": first_address(located),
         "pod": endpoint.pod,
-        "node": endpoint.node,
+        "node": location.node,
         "domain": {key: value for key, value in values.items() if value is not None},
         "share": share,
         "even_share": simulated.even_share,

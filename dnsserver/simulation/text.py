@@ -176,7 +176,7 @@ def _endpoint_row(simulated: Simulated, share: float, located: LocatedEndpoint, 
     endpoint, times = located.endpoint, share * len(simulated.endpoints)
     values = {key: value for key in simulated.keys if (value := located.location.value(key)) is not None}
     return (
-        first_address(located), endpoint.pod or "", endpoint.node or "", domain_text(values) if values else "",
+        first_address(located), endpoint.pod or "", located.location.node or "", domain_text(values) if values else "",
         percent(share), f"{times:.2f} x", simulated.rating(share, max_overload),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
+from locator.endpoints import nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import EndpointSlice, Finding, Location, Node, Pod, PodLocator, Service
@@ -58,11 +59,14 @@ class BookBuilder:
         self._pod_keys: Index[str, Pod] = Index(address=_pod_addresses, node=_pod_nodes)
         self._locator_keys: Index[str, PodLocator] = Index(address=_locator_addresses, node=_locator_nodes)
         self._node_names: Index[str, Node] = Index(address=_node_addresses)
-        self._endpoints = KeptEndpoints(locations.cluster, slices, services, self._pods, self._has_address)
+        self._slices = slices
+        self._endpoints = KeptEndpoints(
+            *(locations.cluster, slices, services, self._pods, self._has_address), joins=bool(locations.subnets)
+        )
         self._cidrs = PodCidrs(self, locations, subnets)
         self._forwarders = Forwarders()
         self._changed: dict[bytes, None] = {}  # other addresses than those of changed slices
-        self._kept: AddressBook | None = None  # a kept book that has not been computed once more
+        self._restored: AddressBook | None = None  # a kept book that has not been computed once more
         # One place for all addresses on a node: a large cluster has far more addresses than nodes.
         self._places: WeakValueDictionary[tuple[Location, str], Place] = WeakValueDictionary()
 
@@ -87,8 +91,8 @@ class BookBuilder:
         All addresses and pod CIDRs of the book are computed once more, in case that the objects are newer.
         """
         self._locations.start_from(locations)
-        self._kept = book.with_holders(self)
-        return self._kept
+        self._restored = book.with_holders(self)
+        return self._restored
 
     # Taking changes in
 
@@ -148,6 +152,9 @@ class BookBuilder:
     def update_slice(self, key: str, before: EndpointSlice | None) -> None:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._endpoints.update_slice(key, before)
+        for known in (before, self._slices.get(key)) if self._locations.subnets else ():
+            if known is not None and any(map(self._locations.may_be_filled, nodes_of(known.endpoints))):
+                self.mark_addresses(self._endpoints.addresses_beside(known))
 
     def mark_addresses(self, addresses: Iterable[bytes]) -> None:
         """Note that these addresses may have other places."""
@@ -167,14 +174,15 @@ class BookBuilder:
         *dns_slices* are all slices of the DNS Services, None if they are unchanged. *report* gets the
         findings of each reviewed pod CIDR, and of ``ALL``, empty if it has none.
         """
-        kept, self._kept = self._kept or AddressBook(), None
-        self.mark_addresses(address for address, _ in kept.places.items())
+        restored, self._restored = self._restored or AddressBook(), None
+        self.mark_addresses(address for address, _ in restored.places.items())
         others, self._changed = self._changed, {}
+        had_endpoints = self._endpoints.has_addresses
         addresses: dict[bytes, str | None] = {**dict.fromkeys(others), **self._endpoints.pop_changed()}
         reviewed = self._cidrs.review(addresses, before)
         for network in (*reviewed, ALL):
             report(network, self._cidrs.findings.get(network, ()))
-        reviewed = {**dict.fromkeys(kept.cidrs.changes_since(PrefixTable())), **reviewed}
+        reviewed = {**dict.fromkeys(restored.cidrs.changes_since(PrefixTable())), **reviewed}
         cidrs = {
             network: place for network, place in reviewed.items() if not same_place(place, before.cidr_place(network))
         }
@@ -186,7 +194,7 @@ class BookBuilder:
         if cidrs or self._cidrs.distrusted != before.distrusted_cidrs:
             book = before.with_changes({}, cidrs, distrusted_cidrs=self._cidrs.distrusted)
             trust_changed |= self._forwarders.addresses  # one without an object of its own is located by its block
-            if len(before.places):  # a CIDR that came or went decides whether the word of a slice counts in it
+            if had_endpoints:  # a CIDR that came or went decides whether the word of a slice counts in it
                 addresses.update(dict.fromkeys(self._told_in(cidrs, before)))
         else:
             book = before
@@ -273,7 +281,7 @@ class BookBuilder:
         if names := self._node_names.keys("address", address):
             name = max(names)
             if (node_location := locations.of_node(name)) is not None:
-                return Held(locations.filled(node_location, (address,)), NODE, name)
+                return Held(locations.filled(node_location, self._addresses_with(address, keys)), NODE, name)
         if keys:  # pods on their node's network, at an address that the Node does not list
             pod = max((self._pods[key] for key in keys), key=_age)
             return Held(locations.of_pod(pod)[0], NODE, pod.node)
@@ -287,10 +295,20 @@ class BookBuilder:
             if (location := locations.of_node(node)) is not None:
                 return Held(location, ENDPOINT, known)
         for found in self._endpoints.kept_at(address):
-            namespace = found.slice.namespace
-            if locations.node_of_endpoint(namespace, found.endpoint) is not None:
-                return Held(locations.of_endpoint(namespace, found.endpoint), ENDPOINT, found.slice)
+            namespace, endpoint = found.slice.namespace, found.endpoint
+            if (node_location := locations.node_of_endpoint(namespace, endpoint)) is not None:
+                if locations.may_be_filled(node_location.node):
+                    endpoint = replace(endpoint, addresses=self._endpoints.addresses_of(found))
+                return Held(locations.of_endpoint(namespace, endpoint), ENDPOINT, found.slice)
         return None
+
+    def _addresses_with(self, address: bytes, keys: Iterable[str]) -> tuple[bytes, ...]:
+        """Return the addresses of whoever has a Node's *address*: a pod with one of the *keys*, or a kept endpoint."""
+        if not self._locations.subnets:
+            return (address,)
+        if pods := [self._pods[key] for key in keys]:
+            return max(pods, key=_age).addresses
+        return next(map(self._endpoints.addresses_of, self._endpoints.kept_at(address)), (address,))
 
     def _told(self, address: bytes) -> Held | None:
         """Return the kept endpoint on a Node that is not known whose slice says where an address is."""
@@ -342,17 +360,17 @@ class BookBuilder:
         """See ``Proofs``."""
         pods, known = self._pods, self._locations.of_node
         only_endpoints = not pods and not self._locators
-        alone: dict[str, frozenset[str]] = {}
+        alone: dict[str | None, frozenset[str] | None] = {None: None}  # None: whoever is there has to be looked at
         keys = self.pods_at(addresses)
         for (address, node), key in zip(addresses.items(), keys, strict=True):
-            if node is None:
+            if node not in alone:  # what the endpoint's targetRef names may be on a known one, if this is none
+                alone[node] = None if node is None or known(node) is None else frozenset((node,))
+            nodes = alone[node]
+            if nodes is None:
                 yield self.nodes_at(address)
                 continue
             pod = pods.get(key) if key.__class__ is str else None
             if only_endpoints or (pod is not None and pod.node == node and not pod.host_network):  # nearly always
-                nodes = alone.get(node)
-                if nodes is None:
-                    nodes = alone[node] = frozenset(() if known(node) is None else (node,))
                 yield nodes
             else:
                 yield self.nodes_at(address)

@@ -92,6 +92,6 @@ def present_in(slices: Iterable[EndpointSlice]) -> dict[bytes, PodKeys]:
         for endpoint in endpoint_slice.endpoints:
             for address in endpoint.addresses:
                 pods = pods_at.setdefault(address, set())
-                if endpoint.pod is not None:
-                    pods.add(f"{endpoint_slice.namespace}/{endpoint.pod}")
+                if (pod := endpoint.pod_key(endpoint_slice.namespace)) is not None:
+                    pods.add(pod)
     return {address: frozenset(pods) for address, pods in pods_at.items()}

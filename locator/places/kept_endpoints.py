@@ -17,9 +17,12 @@ from locator.endpoints import (
     all_ready,
     clusters_of,
     differing_addresses,
+    endpoints_of_pod,
     nodes_with,
+    pod_keys,
     with_address,
 )
+from locator.index import Index
 from locator.ip import Network
 from locator.model import MANAGED_BY, SLICE_CONTROLLER, Endpoint, EndpointSlice, Pod, Service
 from locator.places.address_keys import AddressKeys, Move
@@ -54,6 +57,7 @@ class KeptEndpoints:
 
     *slices*, *services* and *pods* are the known objects by key, always up to date; *pods* is empty if Pods locate
     nothing. *has_address* says whether a Pod has an address now. Endpoints that are in other clusters do not count.
+    *joins* says whether it matters which addresses one pod has in several slices.
     """
 
     def __init__(
@@ -63,15 +67,26 @@ class KeptEndpoints:
         services: Mapping[str, Service],
         pods: Mapping[str, Pod],
         has_address: Callable[[Pod, bytes], bool],
+        *,
+        joins: bool = False,
     ) -> None:
         self._cluster = cluster
         self._slices, self._services, self._pods, self._has_address = slices, services, pods, has_address
         self._keys = AddressKeys()  # of the slices with an endpoint at an address, as of the last ``pop_changed``
         self._changed_slices: dict[str, EndpointSlice | None] = {}  # by key, as they were at that time
+        self._joins = joins
+        self._by_pod: Index[str, EndpointSlice] = Index(pod=_pods)  # slices by the pods in them, if it *joins* them
+
+    @property
+    def has_addresses(self) -> bool:
+        """Whether some endpoint had an address at the last ``pop_changed``."""
+        return len(self._keys) > 0
 
     def update_slice(self, key: str, before: EndpointSlice | None) -> None:
         """Record a change of a slice, which was *before* (None: it did not exist)."""
         self._changed_slices.setdefault(key, before)
+        if self._joins:
+            self._by_pod.move(key, before, self._slices.get(key))
 
     def pop_changed(self) -> dict[bytes, str | None]:
         """Return the addresses whose endpoints changed since the last call, in the order of the changes.
@@ -133,6 +148,28 @@ class KeptEndpoints:
         holders = [found for found in self._at(address) if self._obstacle(found, address) is None]
         return sorted(holders, key=lambda found: found.rank) if len(holders) > 1 else holders
 
+    def addresses_of(self, found: EndpointHolder) -> tuple[bytes, ...]:
+        """Return the addresses of an endpoint in all kept slices of its Service, as its answers join them."""
+        pod, endpoint = found.pod, found.endpoint
+        keys = self._by_pod.keys("pod", pod) if pod is not None else ()
+        if pod is None or len(keys) < 2:
+            return endpoint.addresses
+        slices = (self._slices.get(key) for key in sorted(keys))
+        same = [
+            other.addresses
+            for known in slices
+            if known is not None and known.service_key == found.slice.service_key and self.is_kept(known)
+            for other in endpoints_of_pod(known.endpoints, known.namespace, pod)
+            if (other.node, other.ready, other.cluster) == (endpoint.node, endpoint.ready, endpoint.cluster)
+        ]
+        return tuple(dict.fromkeys(chain.from_iterable(same)))
+
+    def addresses_beside(self, known: EndpointSlice) -> Iterator[bytes]:
+        """Yield the addresses in all slices that have an endpoint of a pod that *known* has, too."""
+        for key in {key for pod in _pods(known) for key in self._by_pod.keys("pod", pod)}:
+            if (other := self._slices.get(key)) is not None:
+                yield from all_addresses(other.endpoints)
+
     def addresses_in(self, network: Network) -> Iterator[bytes]:
         """Yield the addresses in a network that some endpoint has, kept or not, in no order."""
         return self._keys.within(network)
@@ -156,9 +193,12 @@ class KeptEndpoints:
             wanted = "kubernetes.io/service-name of a Service with a selector"
             missing = f"there is no Service {known.service_key}" if known.service_key else f"no label {wanted}"
             return f"does not locate clients: {missing}"
+        if service.alias is not None:
+            return f"does not locate clients: Service {service.key} is of type ExternalName, which has no endpoints"
         if not service.selects_pods:
             return (
-                f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints"
+                f"does not locate clients: Service {service.key} has no selector, so anybody may write such endpoints; "
+                "give the Service a selector, or topodns a --subnet around the address"
             )
         if not known.managed:
             return f"does not locate clients without the label {MANAGED_BY}: {SLICE_CONTROLLER}"
@@ -176,6 +216,10 @@ class KeptEndpoints:
             if known is not None
             for position, endpoint in enumerate(with_address(known.endpoints, address))
         ]
+
+
+def _pods(known: EndpointSlice) -> Iterable[str]:
+    return pod_keys(known.endpoints, known.namespace)
 
 
 def endpoint_text(known: EndpointSlice) -> str:

@@ -47,6 +47,7 @@ class Locations:
         self.subnets = PrefixTable(
             {network: canonical_labels(dict(labels)) for network, labels in (subnets or {}).items()}
         )
+        self._subnet_keys = frozenset(key for labels in self.subnets.values() for key in labels)
         self.keys = LabelKeys()
         """The label keys of the known Nodes and PodLocators."""
         self._nodes: dict[str, Location] = {}
@@ -69,10 +70,11 @@ class Locations:
         before = self._nodes.get(name)
         if before is not None and node is not None and before.labels == node.labels:
             return False
-        self.keys.move(before.labels if before is not None else None, node.labels if node is not None else None)
-        if node is None:
+        after = self._made(name, node.labels) if node is not None else None
+        self.keys.move(before.labels if before is not None else None, after.labels if after is not None else None)
+        if after is None:
             return self._nodes.pop(name, None) is not None
-        self._nodes[name] = self._made(name, node.labels)
+        self._nodes[name] = after
         return True
 
     def update_locator(self, key: str, locator: PodLocator | None) -> None:
@@ -87,10 +89,6 @@ class Locations:
     def of_node(self, name: str | None) -> Location | None:
         """Return the location of a node, None if no such Node is known."""
         return None if name is None else self._nodes.get(name)
-
-    def is_node(self, location: Location) -> bool:
-        """Whether a location is that of a known Node, as its own labels say."""
-        return location.node is not None and self._nodes.get(location.node) is location
 
     def of_pod(self, pod: Pod) -> tuple[Location, bool]:
         """Return the location of a pod, and whether it comes from the PodLocator alone."""
@@ -127,10 +125,12 @@ class Locations:
         return self._own_word(endpoint.node, endpoint.slice_labels, self.cluster)
 
     def node_of_endpoint(self, namespace: str, endpoint: Endpoint) -> Location | None:
-        """Return the location of the node that an endpoint of this cluster is on, None if no object tells.
+        """Return the location of the node that an endpoint is on, None if no object of this cluster tells.
 
         ``nodeName`` tells it, else what ``targetRef`` names: a Pod, or its PodLocator, or a Node.
         """
+        if endpoint.cluster not in (None, self.cluster):
+            return None
         if endpoint.node is not None and (location := self._nodes.get(endpoint.node)) is not None:
             return location
         if endpoint.target_node is not None:
@@ -170,6 +170,11 @@ class Locations:
         pod = None if pod_key is None else self.pods.get(pod_key) or self._locators.get(pod_key)
         is_of_pod = pod is not None and not (isinstance(pod, Pod) and pod.finished) and addresses[0] in pod.addresses
         return self.filled(location, pod.addresses if pod is not None and is_of_pod else addresses)
+
+    def may_be_filled(self, node: str | None) -> bool:
+        """Whether a subnet may say a label that a node lacks; a node that is not known may lack any."""
+        location = self.of_node(node)
+        return bool(self.subnets) and (location is None or not self._subnet_keys <= location.labels.keys())
 
     def filled(self, location: Location, addresses: Iterable[bytes]) -> Location:
         """Return a node's location with the labels that it lacks: those of the subnet of the first address in one."""

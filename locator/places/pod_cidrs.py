@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from locator.finding_codes import ClusterCode
 from locator.index import Index
-from locator.ip import Network, address_text, is_within, network_text
+from locator.ip import Network, address_text, network_text
 from locator.model import Finding, Location, Node
 from locator.places.address_book import POD_CIDR, AddressBook, Place, shared_location
 from locator.places.address_map import PrefixTable
@@ -123,8 +123,10 @@ class PodCidrs:
         for network in reviewed:
             if network in self._owners:
                 self._find(network)
-        within = {one for one in self._subnets for network in reviewed if is_within(one, network)}
-        return {network: self._place(network) for network in reviewed | within if network is not ALL}
+        reviewed.discard(ALL)
+        around = PrefixTable(dict.fromkeys(reviewed if self._subnets else (), True))
+        within = {one for one in self._subnets if around.find(one.address, one.length)}
+        return {network: self._place(network) for network in reviewed | within}
 
     def _known_in(self, networks: Iterable[Network], before: AddressBook) -> Iterable[bytes]:
         """Return the addresses in some networks that had a holder, or contradicted them, at the last review."""

@@ -32,8 +32,11 @@ class Zone(NamedTuple):
         return {ZONE: self.zone} | ({REGION: self.region} if self.region is not None else {})
 
 
+NO_ZONE = Zone("", None)  # that of a node without a zone; no label has this value
+
+
 class KnownAddress(NamedTuple):
-    """An address of which the zone is known. ``wanted``: the network around it should be proposed."""
+    """An address, and the zone of the node that it is on. ``wanted``: the network around it should be proposed."""
 
     address: bytes
     zone: Zone
@@ -52,7 +55,7 @@ def proposed_subnets(book: AddressBook) -> dict[Network, Zone]:
     """
     known = [entry for octets in (4, 16) if not book.has_cidrs(octets) for entry in _known(book, octets)]
     proposals = networks_of(known)
-    return proposals if len({entry.zone for entry in known}) > 1 else {}
+    return proposals if len({entry.zone for entry in known} - {NO_ZONE}) > 1 else {}
 
 
 def networks_of(known: Sequence[KnownAddress]) -> dict[Network, Zone]:
@@ -76,9 +79,13 @@ def networks_of(known: Sequence[KnownAddress]) -> dict[Network, Zone]:
 def _known(book: AddressBook, octets: int) -> Iterator[KnownAddress]:
     for address, place in book.places.items():
         zone = place.location.value(ZONE)
-        if zone is not None and len(address) == octets:
+        if len(address) != octets:
+            continue
+        if zone is not None:
             wanted = place.located_by in (POD, POD_LOCATOR, ENDPOINT) and not _covered(book, address, place.location)
             yield KnownAddress(address, Zone(zone, place.location.value(REGION)), wanted)
+        elif place.location.node is not None:  # a subnet around it would say where it is
+            yield KnownAddress(address, NO_ZONE, wanted=False)
 
 
 def _covered(book: AddressBook, address: bytes, location: Location) -> bool:

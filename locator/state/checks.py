@@ -7,7 +7,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from locator.endpoints import nodes_of
+from locator.endpoints import any_terminating, nodes_of
 from locator.index import Index
 from locator.ip import Network
 from locator.model import (
@@ -47,6 +47,7 @@ from locator.state.findings import (
     without_address,
     without_zone,
 )
+from locator.state.joining import living_positions
 from locator.state.objects import Objects
 from locator.state.snapshot import CompiledService
 from locator.topology.advice import advice
@@ -172,6 +173,7 @@ class Checks:
             self.mark_slices(endpoint_slice.key for endpoint_slice in self._objects.slices_imported_with(key))
         for key in self._services:
             self._check_service(key, services.get(key))
+            self._slices.update(known.key for known in self._objects.slices_of(key) if any_terminating(known.endpoints))
         for key in self._slices:
             endpoint_slice = self._objects.of(EndpointSlice).get(key)
             found = self._slice_findings(endpoint_slice) if endpoint_slice is not None else ()
@@ -322,12 +324,19 @@ class Checks:
             yield from not_of_import(endpoint_slice, service_import)
         if service not in self._constrained or not (self._reads_nodes or self._reads_locators):
             return
-        nodes, locate = self._objects.of(Node), self._locate
-        if nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
+        nodes = self._objects.of(Node)
+        if service is None or nodes.keys() >= set(nodes_of(endpoint_slice.endpoints)):
             return
+        living = living_positions(endpoint_slice.endpoints, self._objects.slices_of(service))
         unlocated = [
             position
-            for position, endpoint in enumerate(endpoint_slice.endpoints)
-            if endpoint.node not in nodes and not is_located(locate(endpoint_slice.namespace, endpoint))
+            for position, endpoint in living
+            if endpoint.node not in nodes and not self._is_located(endpoint_slice.namespace, endpoint)
         ]
         yield from location_findings(endpoint_slice, unlocated, nodes_known=self._reads_nodes)
+
+    def _is_located(self, namespace: str, endpoint: Endpoint) -> bool:
+        """Whether an endpoint has labels of its own, or is on a node that an object tells of, with whatever labels."""
+        location = self._locate(namespace, endpoint)
+        on_node = location.node in self._objects.of(Node) or self._locations.node_of_endpoint(namespace, endpoint)
+        return bool(on_node) or is_located(location)

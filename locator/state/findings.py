@@ -190,7 +190,11 @@ def _asks(compiled: CompiledService) -> bool:
 
 def pods_of(compiled: CompiledService) -> Pods:
     """Return the pods of a Service, ready or not, and the addresses of its endpoints that are no pods."""
-    return frozenset(endpoint.pod or endpoint.addresses for part in compiled.slices for endpoint in part.endpoints)
+    return frozenset(
+        endpoint.pod_key(part.namespace) or endpoint.addresses
+        for part in compiled.slices
+        for endpoint in part.endpoints
+    )
 
 
 def nearness_findings(
@@ -324,16 +328,18 @@ def location_findings(
     if nodes_known and endpoint.node is not None:
         why = f": there is no Node {endpoint.node}"
     elif not nodes_known and endpoint.pod is not None:
-        why = f": no PodLocator locates {endpoint_slice.namespace}/{endpoint.pod}"
+        why = f": no PodLocator locates {endpoint.pod_key(endpoint_slice.namespace)}"
     whole = "object" if endpoint_slice.kind == ENDPOINTS else "slice"
     more = f" (and {len(unlocated) - 1} more in this {whole})" if len(unlocated) > 1 else ""
-    field, expected = (".nodeName", "the name of a Node") if nodes_known else (".targetRef", "a pod with a PodLocator")
+    field, expected = (
+        (".nodeName", "the name of a Node, a targetRef") if nodes_known else (".targetRef", "a pod with a PodLocator")
+    )
     yield _about(
         endpoint_slice,
         ClusterCode.EndpointWithoutLocation,
         "subsets" if endpoint_slice.kind == ENDPOINTS else f"endpoints[{unlocated[0]}]{field}",
         f"endpoint without location{why}{more}",
-        f"{expected}, or a zone",
+        f"{expected}, a zone, or --subnet",
     )
 
 

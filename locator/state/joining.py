@@ -50,22 +50,41 @@ def living_endpoints(slices: Iterable[EndpointSlice]) -> list[Endpoints]:
     all_of_them = [endpoint_slice.endpoints for endpoint_slice in slices]
     if not any(map(any_terminating, all_of_them)):
         return all_of_them
-    living = {
+    living = _living_addresses(all_of_them)
+    return [
+        tuple(left for endpoint in endpoints if (left := _less(endpoint, living)) is not None)
+        for endpoints in all_of_them
+    ]
+
+
+def living_positions(endpoints: Endpoints, slices: Iterable[EndpointSlice]) -> Iterator[tuple[int, Endpoint]]:
+    """Yield those of the *endpoints* of one slice that are left in ``living_endpoints``, with their positions in it.
+
+    *slices* are all of the Service.
+    """
+    dying = any_terminating(endpoints)
+    living = _living_addresses([endpoint_slice.endpoints for endpoint_slice in slices]) if dying else set()
+    for position, endpoint in enumerate(endpoints):
+        if (left := _less(endpoint, living)) is not None:
+            yield position, left
+
+
+def _living_addresses(all_of_them: Iterable[Endpoints]) -> set[tuple[str | None, bytes]]:
+    return {
         (endpoint.cluster, address)
         for endpoints in all_of_them
         for endpoint in endpoints
         if not endpoint.terminating
         for address in endpoint.addresses
     }
-    return [tuple(_living(endpoints, living)) for endpoints in all_of_them]
 
 
-def _living(endpoints: Endpoints, living: set[tuple[str | None, bytes]]) -> Iterator[Endpoint]:
-    for endpoint in endpoints:
-        if not endpoint.terminating:
-            yield endpoint
-        elif left := tuple(address for address in endpoint.addresses if (endpoint.cluster, address) not in living):
-            yield replace(endpoint, addresses=left)
+def _less(endpoint: Endpoint, living: set[tuple[str | None, bytes]]) -> Endpoint | None:
+    """Return what is left of an endpoint without the addresses that the *living* have from it, None if nothing is."""
+    if not endpoint.terminating:
+        return endpoint
+    left = tuple(address for address in endpoint.addresses if (endpoint.cluster, address) not in living)
+    return replace(endpoint, addresses=left) if left else None
 
 
 def are_joined(endpoints: Endpoints) -> bool:
@@ -92,7 +111,7 @@ class EndpointIdentities:
     def of(self, endpoint: Endpoint) -> object:
         """Return the identity of an endpoint; equal ones mean the same endpoint. Slices count in their order."""
         keys, cluster = self._keys, endpoint.cluster
-        key: object = (endpoint.pod, endpoint.node, cluster)
+        key: object = (endpoint.pod_namespace, endpoint.pod, endpoint.node, cluster)
         addresses: Sequence[object] = endpoint.addresses
         if cluster is not None:  # clusters may use the same addresses
             addresses = [(address, cluster) for address in addresses]

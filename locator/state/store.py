@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from locator.api.deltas import Delta, Drop, Put
 from locator.endpoints import addresses_of_pod, addresses_on, all_addresses, any_hints
 from locator.index import Index
-from locator.ip import Network, host_network, is_within
+from locator.ip import Network
 from locator.model import (
     KINDS,
     OWN_CLUSTER,
@@ -36,6 +36,7 @@ from locator.model import (
     in_cluster,
 )
 from locator.places.address_book import AddressBook
+from locator.places.address_map import PrefixTable
 from locator.places.book_builder import BookBuilder
 from locator.places.forwarders import DnsServices
 from locator.places.locations import Locations
@@ -203,6 +204,8 @@ class Store:
         """Record all pods of a cluster, of which none is known; return the same as ``apply``."""
         self._objects.add_pods(pods)
         visible = self._locate_by_pods and self._addresses.add_pods(pods)
+        if self._locate_by_pods:
+            self._mark_filled(address for pod in pods.values() for address in pod.addresses)
         for key in [key for key in self._objects.awaited_pods() if key in pods]:
             visible = self._mark_endpoints_of(key) or visible
         if self._pod_names:
@@ -365,14 +368,16 @@ class Store:
 
     def _mark_addresses_of_pod(self, before: Pod | PodLocator | None, after: Pod | PodLocator | None) -> None:
         """Note what depends on the addresses of a pod, as its Pod or its PodLocator says them."""
-        had, has = (() if known is None else known.addresses for known in (before, after))
-        if had == has:
-            return
-        self._objects.unsettle(self._addresses.slices_at(had))
-        if self._locations.subnets:  # each address may say what the node's labels lack
-            for key in {*self._addresses.slices_at((*had, *has))}:
-                if (known := self._objects.of(EndpointSlice).get(key)) is not None:
-                    self._mark_relocated(key, all_addresses(known.endpoints))
+        had, has = (((), None) if known is None else (known.addresses, _finished(known)) for known in (before, after))
+        if had != has:
+            self._objects.unsettle(self._addresses.slices_at(had[0]))
+            self._mark_filled((*had[0], *has[0]))
+
+    def _mark_filled(self, addresses: Iterable[bytes]) -> None:
+        """Note that each of a pod's addresses may say what the labels of its endpoints' node lack."""
+        for key in {*self._addresses.slices_at(addresses)} if self._locations.subnets else ():
+            if (known := self._objects.of(EndpointSlice).get(key)) is not None:
+                self._mark_relocated(key, all_addresses(known.endpoints))
 
     def _mark_relocated(self, key: str, addresses: Iterable[bytes]) -> None:
         """Note that the endpoints of a slice may have other locations, those that have *addresses*."""
@@ -481,8 +486,9 @@ class Store:
             return
         changes = after.changes_since(before)
         moved = {address for address, _ in changes.places if address in asked}
-        for network in changes.networks:
-            moved.update(address for address in asked if is_within(host_network(address), network))
+        if changes.networks:
+            networks = PrefixTable(dict.fromkeys(changes.networks, True))
+            moved.update(address for address in asked if networks.find(address))
         for service in {service for address in moved for service in self._asking.keys("address", address)}:
             self._services_changed.add(service)
             self._checks.mark_slices(known.key for known in self._objects.slices_of(service))
@@ -548,6 +554,10 @@ class Store:
 
     def _namespaces(self) -> frozenset[str]:
         return frozenset(filter(self.exposes, self._objects.namespaces()))
+
+
+def _finished(known: Pod | PodLocator) -> bool:
+    return isinstance(known, Pod) and known.finished
 
 
 @lru_cache(maxsize=1024)

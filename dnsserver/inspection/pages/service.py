@@ -168,7 +168,7 @@ def _row(
     return EndpointRow(
         addresses=addresses,
         pod=endpoint.pod or "",
-        node=endpoint.node or "",
+        node=located.location.node or "",
         cluster=located.location.labels.get(CLUSTER, ""),
         ready=endpoint.ready,
         values=tuple(located.location.value(key) or "" for key in keys),
